@@ -1,0 +1,108 @@
+"""The schema's machinery, on a schema of its own: types, bounds, nearest names, the command line's text."""
+
+import dataclasses
+from typing import Literal
+
+import pytest
+
+from transformer_jax import schema
+from transformer_jax.errors import ConfigError
+from transformer_jax.schema import Section, group, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Oven(Section):
+    heat: float = option(180.0, "degrees", at_least=0, below=300)
+    mode: Literal["fan", "grill"] = option("fan", "how")
+    trays: int | None = option(None, "how many", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kitchen(Section):
+    open: bool = option(True, "to guests")
+    cooks: int = option(2, "people", at_least=1)
+    dishes: tuple[str, ...] = option((), "names")
+    oven: Oven = group(Oven)
+
+    def contradictions(self) -> list[str]:
+        return [f"cooks = {self.cooks} need as many dishes"] if self.dishes and len(self.dishes) < self.cooks else []
+
+
+def problems(values: dict) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        schema.build(Kitchen, values)
+    return caught.value.problems
+
+
+def test_defaults_and_round_trip():
+    kitchen = schema.build(Kitchen, {"oven": {"heat": 200}, "dishes": ["soup", "bread"]})
+    assert kitchen == Kitchen(dishes=("soup", "bread"), oven=Oven(heat=200.0))
+    assert schema.build(Kitchen, schema.to_dict(kitchen)) == kitchen
+
+
+def test_everything_wrong_is_told_at_once():
+    told = problems({"coks": 3, "open": 1, "oven": {"heat": 300, "mode": "gril", "trays": 0}})
+    assert told == (
+        "coks: no such option; did you mean cooks?",
+        "open = 1: must be true or false",
+        "oven.heat = 300.0: must be at least 0 and below 300",
+        "oven.mode = 'gril': did you mean grill?",
+        "oven.trays = 0: must be above 0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"cooks": 2.5}, "cooks = 2.5: must be a whole number"),
+        ({"cooks": True}, "cooks = True: must be a whole number"),
+        ({"oven": {"heat": float("nan")}}, "oven.heat = nan: must be a finite number"),
+        ({"oven": {"heat": None}}, "oven.heat = None: must be a number"),
+        ({"oven": 3}, "oven = 3: is a group of options, not a value"),
+        ({"dishes": [1]}, "dishes = (1,): must be comma-separated texts"),
+        ({"zzz": 1}, "zzz: no such option; there are: open, cooks, dishes, oven"),
+        ({"dishes": ["soup"]}, "cooks = 2 need as many dishes"),
+    ],
+)
+def test_one_wrong_value(values, told):
+    assert problems(values) == (told,)
+
+
+def test_an_instance_that_exists_is_valid():
+    with pytest.raises(ConfigError, match="heat = -1"):
+        Oven(heat=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3", int, 3),
+        ("1e3", int, 1000),
+        ("10_000", int, 10_000),
+        (str(2**60 + 1), int, 2**60 + 1),
+        ("1e-3", float, 0.001),
+        ("true", bool, True),
+        ("0", bool, False),
+        ("none", int | None, None),
+        ("4", int | None, 4),
+        ("a,b", tuple[str, ...], ("a", "b")),
+        ("fan", Literal["fan", "grill"], "fan"),
+        ("17", str, "17"),
+    ],
+)
+def test_parse(text, kind, value):
+    parsed = schema.parse(text, kind, "option")
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("2.5", int), ("x", float), ("maybe", bool), ("none", int), ("", float)])
+def test_parse_refuses(text, kind):
+    with pytest.raises(ConfigError, match="option = "):
+        schema.parse(text, kind, "option")
+
+
+def test_options_lists_every_leaf():
+    assert [option.path for option in schema.options(Kitchen)] == [
+        "open", "cooks", "dishes", "oven.heat", "oven.mode", "oven.trays",
+    ]  # fmt: skip

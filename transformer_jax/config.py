@@ -1,0 +1,310 @@
+"""The only schema: every option of the system, its default, its meaning, and what may not stand together.
+
+A default is the paper's value wherever the paper gives one. `docs/options.md` is printed from this file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from transformer_jax import schema
+from transformer_jax.errors import ConfigError
+from transformer_jax.schema import Part, Section, group, option
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsConfig(Section):
+    """Parts of the model that are a class of one's own (docs/parts.md); none is the library's."""
+
+    attention: Part = option(None, "in place of MultiHeadAttention")
+    feed_forward: Part = option(None, "in place of FeedForward")
+    positions: Part = option(None, "in place of the class that model.positions names")
+    embedding: Part = option(None, "in place of Embedding")
+    encoder_layer: Part = option(None, "in place of EncoderLayer")
+    decoder_layer: Part = option(None, "in place of DecoderLayer")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Section):
+    """The architecture. The defaults are the paper's base model."""
+
+    # Vocabulary. In an experiment the sizes are what is asked of the tokenizer, and then what it really has.
+    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4)
+    target_vocab_size: int | None = option(None, "rows of a separate target table; none = one vocabulary", at_least=4)
+    pad_id: int = option(0, "the token that default masks hide", at_least=0)
+
+    # Size.
+    num_encoder_layers: int = option(6, "layers of the encoder (the paper's N)", at_least=1)
+    num_decoder_layers: int = option(6, "layers of the decoder (the paper's N)", at_least=1)
+    d_model: int = option(512, "width of every layer's input and output", at_least=2)
+    d_ff: int = option(2048, "width inside the feed-forward layer", at_least=1)
+    num_heads: int = option(8, "attention heads (the paper's h)", at_least=1)
+    d_k: int | None = option(None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1)
+    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1)
+
+    # Regularisation.
+    dropout: float = option(0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1)
+    attention_dropout: float = option(0.0, "on the attention weights (the paper has none)", at_least=0, below=1)
+    activation_dropout: float = option(0.0, "inside the feed-forward layer (the paper has none)", at_least=0, below=1)
+
+    # Layers.
+    norm: Literal["post", "pre"] = option("post", "LayerNorm after the residual sum (paper) or before the sub-layer")
+    norm_epsilon: float = option(1e-6, "added to LayerNorm's variance", above=0)
+    activation: Literal["relu", "gelu", "swish", "swiglu"] = option("relu", "of the feed-forward layer")
+    attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
+    ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
+
+    # Positions and embeddings.
+    positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
+        "sinusoidal", "how the order of the tokens is told"
+    )
+    max_length: int = option(1024, "rows of the learned position table; no other kind has a limit", at_least=1)
+    tie_embeddings: Literal["all", "target", "none"] = option(
+        "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
+    )
+    scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
+
+    # Computation.
+    dtype: Literal["float32", "bfloat16"] = option("float32", "of the computation; parameters are always float32")
+    attention_implementation: Literal["plain", "jax", "cudnn"] = option(
+        "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels"
+    )
+    parts: PartsConfig = group(PartsConfig)
+
+    @property
+    def key_size(self) -> int:
+        """d_k, settled."""
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def value_size(self) -> int:
+        """d_v, settled."""
+        return self.d_v or self.d_model // self.num_heads
+
+    def contradictions(self) -> list[str]:
+        problems = []
+        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
+            unset = " and ".join(name for name in ("d_k", "d_v") if getattr(self, name) is None)
+            problems.append(
+                f"num_heads = {self.num_heads} does not divide d_model = {self.d_model}: "
+                f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
+            )
+        elif self.positions == "rotary" and self.key_size % 2:
+            problems.append(f"positions = 'rotary' turns pairs of numbers, but d_k = {self.key_size} is odd")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
+        if self.target_vocab_size is not None and self.tie_embeddings == "all":
+            problems.append(
+                f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
+                "asks for a second: set tie_embeddings to target or none"
+            )
+        smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
+        if self.pad_id >= smallest:
+            problems.append(f"pad_id = {self.pad_id} lies outside a vocabulary of {smallest}")
+        return problems
+
+    @classmethod
+    def base(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
+        """The paper's base model (Table 3), with any field changed by keyword."""
+        return cls(vocab_size=vocab_size, **changes)
+
+    @classmethod
+    def big(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
+        """The paper's big model (Table 3)."""
+        return cls.variant("big", vocab_size, **changes)
+
+    @classmethod
+    def tiny(cls, vocab_size: int = 10_000, **changes: Any) -> ModelConfig:
+        """2.6 million parameters: the size that does best on the 29,000 sentences of Multi30k."""
+        size = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 128, "d_ff": 256, "num_heads": 4}
+        return cls(vocab_size=vocab_size, **{**size, "dropout": 0.3, **changes})
+
+    @classmethod
+    def variant(cls, row: str, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
+        """The architecture of a row of Table 3 by its name: "B d_k=16".
+
+        Rows that change only the training ("D eps_ls=0") have the architecture of the base model; what they change
+        stands in `TABLE_3`.
+        """
+        if row not in TABLE_3:
+            raise ConfigError([f"{row!r} is no row of Table 3; {schema.nearest(row, list(TABLE_3))}"])
+        differences = {path: value for path, value in TABLE_3[row].items() if path.startswith("model.")}
+        fields = {path.removeprefix("model."): value for path, value in differences.items()}
+        return cls(vocab_size=vocab_size, **{**fields, **changes})
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig(Section):
+    """The corpora made from rules (data.corpus = copy, reverse, sort or grammar)."""
+
+    train_size: int = option(50_000, "pairs to train on", at_least=1)
+    valid_size: int = option(1_000, "pairs to validate on", at_least=0)
+    test_size: int = option(1_000, "pairs of each test split", at_least=0)
+    seed: int = option(0, "which sentences are made", at_least=0)
+    alphabet: int = option(26, "how many different symbols copy, reverse and sort use", at_least=2)
+    min_length: int = option(1, "symbols of the shortest sequence of copy, reverse and sort", at_least=1)
+    max_length: int = option(20, "symbols of the longest sequence of copy, reverse and sort", at_least=1)
+
+    def contradictions(self) -> list[str]:
+        if self.min_length > self.max_length:
+            return [f"min_length = {self.min_length} is more than max_length = {self.max_length}"]
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningConfig(Section):
+    """Which pairs are left out of training. What is left out is counted by reason; validation and test stay whole."""
+
+    unreadable: Literal["refuse", "drop"] = option(
+        "refuse", "a line that is no UTF-8, has a NUL or the wrong columns: stop and name it, or leave it out"
+    )
+    drop_empty: bool = option(True, "leave out pairs with an empty or blank side")
+    max_characters: int | None = option(10_000, "leave out pairs with a longer side; none = no limit", at_least=1)
+    max_ratio: float | None = option(None, "leave out pairs with one side more than so many times longer", at_least=1)
+    drop_copies: bool = option(False, "leave out pairs whose target is the source itself")
+    drop_duplicates: bool = option(False, "leave out all but the first of equal pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Section):
+    """From text to batches. The defaults ask for two text files and do with them what the paper did."""
+
+    # Where the text comes from.
+    source: tuple[str, ...] = option((), "training text: lines, .tsv (both columns) or .jsonl; .gz and .zst too")
+    target: tuple[str, ...] = option((), "its translation, line by line; left out for .tsv and .jsonl")
+    valid_source: tuple[str, ...] = option((), "validation text; left out: pairs are held out of the training text")
+    valid_target: tuple[str, ...] = option((), "its translation")
+    test_source: tuple[str, ...] = option((), "test text; left out: pairs are held out of the training text")
+    test_target: tuple[str, ...] = option((), "its translation")
+    valid_size: int = option(1_000, "pairs to hold out for validation; at most a tenth of all", at_least=0)
+    test_size: int = option(1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0)
+    corpus: str = option("", "in place of files: copy, reverse, sort, grammar, or a TFDS name (wmt14_translate/de-en)")
+    source_language: str = option("", "which language of a TFDS pair, or which key of a .jsonl line, is the source")
+    target_language: str = option("", "and which is the target")
+    tfds_data_dir: str | None = option(None, "where TFDS data sets lie; none = TFDS's own place")
+    task: TaskConfig = group(TaskConfig)
+    cleaning: CleaningConfig = group(CleaningConfig)
+
+    # How it becomes tokens. How many there are is model.vocab_size.
+    tokenizer: Literal["bpe", "unigram", "words", "characters"] = option("bpe", "how text is cut (paper: bpe)")
+    tokenizer_file: str | None = option(None, "a SentencePiece .model to use instead of training one")
+    target_tokenizer_file: str | None = option(None, "another one for the target; none = the same")
+    normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
+        "identity", "SentencePiece's rule for rewriting text first; only identity gives the text back exactly"
+    )
+    byte_fallback: bool = option(True, "spell rare characters as bytes, so that nothing is unknown")
+    character_coverage: float = option(
+        0.9995, "share of all characters in the text that get a token of their own", above=0, at_most=1
+    )
+    tokenizer_sentences: int = option(
+        1_000_000, "train bpe or unigram on at most so many sentences, evenly spread", at_least=1
+    )
+    directory: str | None = option(None, "where the prepared data is kept; none = WORKDIR/data")
+
+    # How tokens become batches.
+    batching: Literal["buckets", "packing"] = option(
+        "buckets", "pairs of similar length together (paper), or many pairs in a row"
+    )
+    tokens_per_batch: int = option(25_000, "of each side, padding included, on all devices together", at_least=1)
+    max_length: int = option(256, "tokens; pairs with a longer side are left out of training and counted", at_least=1)
+    num_shapes: int = option(8, "how many different batch shapes buckets may use: each is compiled once", at_least=1)
+    seed: int = option(0, "of the order of the training pairs and of which are held out", at_least=0)
+
+    def contradictions(self) -> list[str]:
+        problems = []
+        if self.corpus and (self.source or self.target):
+            problems.append(
+                f"corpus = {self.corpus!r} and source = {_listed(self.source or self.target)}: give only one"
+            )
+        for name in ("", "valid_", "test_"):
+            source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
+            if target and len(source) != len(target):
+                problems.append(
+                    f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
+                    f"({_listed(target)}): give as many"
+                )
+        if self.target_tokenizer_file and not self.tokenizer_file:
+            problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
+        return problems
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentConfig(Section):
+    """One run, whole."""
+
+    seed: int = option(0, "of the initial parameters and of dropout", at_least=0)
+    model: ModelConfig = group(ModelConfig)
+    data: DataConfig = group(DataConfig)
+
+
+# Each row of the paper's Table 3 as differences from the base model.
+TABLE_3: dict[str, dict[str, Any]] = {
+    "base": {},
+    "A h=1": {"model.num_heads": 1},
+    "A h=4": {"model.num_heads": 4},
+    "A h=16": {"model.num_heads": 16},
+    "A h=32": {"model.num_heads": 32},
+    "B d_k=16": {"model.d_k": 16},
+    "B d_k=32": {"model.d_k": 32},
+    "C N=2": {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2},
+    "C N=4": {"model.num_encoder_layers": 4, "model.num_decoder_layers": 4},
+    "C N=8": {"model.num_encoder_layers": 8, "model.num_decoder_layers": 8},
+    "C d_model=256": {"model.d_model": 256},
+    "C d_model=1024": {"model.d_model": 1024},
+    "C d_ff=1024": {"model.d_ff": 1024},
+    "C d_ff=4096": {"model.d_ff": 4096},
+    "D P_drop=0": {"model.dropout": 0.0},
+    "D P_drop=0.2": {"model.dropout": 0.2},
+    "D eps_ls=0": {"train.label_smoothing": 0.0},
+    "D eps_ls=0.2": {"train.label_smoothing": 0.2},
+    "E learned positions": {"model.positions": "learned"},
+    "big": {
+        "model.d_model": 1024,
+        "model.d_ff": 4096,
+        "model.num_heads": 16,
+        "model.dropout": 0.3,
+        "train.steps": 300_000,
+    },
+}
+
+
+def default_config() -> ConfigDict:
+    """The schema's defaults as the ConfigDict that a file in `configs/` starts from."""
+    return to_config_dict(ExperimentConfig())
+
+
+def to_config_dict(config: ExperimentConfig) -> ConfigDict:
+    # Imported here: the library works where ml_collections is not installed.
+    from ml_collections import ConfigDict
+
+    # Not type-safe and not locked: a wrong name or type in a config file is then found by the schema,
+    # with all the others and with the nearest right name, and not by the first exception.
+    return ConfigDict(schema.to_dict(config), type_safe=False)
+
+
+def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
+    """The validated experiment that these values describe; a `ConfigError` lists everything that is wrong."""
+    nested = values if isinstance(values, dict) else values.to_dict()  # type: ignore[union-attr]
+    return schema.build(ExperimentConfig, nested)
+
+
+def to_json(config: ExperimentConfig) -> str:
+    return json.dumps(schema.to_dict(config), indent=2, default=str) + "\n"
+
+
+def from_json(text: str) -> ExperimentConfig:
+    return schema.build(ExperimentConfig, json.loads(text))
+
+
+def _listed(files: tuple[str, ...]) -> str:
+    return ", ".join(files) or "none"
+
+
+def _nearest_divisor(number: int, near: int) -> int:
+    return min((n for n in range(1, number + 1) if number % n == 0), key=lambda divisor: abs(divisor - near))

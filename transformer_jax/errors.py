@@ -1,0 +1,19 @@
+"""What goes wrong because of what a user gave, as opposed to what goes wrong because of us."""
+
+from collections.abc import Sequence
+
+
+class BadInput(ValueError):
+    """A file, key, flag or value that cannot be used.
+
+    The message is for the person who gave it: it names the place, what was found there and what would be right.
+    Commands print it without a traceback and exit with status 2.
+    """
+
+
+class ConfigError(BadInput):
+    """Every problem found in one configuration, so that nobody mends them one run at a time."""
+
+    def __init__(self, problems: Sequence[str]):
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)

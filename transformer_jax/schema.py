@@ -1,0 +1,246 @@
+"""What a configuration option is: typed, bounded, documented, and refused with a helpful line when it is wrong.
+
+`config.py` declares the options with these few words; nothing here knows any of them by name.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from transformer_jax.errors import ConfigError
+
+# A part of the model that may be a user's own class: the class itself, or "path/to/file.py:Name", or None for ours.
+Part = str | type | None
+
+
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declares one field of a `Section`: its default, what it means, and the range it must lie in."""
+    limits = {"at least": at_least, "at most": at_most, "above": above, "below": below}
+    metadata = {"meaning": meaning, "limits": {word: limit for word, limit in limits.items() if limit is not None}}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def group(section: type) -> Any:
+    """Declares a nested `Section`, with that section's own defaults."""
+    return dataclasses.field(default_factory=section)
+
+
+class Section:
+    """Base of the frozen dataclasses of the schema: an instance that exists is valid."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        for field, kind in _fields(type(self)):
+            if not _is_section(kind):
+                problems += _value_problems(field.name, getattr(self, field.name), kind, _limits(field))
+        problems = problems or self.contradictions()
+        if problems:
+            raise ConfigError(problems)
+
+    def contradictions(self) -> list[str]:
+        """Values that are each fine but cannot stand together; one line a contradiction, with both numbers."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One leaf of the schema as a user sees it."""
+
+    path: str
+    kind: Any
+    default: Any
+    meaning: str
+    limits: Mapping[str, float]
+
+    @property
+    def type_name(self) -> str:
+        return type_name(self.kind)
+
+
+def options(section: type, prefix: str = "") -> Iterator[Option]:
+    """Every option of a section and of the sections inside it, in the order of declaration."""
+    for field, kind in _fields(section):
+        if _is_section(kind):
+            yield from options(kind, f"{prefix}{field.name}.")
+        else:
+            meaning = field.metadata["meaning"]
+            yield Option(prefix + field.name, kind, field.default, meaning, _limits(field))
+
+
+def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
+    """The section that these nested values describe, or a `ConfigError` with every problem in them."""
+    result, problems = _try_build(section, values, path)
+    if problems:
+        raise ConfigError(problems)
+    return result
+
+
+def to_dict(section: Any) -> dict[str, Any]:
+    """A section as nested plain values; `build` is the inverse."""
+    return {
+        field.name: to_dict(value) if dataclasses.is_dataclass(value := getattr(section, field.name)) else value
+        for field in dataclasses.fields(section)
+    }
+
+
+def parse(text: str, kind: Any, path: str) -> Any:
+    """The value of an option as it is typed on a command line: the annotation decides how the text is read."""
+    if text.lower() in ("none", "") and type(None) in typing.get_args(kind):
+        return None
+    if typing.get_origin(kind) is tuple:
+        return tuple(item for item in text.split(",") if item)
+    for candidate in (bool, int, float):
+        if candidate in _alternatives(kind):
+            value = _NUMBER_READERS[candidate](text)
+            if value is not None:
+                return value
+    if str in _alternatives(kind) or typing.get_origin(kind) is Literal:
+        return text
+    raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """Ends a complaint about an unknown name: the closest known one, or the whole choice."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"there are: {', '.join(names)}"
+
+
+def type_name(kind: Any) -> str:
+    """A type in the words of a person who edits a config."""
+    if kind == Part:
+        return "path/to/file.py:Name or none"
+    if typing.get_origin(kind) is Literal:
+        return " | ".join(str(choice) for choice in typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        return "comma-separated texts"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
+    return " or ".join(names[alternative] for alternative in _alternatives(kind))
+
+
+def _try_build(section: type, values: Any, path: str) -> tuple[Any, list[str]]:
+    if not isinstance(values, Mapping):
+        return None, [f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"]
+    fields = {field.name: (field, kind) for field, kind in _fields(section)}
+    problems = [
+        f"{path}{name}: no such option; {nearest(path + str(name), [path + known for known in fields])}"
+        for name in values
+        if name not in fields
+    ]
+    chosen: dict[str, Any] = {}
+    for name, (field, kind) in fields.items():
+        if name not in values and not _is_section(kind):
+            continue
+        if _is_section(kind):
+            chosen[name], found = _try_build(kind, values.get(name, {}), f"{path}{name}.")
+        else:
+            chosen[name] = _normalised(values[name], kind)
+            found = _value_problems(path + name, chosen[name], kind, _limits(field))
+        problems += found
+    if problems:
+        return None, problems
+    try:
+        return section(**chosen), []
+    except ConfigError as error:
+        where = path.rstrip(".")
+        return None, [f"{where}: {problem}" if where else problem for problem in error.problems]
+
+
+def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float]) -> list[str]:
+    if not _is_instance(value, kind):
+        if typing.get_origin(kind) is Literal and isinstance(value, str):
+            return [f"{path} = {value!r}: {nearest(value, [str(choice) for choice in typing.get_args(kind)])}"]
+        return [f"{path} = {value!r}: must be {type_name(kind)}"]
+    if isinstance(value, float) and not math.isfinite(value):
+        return [f"{path} = {value}: must be a finite number"]
+    if value is not None and not all(_HOLDS[word](value, limit) for word, limit in limits.items()):
+        wanted = " and ".join(f"{word} {limit:g}" for word, limit in limits.items())
+        return [f"{path} = {value}: must be {wanted}"]
+    return []
+
+
+_HOLDS = {
+    "at least": lambda value, limit: value >= limit,
+    "at most": lambda value, limit: value <= limit,
+    "above": lambda value, limit: value > limit,
+    "below": lambda value, limit: value < limit,
+}
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind) and not isinstance(value, bool)
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if isinstance(value, bool):
+        return bool in _alternatives(kind)
+    if isinstance(value, int) and float in _alternatives(kind):
+        return True
+    return isinstance(value, tuple(_alternatives(kind)))
+
+
+def _normalised(value: Any, kind: Any) -> Any:
+    """Accepts what JSON and a hurried hand write: lists or one text for a tuple, 1e5 for a whole number."""
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, str):
+            return parse(value, kind, "")
+        return tuple(value) if isinstance(value, list) else value
+    alternatives = _alternatives(kind)
+    if isinstance(value, float) and value.is_integer() and int in alternatives and float not in alternatives:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and float in alternatives and int not in alternatives:
+        return float(value)
+    return value
+
+
+def _read_bool(text: str) -> bool | None:
+    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower())
+
+
+def _read_int(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        number = _read_float(text)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _read_float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+_NUMBER_READERS: dict[type, Any] = {bool: _read_bool, int: _read_int, float: _read_float}
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+    return typing.get_args(kind) if is_union else (kind,)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _fields(section: type) -> list[tuple[dataclasses.Field, Any]]:
+    kinds = typing.get_type_hints(section)
+    return [(field, kinds[field.name]) for field in dataclasses.fields(section)]
+
+
+def _limits(field: dataclasses.Field) -> Mapping[str, float]:
+    return field.metadata.get("limits", {})
