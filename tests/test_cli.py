@@ -1,0 +1,152 @@
+"""Commands: help that teaches, and bad input answered in one clear line with exit status 2."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_jax import cli
+
+ROOT = Path(__file__).parent.parent
+BASE = f"--config={ROOT / 'configs/base.py'}"
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; returns (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as exit:  # argparse's own --help
+            status = exit.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_help_teaches_with_an_example(run):
+    for command in cli.COMMANDS:
+        status, out, _ = run(command, "--help")
+        assert status == 0
+        assert f"transformer-jax {command}" in out.partition("\n\n")[2], "an example beside the usage line"
+
+
+def test_help_lists_every_command(run):
+    _, out, _ = run("--help")
+    assert all(command in out for command in cli.COMMANDS)
+
+
+def test_inspect_shows_what_differs(run):
+    status, out, _ = run("inspect", BASE, "--config.model.num_heads=16")
+    assert status == 0
+    assert "* model.num_heads                        16   (default 8)" in out
+
+
+# Each: the command line, and what the line on stderr must say.
+BAD_COMMAND_LINES = [
+    ([], "required: COMMAND"),
+    (["inspct"], "inspct: no such command; did you mean inspect?"),
+    (["--colour"], "required: COMMAND"),
+    (["inspect"], "inspect needs --config=FILE.py or --options"),
+    (["inspect", BASE, "--confg=x"], "--confg=x: inspect has no such argument; did you mean --config?"),
+    (["inspect", BASE, "surplus"], "surplus: inspect has no such argument"),
+    (["inspect", "--config"], "--config: expected one argument"),
+    (["inspect", "--config=missing.py"], "missing.py: no such config file"),
+    (["inspect", f"--config={ROOT}"], "is not a config file (its name must end in .py)"),
+    (["inspect", f"--config={ROOT}/README.md"], "is not a config file"),
+    (["inspect", BASE, "--config.model.num_heads"], "--config.model.num_heads: needs a value"),
+    (["inspect", BASE, "--config.model.num_head=4"], "--config.model.num_head: no such option; did you mean model.num"),
+    (["inspect", BASE, "--config.modle.num_heads=4"], "did you mean model.num_heads?"),
+    (["inspect", BASE, "--config.model=4"], "--config.model: no such option"),
+    (["inspect", BASE, "--config.seed.x=4"], "--config.seed.x: no such option; did you mean seed?"),
+    (["inspect", BASE, "--config.=4"], "no such option"),
+    (["inspect", BASE, "--config.model.num_heads=four"], "--config.model.num_heads = 'four': must be a whole number"),
+    (["inspect", BASE, "--config.model.num_heads=4.5"], "--config.model.num_heads = '4.5': must be a whole number"),
+    (["inspect", BASE, "--config.model.num_heads=0"], "--config.model.num_heads = 0: must be at least 1"),
+    (["inspect", BASE, "--config.model.num_heads=none"], "--config.model.num_heads = 'none': must be a whole number"),
+    (["inspect", BASE, "--config.model.num_heads=7"], "num_heads = 7 does not divide d_model = 512"),
+    (["inspect", BASE, "--config.model.dropout=-0.1"], "--config.model.dropout = -0.1: must be at least 0 and below 1"),
+    (["inspect", BASE, "--config.model.dropout=1"], "--config.model.dropout = 1.0: must be at least 0 and below 1"),
+    (["inspect", BASE, "--config.model.dropout=nan"], "--config.model.dropout = nan: must be a finite number"),
+    (["inspect", BASE, "--config.model.norm=after"], "--config.model.norm = 'after': there are: post, pre"),
+    (["inspect", BASE, "--config.model.positions=sinusoid"], "did you mean sinusoidal?"),
+    (["inspect", BASE, "--config.model.attention_bias=perhaps"], "must be true or false"),
+    (["inspect", BASE, "--config.model.d_model=510", "--config.model.num_heads=4"], "num_heads to 3"),
+    (["inspect", BASE, "--config.seed=-1"], "--config.seed = -1: must be at least 0"),
+    (["inspect", BASE, "--config.model.target_vocab_size=9"], "tie_embeddings = 'all' needs one vocabulary"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), BAD_COMMAND_LINES, ids=lambda value: " ".join(value[-1:]) if isinstance(value, list) else ""
+)
+def test_bad_command_line(run, arguments, told):
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert told in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, "one line"
+    assert "Traceback" not in err
+
+
+# Each: the text of a config file, and what stderr must say.
+BAD_FILES = [
+    ("x = 1", "has no function get_config()"),
+    ("def get_config():\n    return 7", "get_config() returned int; a ConfigDict would be right"),
+    ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
+    ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
+    ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),
+    ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
+    ("def get_config():\n    return {3: 4}", "3: no such option"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), BAD_FILES)
+def test_bad_config_file(run, tmp_path, text, told):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    status, out, err = run("inspect", f"--config={file}")
+    assert (status, out) == (2, "")
+    assert told in err
+    assert str(file) in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["def get_config(:", "1 / 0", "def get_config():\n    return undefined_name"])
+def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, text):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    status, _, err = run("inspect", f"--config={file}")
+    assert status == 2
+    assert str(file) in err.splitlines()[-1]
+    assert "line" in err
+    assert "transformer_jax/extension.py" not in err, "only the user's own frames"
+
+
+def test_everything_wrong_is_told_at_once(run):
+    _, _, err = run("inspect", BASE, "--config.model.num_head=4", "--config.model.dropout=2", "--config.seed=x")
+    assert len(err.splitlines()) == 3
+
+
+def test_the_files_argument_reaches_get_config(run, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config(heads):\n    return {'model': {'num_heads': int(heads)}}")
+    _, out, _ = run("inspect", f"--config={file}:16")
+    assert "model.num_heads                        16" in out
+
+
+def test_an_error_of_our_own_is_one_line_and_exit_1(run, monkeypatch):
+    monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: {}["key"])
+    status, _, err = run("inspect", "--options")
+    assert status == 1
+    assert "Traceback" not in err
+    assert "Traceback" in Path(err.split()[-1]).read_text()
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m transformer_jax.cli inspect --options | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")

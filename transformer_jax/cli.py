@@ -1,0 +1,112 @@
+"""transformer-jax: the commands, and how they fail.
+
+Exit status 0: done. 2: bad input, told in a line on stderr for each thing that is wrong. 1: everything else.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from typing import NoReturn
+
+from transformer_jax import __version__
+from transformer_jax.commands import configuration
+from transformer_jax.errors import BadInput
+from transformer_jax.extension import UserCodeError
+from transformer_jax.schema import nearest
+
+# One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
+COMMANDS = ("inspect",)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command and returns its exit status."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except BadInput as problem:
+        if isinstance(problem, UserCodeError):
+            print(problem.traceback, end="", file=sys.stderr)
+        print(*(f"error: {line}" for line in str(problem).splitlines()), sep="\n", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`): nobody is there to be told. Python flushes stdout once more
+        # at exit, so it must have somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"This should not happen. The whole story is in {_report()}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    overrides, rest = configuration.split_overrides(arguments)
+    parser = _parser(rest[0] if rest else None)
+    parsed, unknown = parser.parse_known_args(rest)
+    if unknown:
+        raise BadInput(
+            f"{unknown[0]}: {parsed.command} has no such argument; {_nearest_flag(parsed.flags, unknown[0])}"
+        )
+    if overrides and not hasattr(parsed, "overrides"):
+        raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
+    parsed.overrides = overrides
+    return parsed.run(parsed) or 0
+
+
+def _parser(asked_for: str | None) -> Parser:
+    parser = Parser(
+        prog="transformer-jax",
+        description='The Transformer of "Attention Is All You Need": train it, take it apart, use its parts.',
+        epilog="Start with `make demo`, or: transformer-jax inspect --config=configs/base.py",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    if asked_for is not None and not asked_for.startswith("-") and asked_for not in COMMANDS:
+        raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    for name in COMMANDS:
+        module = importlib.import_module(f"transformer_jax.commands.{name}")
+        summary, _, description = (module.__doc__ or "").partition("\n")
+        command = subparsers.add_parser(
+            name,
+            help=summary,
+            description=summary + "\n" + description.rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(command)
+        flags = [flag for action in command._actions for flag in action.option_strings]
+        command.set_defaults(run=module.run, flags=flags)
+    return parser
+
+
+def _nearest_flag(flags: list[str], unknown: str) -> str:
+    return nearest(unknown.partition("=")[0], flags)
+
+
+def _report() -> str:
+    """Where the traceback of an error of our own was written: out of the way of the line that tells of it."""
+    with tempfile.NamedTemporaryFile("w", prefix="transformer-jax-", suffix=".txt", delete=False) as file:
+        file.write(traceback.format_exc())
+    return file.name
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,89 @@
+"""What every command that takes --config shares: reading a config file and laying `--config.key=value` over it."""
+
+import argparse
+from typing import Any
+
+from transformer_jax import config as configuration
+from transformer_jax import extension, schema
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput, ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="FILE.py[:ARGUMENT]",
+        required=required,
+        help="a Python file with get_config(), as in configs/; any option is then set by --config.group.name=value "
+        "(all of them: transformer-jax inspect --options)",
+    )
+    parser.set_defaults(overrides=[])
+
+
+def load(file: str, overrides: list[tuple[str, str]]) -> ExperimentConfig:
+    """The validated experiment of a config file, with the command line's changes; everything wrong is told at once."""
+    values = _values_of(file)
+    known = {option.path: option for option in schema.options(ExperimentConfig)}
+    problems = []
+    for path, text in overrides:
+        try:
+            if path not in known:
+                raise ConfigError([f"{path}: no such option; {schema.nearest(path, list(known))}"])
+            _set(values, path, schema.parse(text, known[path].kind, path))
+        except ConfigError as error:
+            problems += [f"--config.{problem}" for problem in error.problems]
+    try:
+        experiment = configuration.from_config_dict(values)
+    except ConfigError as error:
+        typed = {path for path, _ in overrides}
+        problems += [_placed(problem, file, typed) for problem in error.problems]
+    if problems:
+        raise ConfigError(problems)
+    return experiment
+
+
+def _placed(problem: str, file: str, typed: set[str]) -> str:
+    """Says where the user wrote what is wrong: in the file, or on the command line."""
+    path = problem.partition(" ")[0].rstrip(":")
+    return f"--config.{problem}" if path in typed else f"{file}: {problem}"
+
+
+def _values_of(file: str) -> dict[str, Any]:
+    """What get_config() of the file returns; a text behind the file's name is its argument (`file.py:argument`)."""
+    path, _, argument = file.partition(":")
+    module = extension.load_module(path, "config file")
+    if not callable(getattr(module, "get_config", None)):
+        raise BadInput(f"{path}: has no function get_config()")
+    with extension.running(path):
+        values = module.get_config(argument) if argument else module.get_config()
+    if hasattr(values, "to_dict"):
+        values = values.to_dict()
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: get_config() returned {type(values).__name__}; a ConfigDict would be right")
+    return values
+
+
+def _set(values: dict[str, Any], path: str, value: Any) -> None:
+    *groups, name = path.split(".")
+    for key in groups:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            return  # the file put a value where a group belongs; the schema says so
+    values[name] = value
+
+
+def split_overrides(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Takes `--config.a.b=value` and `--config.a.b value` out of a command line: (path, text) pairs and the rest."""
+    overrides, rest = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if not argument.startswith("--config."):
+            rest.append(argument)
+            continue
+        path, separator, text = argument.removeprefix("--config.").partition("=")
+        if not separator:
+            text = next(remaining, "--")
+            if text.startswith("--"):
+                raise BadInput(f"{argument}: needs a value, as in {argument}=VALUE")
+        overrides.append((path, text))
+    return overrides, rest
