@@ -1,0 +1,51 @@
+# `make demo` and `make test` need nothing but a Python >= 3.11: they make .venv themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+
+.PHONY: help demo test smoke drill lint format constraints clean
+
+help:
+	@echo "make demo     set up, then see it work"
+	@echo "make test     set up, then every test"
+	@echo "make drill    the long tests (kills, big corpora)"
+	@echo "make lint     formatting, lint and types, as CI checks them"
+	@echo "make format   put the formatting right"
+	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 keeps it apart"
+
+demo: $(VENV)/ready
+	$(BIN)/transformer-jax inspect --config=configs/base.py
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest -n auto
+
+# The quick half of the tests, for a second interpreter.
+smoke: $(VENV)/ready
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+drill: $(VENV)/ready
+	$(BIN)/python -m pytest tests/drills
+
+lint: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python >= 3.11 is needed, $(PYTHON) is older: PYTHON=python3.12 make ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Run with uv installed, after changing dependencies: one file for every supported Python.
+constraints:
+	uv pip compile --universal --python-version 3.11 --extra dev --no-header --no-annotate \
+	  --no-emit-index-url pyproject.toml -o constraints.txt
+
+clean:
+	rm -rf .venv* .mypy_cache .pytest_cache .ruff_cache build dist

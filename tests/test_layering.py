@@ -1,0 +1,99 @@
+"""The house has floors: a module imports only from floors below, and in its own folder what stands before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "transformer_jax"
+
+# From the ground up. Names on one line are rooms side by side, which do not know each other.
+FLOORS = [
+    ["errors"],
+    ["schema"],
+    ["extension", "config"],
+    ["model", "data", "decoding.search", "plots"],
+    ["training"],
+    ["decoding"],
+    ["evaluation"],
+    ["commands"],
+    ["cli", "__init__", "__main__"],
+]
+# Inside a folder the same rule, file by file.
+ORDER = {
+    "commands": ["configuration", "inspect"],
+}
+
+
+def place(module: str) -> tuple[str, tuple[int, int]]:
+    """The room a module belongs to, and where it stands: (floor, place inside the room's folder)."""
+    for depth in (2, 1):
+        room = ".".join(module.split(".")[:depth])
+        for floor, rooms in enumerate(FLOORS):
+            if room in rooms:
+                inside = ORDER.get(room, [])
+                name = module.removeprefix(f"{room}.").split(".")[0]
+                return room, (floor, inside.index(name) if name in inside else -1)
+    raise AssertionError(f"{module} has no place in FLOORS")
+
+
+def imports(file: Path) -> set[str]:
+    """Every module of the package that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {module if is_module(module) else str(node.module) for module in modules}
+        elif isinstance(node, ast.ImportFrom):
+            raise AssertionError(f"{file}: relative import")
+    return {name.removeprefix("transformer_jax.") for name in found if name.startswith("transformer_jax.")}
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def upward(file: Path, imported: set[str]) -> list[str]:
+    """The imports of a file that do not point down."""
+    module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") or "__init__"
+    room, here = place(module)
+    wrong = []
+    for name in sorted(imported):
+        its_room, there = place(name)
+        same_room_below = its_room == room and there < here
+        if not (there[0] < here[0] or same_room_below):
+            wrong.append(f"{module} imports {name}")
+    return wrong
+
+
+def files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def test_imports_point_down():
+    assert [line for file in files() for line in upward(file, imports(file))] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("config.py", "model.attention"),
+        ("model/layers.py", "data.batching"),
+        ("data/batching.py", "training.step"),
+        ("decoding/search.py", "model.transformer"),
+        ("commands/configuration.py", "commands.inspect"),
+    ],
+)
+def test_an_upward_or_sideways_import_is_found(module, imported):
+    assert upward(PACKAGE / module, {imported}) == [f"{module[:-3].replace('/', '.')} imports {imported}"]
+
+
+def test_the_package_never_imports_configs_or_experiments():
+    for file in files():
+        text = file.read_text()
+        assert "import configs" not in text
+        assert "from configs" not in text
+        assert "from experiments" not in text
