@@ -1,0 +1,108 @@
+"""Files that appear whole or not at all, and one process at a time in a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from transformer_jax.errors import BadInput
+
+NO_ROOM = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file got too big",
+}
+NO_PERMISSION = {
+    errno.EACCES: "no permission to write there",
+    errno.EPERM: "no permission to write there",
+    errno.EROFS: "it lies on a read-only file system",
+}
+
+
+@contextlib.contextmanager
+def published(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes its name only when it is complete and on the disk."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    with open(unfinished, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+    sync_directory(path.parent)
+
+
+def publish_json(path: Path, content: Any) -> None:
+    with published(path) as file:
+        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def sync_directory(path: Path) -> None:
+    """Puts the names in a directory on the disk; a rename is not safe from a power cut before."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explained(directory: Path) -> Iterator[None]:
+    """Tells what a user can mend about a disk as bad input."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise BadInput(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
+        if error.errno in NO_PERMISSION:
+            raise BadInput(f"{error.filename or directory}: {NO_PERMISSION[error.errno]}") from None
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            raise BadInput(f"{error.filename or directory}: is a file; a directory would be right") from None
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of that name; a second process waits here. The kernel releases the lock of a killed process."""
+    while True:
+        with open(path, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever had the lock removes the file; if we waited for that, ours is no longer the file of that name.
+            if not _is_same_file(file, path):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+@contextlib.contextmanager
+def made(directory: Path) -> Iterator[None]:
+    """Makes a directory where there is none, and takes it away again if it is left with nothing in it."""
+    missing = [parent for parent in (directory, *directory.parents) if not parent.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            for parent in missing:
+                parent.rmdir()
+
+
+def remove(directory: Path) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)
+
+
+def _is_same_file(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

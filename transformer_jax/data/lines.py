@@ -1,0 +1,159 @@
+"""Lines of text from plain, gzip or zstd files, in blocks, with whatever is wrong with a line told by its number."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from transformer_jax.errors import BadInput
+
+READ_BYTES = 1 << 18
+DECODE_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 26
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclasses.dataclass
+class Block:
+    """Consecutive lines of one file. A line that cannot be read is empty, and `faults` says why, by its index."""
+
+    path: str
+    first_line: int
+    lines: list[str]
+    faults: dict[int, str] = dataclasses.field(default_factory=dict)
+    oddities: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def place(self, index: int) -> str:
+        return f"{self.path}:{self.first_line + index}"
+
+
+def require_file(path: str) -> None:
+    if os.path.isdir(path):
+        raise BadInput(f"{path}: is a directory; a text file would be right")
+    if not os.path.exists(path):
+        raise BadInput(f"{path}: there is no such file")
+    if not os.access(path, os.R_OK):
+        raise BadInput(f"{path}: no permission to read it")
+
+
+def read_blocks(path: str, size: int) -> Iterator[Block]:
+    """The file's lines, `size` to a block (the last may have fewer).
+
+    A line ends at a line feed and nowhere else: other Unicode separators belong to the sentence. A carriage return
+    before the line feed is taken for the other half of a Windows line end: it is stripped and counted.
+    """
+    pending = Block(path, 1, [])
+    for text in _whole_lines(path):
+        _append(pending, text)
+        while len(pending.lines) >= size:
+            block, pending = _split(pending, size)
+            yield block
+    if pending.lines:
+        yield pending
+
+
+def _append(block: Block, text: bytes) -> None:
+    """Adds the lines in `text`, which ends with a line's end (or with the file's)."""
+    if block.first_line == 1 and not block.lines and text.startswith(BYTE_ORDER_MARK):
+        text = text.removeprefix(BYTE_ORDER_MARK)
+        block.oddities["byte order mark stripped"] += 1
+    raw_lines = text.removesuffix(b"\n").split(b"\n")
+    start = len(block.lines)
+    try:
+        # One call for the whole block: line by line only where that fails.
+        lines = text.removesuffix(b"\n").decode().split("\n")
+    except UnicodeDecodeError:
+        lines = []
+        for index, raw_line in enumerate(raw_lines):
+            try:
+                lines.append(raw_line.decode())
+            except UnicodeDecodeError as error:
+                lines.append("")
+                block.faults[start + index] = f"is not UTF-8: byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+    if b"\0" in text:
+        for index, line in enumerate(lines):
+            if "\0" in line:
+                lines[index] = ""
+                block.faults[start + index] = f"has a NUL character at {line.index(chr(0)) + 1}"
+    if b"\r\n" in text or text.endswith(b"\r"):
+        block.oddities["carriage return stripped"] += sum(line.endswith("\r") for line in lines)
+        lines = [line.removesuffix("\r") for line in lines]
+    block.lines += lines
+
+
+def _split(block: Block, size: int) -> tuple[Block, Block]:
+    head = Block(
+        block.path,
+        block.first_line,
+        block.lines[:size],
+        {index: fault for index, fault in block.faults.items() if index < size},
+        block.oddities,
+    )
+    tail = Block(
+        block.path,
+        block.first_line + size,
+        block.lines[size:],
+        {index - size: fault for index, fault in block.faults.items() if index >= size},
+    )
+    return head, tail
+
+
+def _whole_lines(path: str) -> Iterator[bytes]:
+    """The file's bytes in pieces that each end with a line feed; only the last may not."""
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _content(path):
+        pieces.append(piece)
+        size += len(piece)
+        if size < DECODE_BYTES:
+            continue
+        text = b"".join(pieces)
+        end = text.rfind(b"\n") + 1
+        if end:
+            yield text[:end]
+        pieces = [text[end:]]
+        size = len(pieces[0])
+        if size > LONGEST_LINE_BYTES:
+            raise BadInput(f"{path}: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
+    rest = b"".join(pieces)
+    if rest:
+        yield rest
+
+
+def _content(path: str) -> Iterator[bytes]:
+    if path.endswith(".gz"):
+        return _decompressed(path, "gzip", lambda: zlib.decompressobj(wbits=31), zlib.error)
+    if path.endswith(".zst"):
+        try:
+            import zstandard
+        except ModuleNotFoundError:
+            raise BadInput(f"{path}: reading it needs zstandard: pip install zstandard") from None
+        return _decompressed(path, "zstd", zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
+    return _stored(path)
+
+
+def _stored(path: str) -> Iterator[bytes]:
+    require_file(path)
+    with open(path, "rb") as file:
+        while piece := file.read(READ_BYTES):
+            yield piece
+
+
+def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Exception]) -> Iterator[bytes]:
+    """Both formats let a file be several compressed streams in a row; one that does not reach its end is damaged."""
+    stream = None
+    for piece in _stored(path):
+        while piece:
+            stream = stream or new()
+            try:
+                yield stream.decompress(piece)
+            except failure as error:
+                raise BadInput(f"{path}: is no intact {kind} file: {error}") from None
+            piece = stream.unused_data if stream.eof else b""
+            stream = None if stream.eof else stream
+    if stream is not None:
+        raise BadInput(f"{path}: ends in the middle of its {kind} data; it was not copied whole")

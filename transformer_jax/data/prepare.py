@@ -1,0 +1,248 @@
+"""Text to token arrays on disk, once: resumable after a kill, safe when started twice, re-used while nothing changed.
+
+Everything is made in a sibling directory `NAME.partial` and renamed to its name when it is complete. Inside, work is
+cut into files that appear whole or not at all, and what is there is not made again. Since no step depends on chance,
+the clock or the number of cores, a run that was killed and resumed ends with the same bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+import transformer_jax
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data import disk
+from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, token_dtype
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.prepared import FORMAT, MANIFEST, Prepared, read_manifest, texts_path
+from transformer_jax.data.progress import Progress, tell
+from transformer_jax.data.recipe import differences, recipe_of
+from transformer_jax.data.scan import TextShards, scan
+from transformer_jax.data.tokenizer import (
+    Tokenizer,
+    load_tokenizer,
+    train_sentencepiece,
+    train_symbols,
+)
+from transformer_jax.errors import BadInput
+
+PAIRS_PER_SHARD = 20_000
+
+
+def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard: int = PAIRS_PER_SHARD) -> Prepared:
+    """The corpus of this experiment as token arrays in `directory`, made now or found there.
+
+    `pairs_per_shard` bounds the memory and the work that a kill can lose; the result does not depend on it.
+    """
+    directory = Path(directory).absolute()
+    with disk.explained(directory):
+        if (directory / MANIFEST).exists():
+            return _reused(config, directory)
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise BadInput(f"{directory}: exists and is no prepared corpus; an empty or new directory would be right")
+        corpus = open_corpus(config.data)
+        with disk.made(directory.parent), disk.locked(directory.with_name(directory.name + ".lock")):
+            if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
+                return _reused(config, directory)
+            recipe = recipe_of(config, corpus.identity())
+            partial = directory.with_name(directory.name + ".partial")
+            try:
+                work = _Work(config, recipe, partial, pairs_per_shard)
+                if not (partial / MANIFEST).exists():
+                    if work.shards.facts is None:
+                        scan(corpus, config.data, work.shards)
+                    work.complete()
+                work.publish(directory)
+            except BadInput:
+                disk.remove(partial)
+                raise
+            except OSError as error:
+                if error.errno in disk.NO_ROOM:
+                    disk.remove(partial)
+                raise
+    return Prepared.open(directory)
+
+
+def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
+    """What was prepared before, if it is what this config asks for; the text itself need no longer be there."""
+    stored = read_manifest(directory)["recipe"]
+    named = [path for name in ("", "valid_", "test_") for side in SIDES for path in getattr(config.data, name + side)]
+    if named and not all(Path(path).exists() for path in named):
+        tell(f"{directory}: used without comparing it with the text, which is no longer there")
+        identity = stored["corpus"]
+    else:
+        identity = open_corpus(config.data).identity()
+    changes = differences(stored, recipe_of(config, identity))
+    if changes:
+        raise BadInput(
+            f"{directory}: was prepared from something else: {'; '.join(changes)}; "
+            "choose another --workdir or data.directory, or remove that one"
+        )
+    return Prepared.open(directory)
+
+
+class _Work:
+    """The making of one prepared directory, in steps of which each is skipped where its files are already there."""
+
+    def __init__(self, config: ExperimentConfig, recipe: dict[str, Any], partial: Path, pairs_per_shard: int):
+        self._config = config
+        self._recipe = recipe
+        self._partial = partial
+        self._plan = {"recipe": recipe, "pairs_per_shard": pairs_per_shard}
+        self._scratch = partial / "scratch"
+        if self._started_before():
+            tell(f"{partial}: going on with what an earlier start left there")
+        else:
+            disk.remove(partial)
+            self._scratch.mkdir(parents=True)
+            disk.publish_json(self._scratch / "plan.json", self._plan)
+        self.shards = TextShards(self._scratch, pairs_per_shard)
+
+    def _started_before(self) -> bool:
+        """Whether the partial directory was begun for the same recipe."""
+        if (self._partial / MANIFEST).exists():
+            return read_manifest(self._partial)["recipe"] == self._recipe
+        plan = self._scratch / "plan.json"
+        return plan.exists() and json.loads(plan.read_bytes()) == self._plan
+
+    def complete(self) -> None:
+        """From text shards to everything that will be in the directory, the manifest last."""
+        facts = self.shards.facts
+        assert facts is not None, "complete() comes after scan()"
+        tokenizers = self._tokenizers(facts)
+        by_side = {"source": tokenizers["source"], "target": tokenizers.get("target", tokenizers["source"])}
+        dtypes = {side: token_dtype(by_side[side].vocab_size) for side in SIDES}
+        for split, counted in facts["splits"].items():
+            self._encode(split, counted, by_side)
+            counted["arrays"], counted["pairs"] = self._assemble(split, counted["shards"], dtypes)
+            del counted["shards"]
+        train = facts["splits"]["train"]
+        held_out = train["read"] - train["pairs"] - sum(reason["pairs"] for reason in train["rejected"].values())
+        train["held_out"] = held_out
+        disk.publish_json(self._partial / MANIFEST, self._manifest(facts, tokenizers))
+
+    def publish(self, directory: Path) -> None:
+        disk.remove(self._scratch)
+        if directory.exists():
+            directory.rmdir()
+        self._partial.rename(directory)
+        disk.sync_directory(directory.parent)
+
+    def _manifest(self, facts: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> dict[str, Any]:
+        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
+        return {
+            "format": FORMAT,
+            "recipe": self._recipe,
+            "sources": facts["sources"],
+            "splits": facts["splits"],
+            "tokenizers": {
+                name: {
+                    "file": self._tokenizer_path(name).name,
+                    "vocab_size": tokenizer.vocab_size,
+                    "fingerprint": tokenizer.fingerprint,
+                }
+                for name, tokenizer in tokenizers.items()
+            },
+            "versions": {"transformer_jax": transformer_jax.__version__, **versions},
+        }
+
+    def _tokenizer_path(self, side: str) -> Path:
+        data = self._config.data
+        symbols = data.tokenizer_file is None and data.tokenizer in ("words", "characters")
+        name = "tokenizer" if side == "source" else "target_tokenizer"
+        return self._partial / f"{name}.{'json' if symbols else 'model'}"
+
+    def _tokenizers(self, facts: dict[str, Any]) -> dict[str, Tokenizer]:
+        """One tokenizer under the name source, or two."""
+        data, model = self._config.data, self._config.model
+        shared = model.target_vocab_size is None and data.target_tokenizer_file is None
+        tokenizers = {}
+        for side in ("source",) if shared else SIDES:
+            path = self._tokenizer_path(side)
+            if not path.exists():
+                made = self._make_tokenizer(side, SIDES if shared else (side,), facts["splits"]["train"])
+                with disk.published(path) as file:
+                    file.write(made.serialized())
+            tokenizers[side] = load_tokenizer(path)
+        return tokenizers
+
+    def _make_tokenizer(self, side: str, learn_from: tuple[str, ...], train: dict[str, Any]) -> Tokenizer:
+        data, model = self._config.data, self._config.model
+        given = data.tokenizer_file if side == "source" else data.target_tokenizer_file
+        if given is not None:
+            return load_tokenizer(given)
+        texts = self._train_texts(train["shards"], learn_from)
+        kind = data.tokenizer
+        if kind == "words" or kind == "characters":
+            return train_symbols(texts, kind)
+        option = "vocab_size" if side == "source" else "target_vocab_size"
+        size = model.vocab_size if side == "source" else cast(int, model.target_vocab_size)
+        tell(f"training a {kind} tokenizer of {size:,} tokens")
+        return train_sentencepiece(
+            evenly_spread(texts, train["pairs"] * len(learn_from), data.tokenizer_sentences),
+            kind,
+            size,
+            normalization=data.normalization,
+            byte_fallback=data.byte_fallback,
+            character_coverage=data.character_coverage,
+            size_option=f"model.{option}",
+        )
+
+    def _train_texts(self, shard_count: int, sides: tuple[str, ...]) -> Iterator[str]:
+        for number in range(shard_count):
+            texts = dict(zip(SIDES, self.shards.read("train", number), strict=True))
+            for side in sides:
+                yield from texts[side]
+
+    def _encode(self, split: str, counted: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> None:
+        """Each shard of text to a shard of tokens."""
+        with Progress(f"tokenising {split}", "pairs", counted["pairs"]) as progress:
+            for number in range(counted["shards"]):
+                path = self._token_shard(split, number)
+                if path.exists():
+                    progress.advance(self.shards.pairs_per_shard)
+                    continue
+                columns = {}
+                for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
+                    dtype = token_dtype(tokenizers[side].vocab_size)
+                    columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
+                        tokenizers[side].encode_batch(texts), dtype
+                    )
+                with disk.published(path) as file:
+                    np.savez(file, allow_pickle=False, **columns)
+                progress.advance(len(columns["source_lengths"]))
+
+    def _assemble(
+        self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]
+    ) -> tuple[dict[str, Any], int]:
+        """The shards of tokens one behind the other, and beside them the texts of what is to be evaluated."""
+        writer = PairsWriter(self._partial, split, dtypes)
+        pairs = 0
+        for number in range(shard_count):
+            with np.load(self._token_shard(split, number), allow_pickle=False) as shard:
+                for side in SIDES:
+                    writer.append(side, shard[f"{side}_tokens"], shard[f"{side}_lengths"])
+                pairs += len(shard["source_lengths"])
+        if split != "train":
+            with disk.published(texts_path(self._partial, split)) as file:
+                for number in range(shard_count):
+                    for source, target in zip(*self.shards.read(split, number), strict=True):
+                        record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
+                        file.write(record.encode() + b"\n")
+        return writer.close(), pairs
+
+    def _token_shard(self, split: str, number: int) -> Path:
+        return self._scratch / f"{split}-{number:05d}.npz"
+
+
+def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
+    """About `wanted` of the `count` items, at equal distances: the same ones every time, and from everywhere."""
+    for index, item in enumerate(items):
+        if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
+            yield item

@@ -1,0 +1,116 @@
+"""A prepared corpus on disk: token arrays to be mapped, tokenizers, reference texts, and a manifest of it all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.data import arrays
+from transformer_jax.data.arrays import PREPARE_AGAIN, TokenPairs
+from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
+from transformer_jax.errors import BadInput
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What `prepare` made of a corpus. Opening it maps the arrays; nothing is read before it is used."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Prepared:
+        """The prepared corpus in a directory, refused if a file is missing, cut short, or from another preparation."""
+        directory = Path(directory)
+        prepared = cls(directory, read_manifest(directory))
+        for split in prepared.splits:
+            prepared.pairs(split)
+        for name, facts in prepared.manifest["tokenizers"].items():
+            path = directory / facts["file"]
+            if not path.is_file():
+                raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+            if hashlib.sha256(path.read_bytes()).hexdigest() != facts["fingerprint"]:
+                raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
+        return prepared
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.manifest["splits"])
+
+    def pairs(self, split: str) -> TokenPairs:
+        return TokenPairs.open(self.directory, split, self._facts(split)["arrays"])
+
+    def texts(self, split: str) -> tuple[list[str], list[str]]:
+        """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
+        self._facts(split)
+        path = texts_path(self.directory, split)
+        if not path.is_file():
+            raise BadInput(f"{path}: there is no such file; texts are kept of every split but train")
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        return [record["source"] for record in records], [record["target"] for record in records]
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer("source")
+
+    @functools.cached_property
+    def target_tokenizer(self) -> Tokenizer:
+        """The source's own where they share one vocabulary."""
+        return self._tokenizer("target") if "target" in self.manifest["tokenizers"] else self.tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        return self.manifest["tokenizers"]["source"]["vocab_size"]
+
+    @property
+    def target_vocab_size(self) -> int | None:
+        """None where source and target share one vocabulary."""
+        return self.manifest["tokenizers"].get("target", {}).get("vocab_size")
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal tokens under equal tokenizers, wherever they lie and whatever they were made from."""
+        content = {
+            "tokenizers": {name: facts["fingerprint"] for name, facts in self.manifest["tokenizers"].items()},
+            "splits": {split: self._facts(split)["arrays"] for split in self.splits},
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def verify(self) -> None:
+        """Reads every array through and refuses one that has changed since it was written (opening checks sizes)."""
+        for split in self.splits:
+            for name, facts in self._facts(split)["arrays"].items():
+                arrays.verify(self.directory / f"{split}.{name}", facts)
+
+    def _facts(self, split: str) -> dict[str, Any]:
+        if split not in self.manifest["splits"]:
+            raise BadInput(f"{self.directory}: has no split {split!r}; there are: {', '.join(self.splits)}")
+        return self.manifest["splits"][split]
+
+    def _tokenizer(self, side: str) -> Tokenizer:
+        return load_tokenizer(self.directory / self.manifest["tokenizers"][side]["file"])
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise BadInput(f"{directory}: is no prepared corpus (it has no {MANIFEST}); transformer-jax prepare makes one")
+    try:
+        manifest = json.loads(path.read_bytes())
+        found = manifest["format"]
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
+    if found != FORMAT:
+        raise BadInput(f"{path}: has format {found}, this version reads {FORMAT}; {PREPARE_AGAIN}")
+    return manifest
+
+
+def texts_path(directory: Path, split: str) -> Path:
+    return directory / f"{split}.texts.jsonl"
