@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.chunks import Corpus
 from transformer_jax.data.cleaning import Cleaner, Rejections, SeenKeys, contains
-from transformer_jax.data.corpora import Corpus
 from transformer_jax.data.disk import publish_json, published
 from transformer_jax.data.progress import Progress
 from transformer_jax.errors import BadInput

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora import Chunk
+from transformer_jax.data.chunks import Chunk
 from transformer_jax.errors import BadInput
 from transformer_jax.schema import nearest
 
