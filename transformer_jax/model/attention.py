@@ -1,0 +1,191 @@
+"""Attention (section 3.2): the formula, pure; and the multi-head module around it, usable alone."""
+
+from typing import Any, overload
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.model import fused
+from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.linear import Linear
+from transformer_jax.model.positions import Places
+
+# Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
+MASKED = -1e30
+
+# What attention remembers between decoding steps: "keys" BLHK and "values" BLHV; self-attention's cache also has
+# "filled", how many of the L slots hold something.
+Cache = dict[str, jax.Array]
+
+
+def scaled_dot_product_attention(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHV: jax.Array,
+    mask: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Equation 1: softmax(Q K^T / sqrt(d_k)) V. Returns output_BTHV and weights_BHTS.
+
+    `mask` (True = may attend) and `bias` (added to the scores) broadcast to BHTS; `scale` replaces 1 / sqrt(d_k).
+    The softmax is computed in float32. A row that may attend to nothing has weights and output zero.
+    """
+    weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale)
+    return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
+
+
+def attention_weights(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    mask: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+) -> jax.Array:
+    """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), in float32."""
+    scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
+    scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, preferred_element_type=jnp.float32) * scale
+    if bias is not None:
+        scores_BHTS = scores_BHTS + bias
+    if mask is None:
+        return jax.nn.softmax(scores_BHTS)
+    weights_BHTS = jax.nn.softmax(jnp.where(mask, scores_BHTS, MASKED))
+    return jnp.where(mask, weights_BHTS, 0.0)
+
+
+def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
+    """The second half of equation 1, weights times V."""
+    return jnp.einsum("bhts,bshv->bthv", weights_BHTS.astype(v_BSHV.dtype), v_BSHV)
+
+
+class MultiHeadAttention(nn.Module):
+    """Section 3.2.2: Concat(head_1 .. head_h) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i).
+
+    `attention(x, x)` is self-attention, `attention(x, memory)` encoder-decoder attention. The output is as wide as
+    the query. Unlike most library modules d_k and d_v need not be d_model / num_heads (Table 3, row B).
+
+    - `cache` (decoding) is an argument and a result: with one, the module returns (output, cache). Self-attention's,
+      from `new_cache`, receives the keys and values of `key_value` behind those it holds. Encoder-decoder attention's,
+      from `remember`, is only read, and `key_value` is None.
+    - `places`: where queries and keys stand, for the position kinds that act inside attention (see positions.py).
+    - `head_mask_H`: a factor for each head's output, for studies of what heads do.
+    - The weights: `apply(..., mutable=["intermediates"])` returns them too, BHTS, under "weights".
+    """
+
+    num_heads: int
+    d_k: int | None = None
+    d_v: int | None = None
+    dropout: float = 0.0
+    use_bias: bool = False
+    dtype: Any = jnp.float32
+    implementation: str = "plain"
+
+    def setup(self) -> None:
+        self.query, self.key, self.value, self.output = (Linear(self.use_bias, self.dtype) for _ in range(4))
+        self.drop = Dropout(self.dropout)
+
+    @overload
+    def __call__(
+        self, query: jax.Array, key_value: jax.Array, mask: Any = None, cache: None = None, *args: Any, **kwargs: Any
+    ) -> jax.Array: ...
+    @overload
+    def __call__(
+        self, query: jax.Array, key_value: jax.Array | None, mask: Any, cache: Cache, *args: Any, **kwargs: Any
+    ) -> tuple[jax.Array, Cache]: ...
+    def __call__(
+        self,
+        query: jax.Array,
+        key_value: jax.Array | None,
+        mask: jax.Array | None = None,
+        cache: Cache | None = None,
+        deterministic: bool = True,
+        *,
+        places: Places | None = None,
+        head_mask_H: jax.Array | None = None,
+    ) -> jax.Array | tuple[jax.Array, Cache]:
+        q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
+        if places is not None:
+            q_BTHK = places.kind.rotate(q_BTHK, places.queries_BT)
+        if key_value is None:
+            if cache is None:
+                raise ValueError("attention needs key_value, or a cache that remembers one")
+            held = cache
+        else:
+            held = self.remember(key_value)
+            if places is not None:
+                held["keys"] = places.kind.rotate(held["keys"], places.queries_BT)
+            if cache is not None:
+                mask = _filled_slots(cache, query.shape[1]) if mask is None else mask
+                held = cache = _append(cache, held)
+        heads_BTHV = self._attend(q_BTHK, held["keys"], held["values"], mask, places, deterministic)
+        if head_mask_H is not None:
+            heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
+        output = self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1])
+        return output if cache is None else (output, cache)
+
+    def remember(self, key_value: jax.Array) -> Cache:
+        """The keys and values of a sequence: all that attention to it needs, computed once."""
+        return {
+            "keys": self._heads(self.key(key_value, self.num_heads * self._head_width(self.d_k, key_value))),
+            "values": self._heads(self.value(key_value, self.num_heads * self._head_width(self.d_v, key_value))),
+        }
+
+    def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
+        """An empty cache for decoding up to `length` tokens."""
+        shape = (batch, length, self.num_heads)
+        d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
+        return {
+            "keys": jnp.zeros((*shape, d_k), self.dtype),
+            "values": jnp.zeros((*shape, d_v), self.dtype),
+            "filled": jnp.zeros((), jnp.int32),
+        }
+
+    def _attend(
+        self,
+        q_BTHK: jax.Array,
+        k_BSHK: jax.Array,
+        v_BSHV: jax.Array,
+        mask: jax.Array | None,
+        places: Places | None,
+        deterministic: bool,
+    ) -> jax.Array:
+        bias = None if places is None else places.kind.bias(q_BTHK, places.queries_BT, places.keys_BS)
+        moves_values = places is not None and places.kind.moves_values
+        shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
+        if self.implementation != "plain":
+            dropping = self.dropout > 0 and not deterministic
+            reason = fused.unable(self.implementation, q_BTHK, k_BSHK, v_BSHV, dropping or shown or moves_values)
+            if reason is None:
+                return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
+            fused.say_once(self.implementation, reason)
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias)
+        if shown:
+            self.sow("intermediates", "weights", weights_BHTS)
+        weights_BHTS = self.drop(weights_BHTS, deterministic)
+        heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
+        if places is not None and moves_values:
+            heads_BTHV = heads_BTHV + places.kind.moved_values(weights_BHTS, places.queries_BT, places.keys_BS)
+        return heads_BTHV
+
+    def _head_width(self, chosen: int | None, x: jax.Array) -> int:
+        return chosen or x.shape[-1] // self.num_heads
+
+    def _heads(self, x_BTF: jax.Array) -> jax.Array:
+        return x_BTF.reshape(*x_BTF.shape[:-1], self.num_heads, -1)
+
+
+def _append(cache: Cache, new: Cache) -> Cache:
+    """Writes the new keys and values into the next free slots."""
+    first = (0, cache["filled"], 0, 0)
+    return {
+        "keys": jax.lax.dynamic_update_slice(cache["keys"], new["keys"].astype(cache["keys"].dtype), first),
+        "values": jax.lax.dynamic_update_slice(cache["values"], new["values"].astype(cache["values"].dtype), first),
+        "filled": cache["filled"] + new["keys"].shape[1],
+    }
+
+
+def _filled_slots(cache: Cache, new: int) -> jax.Array:
+    """The causal mask over a cache that is about to receive new tokens: each sees the slots up to its own. 11TL."""
+    slots_L, own_T = jnp.arange(cache["keys"].shape[1]), cache["filled"] + jnp.arange(new)
+    return (slots_L[None] <= own_T[:, None])[None, None]

@@ -1,0 +1,61 @@
+"""Attention by jax.nn.dot_product_attention, and with it cuDNN's kernels, where they can compute what is asked.
+
+Run on a CPU (jax); cuDNN was never run here.
+"""
+
+import functools
+import logging
+
+import jax
+import jax.numpy as jnp
+
+logger = logging.getLogger("transformer_jax")
+
+
+def unable(
+    implementation: str, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, weights_needed: bool
+) -> str | None:
+    """Why the implementation cannot compute this attention, or None if it can."""
+    if weights_needed:
+        return "the attention weights themselves are needed (to show, drop or shift them)"
+    if q_BTHK.shape[-1] != v_BSHV.shape[-1]:
+        return f"it needs d_k = d_v, here {q_BTHK.shape[-1]} and {v_BSHV.shape[-1]}"
+    if implementation != "cudnn":
+        return None
+    if jax.default_backend() != "gpu":
+        return f"cuDNN runs on a GPU, here is a {jax.default_backend()}"
+    if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
+        return f"cuDNN computes in bfloat16 or float16, here is {q_BTHK.dtype}"
+    if q_BTHK.shape[1] % 2 or k_BSHK.shape[1] % 2:
+        return f"cuDNN needs even lengths, here are {q_BTHK.shape[1]} and {k_BSHK.shape[1]}"
+    return None
+
+
+@functools.cache
+def say_once(implementation: str, reason: str) -> None:
+    logger.warning("attention falls back from %r to 'plain': %s", implementation, reason)
+
+
+def fused_attention(
+    implementation: str,
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHV: jax.Array,
+    mask: jax.Array | None,
+    bias: jax.Array | None,
+) -> jax.Array:
+    """Equation 1 without its weights; equal to the plain one, rows that may attend to nothing included."""
+    shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
+    if mask is not None:
+        # cuDNN takes no mask that broadcasts over queries or keys.
+        mask = jnp.broadcast_to(mask, (*mask.shape[:2], *shape_BHTS[2:]))
+    if bias is not None:
+        bias = jnp.broadcast_to(bias, (*bias.shape[:2], *shape_BHTS[2:])).astype(q_BTHK.dtype)
+    output_BTHV = jax.nn.dot_product_attention(
+        q_BTHK, k_BSHK, v_BSHV, bias, mask, implementation="cudnn" if implementation == "cudnn" else "xla"
+    )
+    if mask is None:
+        return output_BTHV
+    # JAX gives the mean of the values to a row that may attend to nothing; here it is zero.
+    any_BT11 = jnp.moveaxis(mask.any(-1, keepdims=True), 1, 2)
+    return jnp.where(any_BT11, output_BTHV, jnp.zeros_like(output_BTHV))

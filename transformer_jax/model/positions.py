@@ -1,0 +1,212 @@
+"""How the order of tokens is told: seven kinds behind one interface (the paper's is section 3.5, sinusoidal).
+
+A kind does one or more of four things, each a method that does nothing unless the kind overrides it: it adds to the
+embeddings, turns queries and keys, adds to attention's scores, or adds to attention's output. Positions are integers,
+"BT": one row a sentence, or a single row for all (they need not be 0, 1, 2 ...: packing restarts them in each segment).
+"""
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.config import ModelConfig
+
+
+def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same): the paper's table, (length, d_model)."""
+    return sinusoid(jnp.arange(length), d_model)
+
+
+def sinusoid(positions: jax.Array, d_model: int) -> jax.Array:
+    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis."""
+    angles = _angles(positions, d_model)
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, d_model)
+
+
+class Positions(nn.Module):
+    """No positions, and the base of every kind; a kind of your own is a subclass with the same fields.
+
+    `causal` tells the decoder's self-attention from the encoder's.
+    """
+
+    config: ModelConfig
+    causal: bool = False
+
+    # Whether each layer has parameters of its own, or all layers of a stack share these.
+    per_layer: ClassVar[bool] = False
+    # Whether `moved_values` is to be called; attention must then compute its weights explicitly.
+    moves_values: ClassVar[bool] = False
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """The stack's input with positions in it."""
+        return x_BTD
+
+    def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Queries, or keys, turned to their positions."""
+        return x_BTHK
+
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
+        """What is added to the scores (after scaling): broadcasts to BHTS."""
+        return None
+
+    def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> Any:
+        """What is added to the heads' outputs, BTHV."""
+        return None
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError where positions up to `length` cannot be told apart."""
+
+
+class Places(NamedTuple):
+    """Where the queries and the keys of one self-attention stand, and the kind that makes something of it."""
+
+    kind: Positions
+    queries_BT: jax.Array
+    keys_BS: jax.Array
+
+
+class Sinusoidal(Positions):
+    """Section 3.5: fixed sinusoids added to the embeddings. Extrapolates to any length."""
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        return x_BTD + sinusoid(positions_BT, x_BTD.shape[-1]).astype(x_BTD.dtype)
+
+
+class Learned(Positions):
+    """A trained vector for each position, added to the embeddings (Table 3, row E). Ends at `max_length`."""
+
+    @nn.compact
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        self.check_length(x_BTD.shape[1])
+        d_model = x_BTD.shape[-1]
+        table = self.param("table", nn.initializers.normal(d_model**-0.5), (self.config.max_length, d_model))
+        # A position beyond the table becomes NaN, loudly, and not the last row, silently.
+        vectors = table.at[positions_BT].get(mode="fill", fill_value=jnp.nan)
+        return x_BTD + vectors.astype(x_BTD.dtype)
+
+    def check_length(self, length: int) -> None:
+        if length > self.config.max_length:
+            raise ValueError(
+                f"learned positions end at max_length = {self.config.max_length}, but {length} are asked for: "
+                "raise model.max_length (and train), or use another kind of position"
+            )
+
+
+class Rotary(Positions):
+    """Su et al. 2021: pairs of numbers in queries and keys are turned by an angle that grows with the position.
+
+    The angles are the sinusoids' own, over d_k; neighbours (2i, 2i + 1) make a pair.
+    """
+
+    def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        angles_BT1P = _angles(positions_BT, x_BTHK.shape[-1])[:, :, None]
+        cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
+        even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
+        turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+        return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+
+
+class Relative(Positions):
+    """Shaw et al. 2018: trained vectors for the distance between query and key, added to keys and to values.
+
+    Distances are clipped to `reach`; the vectors are shared by the heads and belong to one layer.
+    """
+
+    per_layer = True
+    moves_values = True
+    reach: int = 16
+
+    def setup(self) -> None:
+        rows, uniform = 2 * self.reach + 1, nn.initializers.xavier_uniform()
+        self.keys_RK = self.param("keys", uniform, (rows, self.config.key_size))
+        self.values_RV = self.param("values", uniform, (rows, self.config.value_size))
+
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        # Every query against every distance, then each key picks the score of its own distance (their section 3.3).
+        scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype))
+        scores_BHTR = scores_BHTR.astype(jnp.float32) * q_BTHK.shape[-1] ** -0.5
+        rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
+        shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
+        return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)
+
+    def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        # The weight that falls on each distance, times that distance's vector.
+        chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=weights_BHTS.dtype)
+        chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
+        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR)
+        dtype = jnp.dtype(self.config.dtype)
+        return jnp.einsum("bhtr,rv->bthv", weights_BHTR.astype(dtype), self.values_RV.astype(dtype))
+
+    def _rows(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        return jnp.clip(_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach
+
+
+class T5(Positions):
+    """Raffel et al. 2020: a trained number for each head and bucket of distance, added to the scores.
+
+    Near distances have a bucket each, far ones share buckets that widen logarithmically. All layers share the table.
+    Unlike T5 itself, scores keep their 1 / sqrt(d_k).
+    """
+
+    buckets: int = 32
+    furthest: int = 128
+
+    @nn.compact
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, self.config.num_heads))
+        return jnp.moveaxis(table_RH[self._bucket(_distances(queries_BT, keys_BS))], -1, 1)
+
+    def _bucket(self, distance_BTS: jax.Array) -> jax.Array:
+        """Half of the buckets are single distances, half logarithmic; without a future, all are for the past."""
+        count, offset = self.buckets, jnp.zeros_like(distance_BTS)
+        if not self.causal:
+            count //= 2
+            offset = jnp.where(distance_BTS > 0, count, 0)
+        steps = jnp.maximum(-distance_BTS, 0) if self.causal else jnp.abs(distance_BTS)
+        exact = count // 2
+        spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(self.furthest / exact)
+        far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
+        return offset + jnp.where(steps < exact, steps, far)
+
+
+class ALiBi(Positions):
+    """Press et al. 2022: scores fall linearly with distance, at a slope of each head's own. No parameters.
+
+    In the encoder the distance counts in both directions alike.
+    """
+
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        distance_B1TS = jnp.abs(_distances(queries_BT, keys_BS))[:, None].astype(jnp.float32)
+        return -jnp.asarray(_slopes(self.config.num_heads))[None, :, None, None] * distance_B1TS
+
+
+KINDS: dict[str, type[Positions]] = {
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "none": Positions,
+    "rotary": Rotary,
+    "relative": Relative,
+    "t5": T5,
+    "alibi": ALiBi,
+}
+
+
+def _angles(positions: jax.Array, width: int) -> jax.Array:
+    """pos / 10000^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
+    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2) / width)
+    return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
+
+
+def _distances(queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+    """How far behind (-) or ahead (+) of each query each key stands, BTS."""
+    return keys_BS[:, None, :] - queries_BT[:, :, None]
+
+
+def _slopes(heads: int) -> list[float]:
+    """2^(-8/h), 2^(-16/h) ...; between powers of two, every second slope of the next power fills up."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return slopes if power == heads else slopes + _slopes(2 * power)[0::2][: heads - power]
