@@ -21,6 +21,19 @@ FLOORS = [
 ]
 # Inside a folder the same rule, file by file.
 ORDER = {
+    "model": [
+        "masks",
+        "linear",
+        "dropout",
+        "positions",
+        "fused",
+        "attention",
+        "parts",
+        "layers",
+        "stacks",
+        "transformer",
+    ],
+    "data": [],
     "commands": ["configuration", "inspect"],
 }
 

@@ -1,0 +1,52 @@
+"""Parts of the model that are a user's own class: found, and checked before anything is built from them."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from flax import linen as nn
+
+from transformer_jax import extension
+from transformer_jax.errors import BadInput
+from transformer_jax.schema import Part
+
+
+def choose(part: Part, ours: type, role: str, methods: tuple[str, ...] = ("__call__",)) -> type:
+    """Our class, or the user's in its place: given as a class, or as `path/to/file.py:Name`."""
+    if part is None:
+        return ours
+    chosen = _load(part) if isinstance(part, str) else part
+    name = part if isinstance(part, str) else part.__name__
+    if problem := _unfit(chosen, ours, methods):
+        raise BadInput(f"model.parts.{role} = {name}: {problem}")
+    return chosen
+
+
+# One class however often it is named: linen and jit tell modules apart by their class.
+_load: Callable[[str], Any] = functools.cache(extension.load_object)
+
+
+def _unfit(chosen: Any, ours: type, methods: tuple[str, ...]) -> str | None:
+    """Why the class cannot stand where ours does: it must be built and called in the same way."""
+    if not (isinstance(chosen, type) and issubclass(chosen, nn.Module)):
+        return "is not a class derived from flax.linen.Module"
+    missing = [name for name in _fields(ours) if name not in _fields(chosen)]
+    if missing:
+        return f"lacks the field {missing[0]} that {ours.__name__} has (deriving from {ours.__name__} inherits them)"
+    for method in methods:
+        if not callable(getattr(chosen, method, None)):
+            return f"lacks the method {method} that {ours.__name__} has"
+        takes = inspect.signature(getattr(chosen, method)).parameters
+        if any(kind.kind is kind.VAR_KEYWORD for kind in takes.values()):
+            continue
+        wanted = inspect.signature(getattr(ours, method)).parameters
+        lacking = [argument for argument in wanted if argument not in takes]
+        if lacking:
+            return f"{method} lacks the argument {lacking[0]} that {ours.__name__}'s has"
+    return None
+
+
+def _fields(module: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]

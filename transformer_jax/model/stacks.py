@@ -1,0 +1,99 @@
+"""The encoder and the decoder (section 3.1): positions, dropout on the sum, N layers, pre-norm's final norm."""
+
+import jax
+from flax import linen as nn
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.model import parts
+from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
+from transformer_jax.model.positions import KINDS, Places, Positions
+
+# The decoder's memory of the tokens so far: each layer's.
+DecoderCache = tuple[LayerCache, ...]
+# One factor a head, "NH" (layer, head), for each of the three attentions: "encoder", "decoder", "cross".
+HeadMasks = dict[str, jax.Array]
+
+
+class Encoder(nn.Module):
+    """N encoder layers over embedded tokens."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        config = self.config
+        layer = parts.choose(config.parts.encoder_layer, EncoderLayer, "encoder_layer")
+        self.layers = [layer(config) for _ in range(config.num_encoder_layers)]
+        self.positions = _positions(config, config.num_encoder_layers, causal=False)
+        self.drop = Dropout(config.dropout)
+        if config.norm == "pre":  # post-norm, the paper's, ends with its last layer's norm
+            self.final_norm = norm_of(config)
+
+    def __call__(
+        self,
+        x_BSD: jax.Array,
+        mask: jax.Array | None,
+        positions_BS: jax.Array,
+        head_mask_NH: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        x_BSD = self.drop(self.positions[0].embed(x_BSD, positions_BS), deterministic)
+        for i, layer in enumerate(self.layers):
+            places = Places(self.positions[i % len(self.positions)], positions_BS, positions_BS)
+            head_mask_H = None if head_mask_NH is None else head_mask_NH[i]
+            x_BSD = layer(x_BSD, mask, places, head_mask_H, deterministic)
+        return self.final_norm(x_BSD) if self.config.norm == "pre" else x_BSD
+
+
+class Decoder(nn.Module):
+    """N decoder layers over embedded tokens and the encoder's output."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        config = self.config
+        layer = parts.choose(config.parts.decoder_layer, DecoderLayer, "decoder_layer", ("__call__", "new_cache"))
+        self.layers = [layer(config) for _ in range(config.num_decoder_layers)]
+        self.positions = _positions(config, config.num_decoder_layers, causal=True)
+        self.drop = Dropout(config.dropout)
+        if config.norm == "pre":
+            self.final_norm = norm_of(config)
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        memory_BSD: jax.Array | None,
+        mask: jax.Array | None,
+        memory_mask: jax.Array | None,
+        positions_BT: jax.Array,
+        key_positions_BS: jax.Array,
+        cache: DecoderCache | None = None,
+        head_masks: HeadMasks | None = None,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, DecoderCache | None]:
+        x_BTD = self.drop(self.positions[0].embed(x_BTD, positions_BT), deterministic)
+        kept = []
+        for i, layer in enumerate(self.layers):
+            places = Places(self.positions[i % len(self.positions)], positions_BT, key_positions_BS)
+            own_and_cross = tuple(_of_layer(head_masks, name, i) for name in ("decoder", "cross"))
+            held = None if cache is None else cache[i]
+            x_BTD, held = layer(x_BTD, memory_BSD, mask, memory_mask, held, places, own_and_cross, deterministic)
+            kept.append(held)
+        x_BTD = self.final_norm(x_BTD) if self.config.norm == "pre" else x_BTD
+        return x_BTD, None if cache is None else tuple(kept)
+
+    def new_cache(self, memory_BSD: jax.Array, length: int) -> DecoderCache:
+        self.positions[0].check_length(length)
+        return tuple(layer.new_cache(memory_BSD, length) for layer in self.layers)
+
+
+def _positions(config: ModelConfig, layers: int, causal: bool) -> list[Positions]:
+    """One module for all layers, or one each, as the kind wants it."""
+    methods = ("embed", "rotate", "bias", "moved_values", "check_length")
+    kind: type[Positions] = parts.choose(config.parts.positions, KINDS[config.positions], "positions", methods)
+    return [kind(config, causal) for _ in range(layers if kind.per_layer else 1)]
+
+
+def _of_layer(head_masks: HeadMasks | None, name: str, layer: int) -> jax.Array | None:
+    chosen = None if head_masks is None else head_masks.get(name)
+    return None if chosen is None else chosen[layer]
