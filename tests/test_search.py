@@ -29,15 +29,7 @@ NODES = 2**LENGTH
 IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 WIDE = 64
 BATCH = 16  # one shape for nearly all tests: compiling is what takes their time
-PENALTIES = [
-    ("none", 0.6),
-    ("gnmt", -0.7),
-    ("gnmt", 0.0),
-    ("gnmt", 0.6),
-    ("average", -0.7),
-    ("average", 1.0),
-    ("average", 2.0),
-]
+PENALTIES = [("none", 0.6), ("gnmt", 0.0), ("gnmt", 0.6), ("average", 1.0), ("average", -0.7)]
 
 
 # The model: a prefix of As and Bs is a node of a binary tree (the root is 1), a sentence is a table of node -> logits.
@@ -212,6 +204,7 @@ def test_stopping_early_changes_nothing(beam_size, n_best, name, alpha):
     options = {"beam_size": beam_size, "length_penalty": name, "alpha": alpha, "n_best": n_best}
     for seed in range(40):
         tables = tables_of(seed, scale=0.5 + seed % 8)
+        tables[:, :, [PAD, BOS]] = -20  # or they take so much that no late hypothesis ever wins
         options["max_lengths"] = np.random.default_rng(seed).integers(1, LENGTH + 1, BATCH)
         assert_same(beam(tables, **options), beam(tables, early_stop=False, **options))
 
@@ -225,16 +218,17 @@ def chain(*steps):
 
 
 def test_a_hypothesis_that_wins_late_is_waited_for():
-    # After one token <eos> scores log 0.6 = -0.51, and the live hypothesis log 0.4 = -0.92: it looks beaten, also by
-    # the penalty of its present length. But every later token is certain, so its mean ends at -0.92 / 6.
-    table = chain(0.6, 0.001, 0.001, 0.001, 0.001, 0.999)
+    # <eos> at once scores log 0.7 = -0.36, the live hypothesis -1.20 at its present length and at most -0.60 with its
+    # next token: it looks beaten. But every later token is certain, so its mean rises to -1.21 / 6 = -0.20.
+    table = chain(0.7, 0.001, 0.001, 0.001, 0.001, 0.999)
     result = beam(table[None], beam_size=2, length_penalty="average", alpha=1.0)
     assert targets_of(result, 0) == [(A, A, A, A, A, EOS)]
 
 
 def test_a_negative_alpha_is_bounded_by_the_shortest_end():
-    # log P * n^2: here the *next* end is the most favourable, and a bound taken at the limit would stop before it.
-    table = chain(0.30, 0.95, 0.999, 0.999, 0.999, 0.999)
+    # log P * sqrt(n): <eos> at once scores -0.92, the live hypothesis -0.72 if it ends next and -1.25 at the limit.
+    # Here the *next* end is the most favourable, and a bound taken at the limit would stop before it.
+    table = chain(0.4, 0.95, 0.999, 0.999, 0.999, 0.999)
     options = {"beam_size": 2, "length_penalty": "average", "alpha": -0.5}
     expected = brute_force(table, "average", -0.5)[0]
     assert expected[1] == (A, EOS)
@@ -314,13 +308,7 @@ def test_a_limit_too_short_for_minimum_or_prefix_is_raised_to_hold_them():
 def test_padding_and_beginning_are_never_generated():
     tables = tables_of(5)
     tables[:, :, [PAD, BOS]] += 30
-    key = jax.random.key(0)
-    for result in (
-        greedy(tables),
-        beam(tables, n_best=4),
-        sample(tables, key),
-        sample(tables, key, top_k=3, top_p=0.9),
-    ):
+    for result in (greedy(tables), beam(tables, n_best=4), sample(tables, jax.random.key(0))):
         for sentence in range(len(tables)):
             for target in targets_of(result, sentence):
                 assert not {PAD, BOS} & set(target)
@@ -481,7 +469,7 @@ def filtered(logits, temperature, top_k, top_p):
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), [
-    (1.0, None, 1.0), (0.5, None, 1.0), (1.7, 2, 1.0), (1.3, 3, 0.8),
+    (1.0, None, 1.0), (1.7, 2, 1.0), (1.3, 3, 0.8),
 ])  # fmt: skip
 def test_samples_have_the_promised_frequencies(temperature, top_k, top_p):
     table, draws = tables_of(14, 1, scale=1.0)[0], 4096
@@ -595,7 +583,7 @@ def test_decoding_may_start_from_padding_or_from_the_end():
     (greedy_search, {"max_lengths": np.ones(3, int)}, "max_lengths has shape (3,): must be (2,)"),
     (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix has shape (3, 2): must be (2, 3)"),
     (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix has 6 positions: must be less than max_length, 6"),
-    (sample_search, {"temperature": 0.0}, "temperature is 0.0: must be > 0 (its limit 0 is greedy_search)"),
+    (sample_search, {"temperature": 0.0}, "temperature is 0.0: must be finite and > 0 (its limit 0 is greedy_search)"),
     (sample_search, {"top_k": 0}, "top_k is 0: must be >= 1"),
     (sample_search, {"top_p": 0.0}, "top_p is 0.0: must be in (0, 1]"),
     (sample_search, {"top_p": 1.5}, "top_p is 1.5: must be in (0, 1]"),

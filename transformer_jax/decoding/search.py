@@ -90,8 +90,8 @@ def sample_search(
     A sentence's draws depend on `key` and its entry of `sentence_ids` (by default its row) alone: with the index in
     the corpus as its id, a sentence gets the same sample in whatever batch it comes.
     """
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}: must be > 0 (its limit 0 is greedy_search)")
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature is {temperature}: must be finite and > 0 (its limit 0 is greedy_search)")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}: must be >= 1, or None for the whole vocabulary")
     if not 0 < top_p <= 1:
