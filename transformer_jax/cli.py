@@ -18,7 +18,7 @@ from transformer_jax.extension import UserCodeError
 from transformer_jax.schema import nearest
 
 # One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
-COMMANDS = ("inspect",)
+COMMANDS = ("inspect", "prepare")
 
 
 class Parser(argparse.ArgumentParser):

@@ -148,8 +148,8 @@ class TaskConfig(Section):
     test_size: int = option(1_000, "pairs of each test split", at_least=0)
     seed: int = option(0, "which sentences are made", at_least=0)
     alphabet: int = option(26, "how many different symbols copy, reverse and sort use", at_least=2)
-    min_length: int = option(1, "symbols of the shortest sequence of copy, reverse and sort", at_least=1)
-    max_length: int = option(20, "symbols of the longest sequence of copy, reverse and sort", at_least=1)
+    min_length: int = option(4, "symbols of the shortest sequence of copy, reverse and sort", at_least=1)
+    max_length: int = option(16, "symbols of the longest sequence of copy, reverse and sort", at_least=1)
 
     def contradictions(self) -> list[str]:
         if self.min_length > self.max_length:
@@ -235,12 +235,97 @@ class DataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class OptimizerConfig(Section):
+    """How gradients become updates. The defaults are section 5.3."""
+
+    name: str = option("adam", "adam, or any optimizer of optax or optax.contrib by its name there")
+    beta1: float = option(0.9, "for optimizers with b1", at_least=0, below=1)
+    beta2: float = option(0.98, "for optimizers with b2", at_least=0, below=1)
+    epsilon: float = option(1e-9, "for optimizers with eps", above=0)
+    arguments: tuple[str, ...] = option((), "further arguments of the optimizer: momentum=0.9,nesterov=true")
+
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = option(
+        "inverse_sqrt", "the learning rate's course after a linear warmup; equation 3 is inverse_sqrt"
+    )
+    learning_rate: float | None = option(None, "at its peak; none = equation 3's (d_model * warmup_steps)^-0.5", above=0)
+    warmup_steps: int = option(4000, "updates over which the rate rises from zero", at_least=0)
+    final_fraction: float = option(0.0, "of the peak rate, where cosine and linear end", at_least=0, at_most=1)
+
+    clip_norm: float | None = option(None, "gradients longer than this are shortened to it", above=0)
+    weight_decay: float = option(0.0, "decoupled, on matrices but not on biases and norms", at_least=0)
+
+    def contradictions(self) -> list[str]:
+        if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
+            return ["warmup_steps = 0: inverse_sqrt needs at least 1, its rate at step 0 has no bound"]
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig(Section):
+    """How the devices are laid out; the result does not depend on it."""
+
+    data: int | None = option(None, "devices that share the batch; none = all that the other axes leave", at_least=1)
+    fsdp: int = option(1, "devices that share the batch and each keep a part of every parameter", at_least=1)
+    tensor: int = option(1, "devices that share each matrix product", at_least=1)
+    replicate: tuple[str, ...] = option((), "patterns of parameters of one's own parts that every device keeps whole")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Section):
+    """The training loop. One step is one update."""
+
+    steps: int = option(100_000, "updates until the end; what ends the run first, ends it", at_least=1)
+    epochs: float | None = option(None, "passes over the data until the end", above=0)
+    tokens: int | None = option(None, "target tokens until the end", at_least=1)
+    hours: float | None = option(None, "hours of this process until it saves and ends, to be resumed", above=0)
+    accumulate: int = option(1, "parts into which a batch is cut to fit into memory; the update is the same", at_least=1)
+
+    label_smoothing: float = option(0.1, "probability taken from the right token (eps_ls)", at_least=0, below=1)
+    smoothing_over: Literal["all", "others"] = option("all", "it is spread over all tokens, or over the wrong ones")
+    max_bad_steps: int = option(10, "steps in a row with a gradient that is not finite, before the run stops", at_least=1)
+
+    log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1)
+    eval_every: int = option(1000, "updates between validations", at_least=1)
+    checkpoint_every: int = option(1000, "updates between checkpoints", at_least=1)
+    keep_latest: int = option(5, "newest checkpoints that are kept (the paper averages 5)", at_least=1)
+    keep_best: int = option(1, "best checkpoints that are kept besides", at_least=0)
+    best_metric: str = option("valid_loss", "what best means: a name in metrics.jsonl")
+    best_is: Literal["lowest", "highest"] = option("lowest", "which end of it is best")
+    patience: int | None = option(None, "validations without a new best before the run stops; none = never", at_least=1)
+
+    tensorboard: bool = option(True, "also write TensorBoard files")
+    compile_cache: str | None = option(
+        "~/.cache/transformer_jax", "where compiled programs are kept for the next start; none = nowhere"
+    )
+    peak_flops: float | None = option(None, "FLOP/s of one device, for MFU; none = known or measured", above=0)
+
+    def contradictions(self) -> list[str]:
+        if self.keep_best and self.checkpoint_every % self.eval_every:
+            return [
+                f"checkpoint_every = {self.checkpoint_every} is no multiple of eval_every = {self.eval_every}: "
+                "the best checkpoint could not be told; make it one, or set keep_best to 0"
+            ]
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
 class ExperimentConfig(Section):
     """One run, whole."""
 
     seed: int = option(0, "of the initial parameters and of dropout", at_least=0)
     model: ModelConfig = group(ModelConfig)
     data: DataConfig = group(DataConfig)
+    optimizer: OptimizerConfig = group(OptimizerConfig)
+    mesh: MeshConfig = group(MeshConfig)
+    train: TrainConfig = group(TrainConfig)
+
+    def contradictions(self) -> list[str]:
+        if self.optimizer.warmup_steps > self.train.steps:
+            return [
+                f"optimizer.warmup_steps = {self.optimizer.warmup_steps} lies beyond the run of "
+                f"train.steps = {self.train.steps}: the learning rate would never reach its peak"
+            ]
+        return []
 
 
 # Each row of the paper's Table 3 as differences from the base model.

@@ -61,6 +61,8 @@ def _append(block: Block, text: bytes) -> None:
     if block.first_line == 1 and not block.lines and text.startswith(BYTE_ORDER_MARK):
         text = text.removeprefix(BYTE_ORDER_MARK)
         block.oddities["byte order mark stripped"] += 1
+    if not text:
+        return
     raw_lines = text.removesuffix(b"\n").split(b"\n")
     start = len(block.lines)
     try:

@@ -1,0 +1,285 @@
+"""Bad input to prepare: one clear line each, exit status 2, and nothing half-written."""
+
+import gzip
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from transformer_jax.cli import main
+
+GOOD = "".join(f"sentence number {i} of the text\n" for i in range(300)).encode()
+CONFIG = """
+from transformer_jax.config import default_config
+
+def get_config():
+    config = default_config()
+    config.data.tokenizer = "words"
+    return config
+"""
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """A config and a good pair of files; tests spoil one of them."""
+    (tmp_path / "config.py").write_text(CONFIG)
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_bytes(GOOD)
+    return tmp_path
+
+
+def prepare(bench: Path, *options: str, source: str = "a.en", target: str = "a.de", workdir: str = "run") -> int:
+    return main(
+        [
+            "prepare",
+            f"--config={bench / 'config.py'}",
+            f"--workdir={bench / workdir}",
+            *([f"--config.data.source={bench / source}"] if source else []),
+            *([f"--config.data.target={bench / target}"] if target else []),
+            *options,
+        ]
+    )
+
+
+def refused(bench: Path, capfd, *needles: str, **how) -> None:
+    """Prepare fails with status 2 and one line that has all the needles, and leaves no trace."""
+    before = sorted(bench.rglob("*"))
+    status = prepare(bench, *how.pop("options", ()), **how)
+    output, errors = capfd.readouterr()
+    lines = [line for line in errors.splitlines() if not line.startswith("training a")]
+    assert (status, output, len(lines)) == (2, "", 1), errors
+    assert lines[0].startswith("error: ")
+    for needle in needles:
+        assert needle in lines[0]
+    assert sorted(bench.rglob("*")) == before
+
+
+def test_good_input_is_prepared(bench, capfd):
+    assert prepare(bench) == 0
+    output, errors = capfd.readouterr()
+    assert "train: 240 pairs" in output
+    assert errors == ""
+
+
+def test_missing_file(bench, capfd):
+    refused(bench, capfd, "b.de: there is no such file", target="b.de")
+
+
+def test_directory_for_a_file(bench, capfd):
+    (bench / "b.de").mkdir()
+    refused(bench, capfd, "b.de: is a directory", target="b.de")
+
+
+def test_no_corpus_at_all(bench, capfd):
+    refused(bench, capfd, "data.source", source="", target="")
+
+
+def test_no_target(bench, capfd):
+    refused(bench, capfd, "data.target", "a.en", target="")
+
+
+@pytest.mark.parametrize("missing", [1, 100])
+def test_unequal_line_counts(bench, capfd, missing):
+    (bench / "a.de").write_bytes(b"".join(GOOD.splitlines(keepends=True)[missing:]))
+    refused(bench, capfd, "a.en has 300 lines", f"a.de {300 - missing}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+def test_empty_corpus(bench, capfd, content):
+    (bench / "a.en").write_bytes(content)
+    (bench / "a.de").write_bytes(content)
+    refused(bench, capfd, "a.en", "a.de", "empty")
+
+
+def test_nothing_left_by_cleaning(bench, capfd):
+    (bench / "a.de").write_bytes(b"\n" * 300)
+    refused(bench, capfd, "leaves none of 300 train pairs (empty 300)")
+
+
+@pytest.mark.parametrize("side", ["a.en", "a.de"])
+@pytest.mark.parametrize(
+    ("bad", "needle"),
+    [
+        (b"caf\xe9", "is not UTF-8: byte 0xe9 at 4"),
+        (b"a\0b", "has a NUL character at 2"),
+        (b"\xff\xfea\0", "is not UTF-8: byte 0xff at 1"),
+    ],
+)
+def test_unreadable_line(bench, capfd, side, bad, needle):
+    lines = GOOD.splitlines()
+    lines[122] = bad
+    (bench / side).write_bytes(b"\n".join(lines) + b"\n")
+    refused(bench, capfd, f"{side}:123: {needle}")
+
+
+def test_unreadable_line_in_a_validation_file_is_never_dropped(bench, capfd):
+    (bench / "v.en").write_bytes(b"fine\n\xff\n")
+    (bench / "v.de").write_bytes(b"gut\ngut\n")
+    valid = [f"--config.data.valid_{side}={bench / name}" for side, name in (("source", "v.en"), ("target", "v.de"))]
+    refused(bench, capfd, "v.en:2: is not UTF-8", options=[*valid, "--config.data.cleaning.unreadable=drop"])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("spoil", "needle"),
+    [
+        (lambda content: content[:-20], "ends in the middle"),
+        (lambda content: content[:50] + b"\xff\xff\xff\xff\xff\xff" + content[56:], "no intact"),
+        (lambda content: b"plain text\n", "no intact"),
+    ],
+)
+def test_damaged_compression(bench, capfd, suffix, spoil, needle):
+    noise = b"".join(os.urandom(30).hex().encode() + b"\n" for _ in range(300))
+    packed = gzip.compress(noise) if suffix == ".gz" else zstandard.ZstdCompressor(write_checksum=True).compress(noise)
+    (bench / f"a.en{suffix}").write_bytes(spoil(packed))
+    refused(bench, capfd, f"a.en{suffix}: ", needle, source=f"a.en{suffix}")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "needle"),
+    [
+        ("a.tsv", b"only one column", "a.tsv:301: has 1 columns"),
+        ("a.tsv", b"one\ttwo\tthree", "a.tsv:301: has 3 columns"),
+        ("a.jsonl", b"{", "a.jsonl:1: is not JSON"),
+        ("a.jsonl", b'{"en": "x"}', "a.jsonl:1: has no text under the key 'source' (it has: en)"),
+        ("a.jsonl", b'{"source": 3, "target": "x"}', "a.jsonl:1: has no text under the key 'source'"),
+        ("a.jsonl", b"[1]", "a.jsonl:1: has no text under the key 'source'"),
+        ("a.jsonl", b'{"source": "\\ud800", "target": "x"}', "a.jsonl:1: is not Unicode text"),
+        ("a.jsonl", b'{"source": "\\u0000", "target": "x"}', "a.jsonl:1: has a NUL"),
+    ],
+)
+def test_bad_columns_and_keys(bench, capfd, name, line, needle):
+    good = b"source\ttarget\n" * 300 if name.endswith("tsv") else b""
+    (bench / name).write_bytes(good + line + b"\n")
+    refused(bench, capfd, needle, source=name, target="")
+
+
+def test_vocabulary_larger_than_the_text_supports(bench, capfd):
+    options = ["--config.data.tokenizer=bpe", "--config.model.vocab_size=30000"]
+    refused(bench, capfd, "model.vocab_size = 30000: the training text supports at most", options=options)
+
+
+def test_number_of_files_differs(bench, capfd):
+    refused(bench, capfd, "source has 2 files", options=[f"--config.data.source={bench / 'a.en'},{bench / 'a.en'}"])
+
+
+def test_files_and_a_corpus(bench, capfd):
+    refused(bench, capfd, "give only one", options=["--config.data.corpus=copy"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "needle"), [("wmt14_translate/de-xx", "has no de-xx"), ("wmt41/de-en", "no such data set")]
+)
+def test_unknown_tfds_name(bench, capfd, pair, needle):
+    refused(bench, capfd, needle, source="", target="", options=[f"--config.data.corpus={pair}"])
+
+
+def test_bad_tokenizer_file(bench, capfd):
+    refused(bench, capfd, "a.en: is no SentencePiece model", options=[f"--config.data.tokenizer_file={bench / 'a.en'}"])
+
+
+def test_a_second_vocabulary_without_its_file(bench, capfd):
+    options = [f"--config.data.tokenizer_file={bench / 'a.en'}", "--config.model.target_vocab_size=50"]
+    options.append("--config.model.tie_embeddings=none")
+    refused(bench, capfd, "model.target_vocab_size = 50", "data.target_tokenizer_file", options=options)
+
+
+@pytest.mark.parametrize("what", ["file", "directory with other things"])
+def test_the_target_directory_is_taken(bench, capfd, what):
+    taken = bench / "run" / "data"
+    taken.parent.mkdir()
+    if what == "file":
+        taken.write_text("mine")
+    else:
+        taken.mkdir()
+        (taken / "thesis.txt").write_text("mine")
+    refused(bench, capfd, f"{taken}: exists and is no prepared corpus")
+
+
+def test_the_workdir_is_a_file(bench, capfd):
+    refused(bench, capfd, "a.en: is a file", workdir="a.en")
+
+
+def test_what_is_odd_but_good(bench, capfd):
+    """A 500,000-character line, Windows line ends, a byte order mark, Unicode separators, an empty side: no errors."""
+    lines = GOOD.splitlines()
+    lines[5] = b"x" * 500_000
+    lines[7] = "one\u2028two\u0085three\x0bfour".encode()
+    lines[9] = b""
+    (bench / "a.en").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n")
+    assert prepare(bench) == 0
+    output, errors = capfd.readouterr()
+    assert errors == ""
+    for counted in ("left out: 1 too long", "left out: 1 empty"):
+        assert counted in output
+    for counted in ("carriage return stripped: 300", "byte order mark stripped: 1"):
+        assert counted in output
+    assert f"{bench / 'a.en'}:10" in output
+
+
+# The disk.
+
+
+def run_in_process(bench: Path, before: str, workdir: Path) -> subprocess.CompletedProcess:
+    code = (
+        f"import resource, sys\n{before}\nfrom transformer_jax.cli import main\n"
+        f"sys.exit(main(['prepare', '--config={bench / 'config.py'}', '--workdir={workdir}', "
+        f"'--config.data.source={bench / 'a.en'}', '--config.data.target={bench / 'a.de'}']))"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_a_file_size_limit(bench):
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
+    done = run_in_process(bench, limit, bench / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == f"error: {bench / 'run' / 'data'}: a file got too big; make room or choose another directory\n"
+    )
+    assert not (bench / "run").exists()
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 3000
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A function that mounts a small file system, where this user may."""
+    place = tmp_path / "mounted"
+    place.mkdir()
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(place)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("mounting needs rights that this user lacks")
+        return place
+
+    yield mount
+    subprocess.run(["umount", str(place)], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("kilobytes", [4, 16, 32, 48, 64])
+def test_a_full_disk(bench, mounted, kilobytes):
+    place = mounted(f"size={kilobytes}k")
+    done = run_in_process(bench, "", place / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {place / 'run' / 'data'}: the disk is full; make room or choose another directory\n"
+    assert list(place.iterdir()) == []
+
+
+def test_a_read_only_place(bench, mounted):
+    place = mounted("ro")
+    done = run_in_process(bench, "", place / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {place / 'run'}: it lies on a read-only file system\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_write_permission(bench):
+    (bench / "closed").mkdir(mode=0o500)
+    done = run_in_process(bench, "", bench / "closed" / "run")
+    assert done.returncode == 2
+    assert done.stderr == f"error: {bench / 'closed' / 'run'}: no permission to write there\n"
