@@ -1,0 +1,90 @@
+"""Buckets: the shapes that waste least, and no more batches than the budget asks for."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.buckets import candidate_lengths, choose_buckets, even_rows, rows_within
+
+
+def random_lengths(count: int, longest: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    source = random.integers(1, longest + 1, count)
+    return source, np.clip(source + random.integers(-3, 4, count), 1, longest)
+
+
+def cells(source: np.ndarray, target: np.ndarray, shapes: list[tuple[int, int]]) -> int:
+    """What the pairs cost when each goes to the cheapest shape that holds it, pair by pair."""
+    return sum(min(s + t for s, t in shapes if s >= a and t >= b) for a, b in zip(source, target, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_shapes_are_the_best_two(seed):
+    source, target = random_lengths(60, 12, seed)
+    buckets = choose_buckets(source, target, limit=12, tokens_per_batch=12, num_shapes=2)
+    top = (source.max() + source.max() % 2, target.max() + target.max() % 2)
+    best = min(
+        cells(source, target, [corner, top])
+        for corner in itertools.product(range(2, top[0] + 1, 2), range(2, top[1] + 1, 2))
+    )
+    assert cells(source, target, [(shape.source, shape.target) for shape in buckets.shapes]) == best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_three_shapes_come_close_to_the_best_three(seed):
+    source, target = random_lengths(40, 10, seed)
+    buckets = choose_buckets(source, target, limit=10, tokens_per_batch=10, num_shapes=3)
+    top = (source.max() + source.max() % 2, target.max() + target.max() % 2)
+    corners = list(itertools.product(range(2, top[0] + 1, 2), range(2, top[1] + 1, 2)))
+    best = min(cells(source, target, [*two, top]) for two in itertools.combinations(corners, 2))
+    assert cells(source, target, [(shape.source, shape.target) for shape in buckets.shapes]) <= 1.03 * best
+
+
+def test_every_pair_fits_the_shape_it_is_given():
+    source, target = random_lengths(5000, 99, seed=0)
+    buckets = choose_buckets(source, target, limit=99, tokens_per_batch=1000, num_shapes=8)
+    widths = np.array([(shape.source, shape.target) for shape in buckets.shapes])[buckets.shape_of]
+    assert (source <= widths[:, 0]).all() and (target <= widths[:, 1]).all()
+    sizes = np.bincount(buckets.shape_of)
+    for shape, batches, size in zip(buckets.shapes, buckets.batches, sizes, strict=True):
+        assert (batches - 1) * shape.rows < size <= batches * shape.rows
+
+
+def test_a_small_corpus_gets_few_batches():
+    source, target = random_lengths(100, 30, seed=0)
+    assert sum(choose_buckets(source, target, limit=30, tokens_per_batch=10_000, num_shapes=8).batches) == 1
+    assert sum(choose_buckets(source, target, limit=30, tokens_per_batch=1_000, num_shapes=8).batches) <= 5
+
+
+def test_shares_of_multi30k_like_lengths():
+    """Measured on the real ones in docs/batching.md; these are drawn with the same means and spreads."""
+    random = np.random.default_rng(0)
+    source = np.exp(random.normal(2.66, 0.28, 29_000))
+    target = np.clip(np.rint(source * np.exp(random.normal(0.02, 0.17, 29_000))), 3, 50).astype(int)
+    source = np.clip(np.rint(source), 3, 50).astype(int)
+    shares = []
+    for num_shapes in (2, 4, 8, 16):
+        buckets = choose_buckets(source, target, limit=256, tokens_per_batch=25_000, num_shapes=num_shapes)
+        assert len(buckets.shapes) <= num_shapes
+        laid_out = sum(n * s.rows * (s.source + s.target) for s, n in zip(buckets.shapes, buckets.batches, strict=True))
+        shares.append((source.sum() + target.sum()) / laid_out)
+    assert shares == sorted(shares)
+    assert shares[2] >= 0.85
+
+
+def test_candidate_lengths_are_even_grow_by_a_few_percent_and_end_at_the_longest():
+    lengths = candidate_lengths(1000, limit=1024)
+    assert lengths[0] == 2 and lengths[-1] == 1000
+    assert not (lengths % 2).any()
+    assert (np.diff(lengths) <= np.maximum(2, 0.04 * lengths[:-1])).all()
+    assert candidate_lengths(7, limit=7)[-1] == 7  # never beyond the limit, be it odd
+    assert candidate_lengths(1, limit=1).tolist() == [1]
+
+
+def test_rows_divide_among_eight_devices_where_there_are_eight():
+    assert rows_within(25_000, 250, 100) == 96
+    assert rows_within(100, 20, 11) == 5
+    assert even_rows(size=210, most=200) == 112
+    assert even_rows(size=3, most=5) == 5
+    assert even_rows(size=1, most=200) == 8

@@ -1,0 +1,316 @@
+"""Batches: a pure function of (prepared pairs, settings, data seed, step), with no iterator to save or to restore.
+
+Each epoch has a plan: the order of the pairs, cut into rows and the rows into batches. It follows from the lengths, the
+settings and (seed, epoch) alone. Any process makes any step's batch from it, and reads the tokens of its own rows only.
+"""
+
+import dataclasses
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.data.arrays import TokenPairs
+from transformer_jax.data.assembly import Batch, Shape, assemble
+from transformer_jax.data.buckets import LENGTH_MULTIPLE, Buckets, choose_buckets, even_rows, rows_within
+from transformer_jax.data.packing import pack
+from transformer_jax.errors import BadInput
+
+EVALUATION_SHAPES = 8
+
+
+class Plan(NamedTuple):
+    """One pass over the pairs: row r holds members[row_starts[r]:row_starts[r + 1]], numbers of pairs."""
+
+    members: np.ndarray
+    row_starts: np.ndarray
+    batch_starts: np.ndarray  # the first row of each batch
+    batch_ends: np.ndarray
+    batch_shapes: np.ndarray  # numbers of shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchStatistics:
+    """What an epoch of batches is like, exactly, and the same for every epoch; padding is counted in the shares."""
+
+    pairs: int
+    dropped: int
+    steps_per_epoch: int
+    shapes: tuple[tuple[Shape, int], ...]  # with how many batches of each there are in an epoch
+    source_tokens: int
+    target_tokens: int
+    source_share: float  # of the source cells, those that are not padding
+    target_share: float
+    share: float  # of all cells
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.pairs:,} pairs an epoch in {self.steps_per_epoch:,} batches; {self.dropped:,} dropped as too long",
+            f"not padding: {self.share:.1%} (source {self.source_share:.1%}, target {self.target_share:.1%})",
+            f"tokens a batch: {self.source_tokens / self.steps_per_epoch:,.0f} source, "
+            f"{self.target_tokens / self.steps_per_epoch:,.0f} target",
+        ]
+        return "\n".join(lines + [f"  {count:>7,} batches of {shape}" for shape, count in self.shapes])
+
+
+class _Batches:
+    """What training and evaluation share: the pairs, their lengths with <eos>, and cutting a batch out of a plan."""
+
+    _packed = False
+
+    def __init__(self, pairs: TokenPairs, row_multiple: int):
+        if not len(pairs):
+            raise BadInput("there are no sentence pairs to make batches of")
+        self._pairs = pairs
+        self._row_multiple = row_multiple
+        self._source_lengths = pairs.source_lengths + 1
+        self._target_lengths = pairs.target_lengths + 1
+        self.shapes: tuple[Shape, ...] = ()
+
+    def _cut(self, plan: Plan, number: int, process_index: int, process_count: int) -> tuple[Batch, np.ndarray]:
+        """This process's rows of a batch of the plan, and the pairs in them.
+
+        Empty rows follow the real ones until the rows divide among devices and processes, so real rows never move.
+        """
+        shape = self.shapes[plan.batch_shapes[number]]
+        multiple = math.lcm(self._row_multiple, process_count)
+        rows = (shape.rows + -shape.rows % multiple) // process_count
+        first, end = plan.batch_starts[number], plan.batch_ends[number]
+        begin = min(first + process_index * rows, end)
+        starts = plan.row_starts[begin : min(begin + rows, end) + 1]
+        members = plan.members[starts[0] : starts[-1]]
+        batch = assemble(self._pairs, members, np.diff(starts), shape._replace(rows=rows), packed=self._packed)
+        return batch, members
+
+
+class TrainingBatches(_Batches, ABC):
+    """Shuffled batches at a budget of tokens a side, padding included; every pair exactly once an epoch.
+
+    A pair with more than max_length tokens on a side, <eos> included, is dropped and counted.
+    """
+
+    def __init__(self, pairs: TokenPairs, *, tokens_per_batch: int, max_length: int, seed: int, row_multiple: int = 1):
+        super().__init__(pairs, row_multiple)
+        longer_side = np.maximum(self._source_lengths, self._target_lengths)
+        self._kept = np.flatnonzero(longer_side <= max_length).astype(np.int32)
+        self.dropped = len(pairs) - len(self._kept)
+        if not len(self._kept):
+            raise BadInput(
+                f"data.max_length = {max_length} leaves none of the {len(pairs)} sentence pairs: "
+                f"the shortest has {longer_side.min()} tokens, <eos> included"
+            )
+        _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
+        self._seed = seed
+        self._limit = min(max_length, tokens_per_batch)
+        self._plans: dict[int, Plan] = {}
+        self._source_lengths = self._source_lengths[self._kept]
+        self._target_lengths = self._target_lengths[self._kept]
+        self._batches_of_shape = self._lay_out(tokens_per_batch)
+        self.steps_per_epoch = sum(self._batches_of_shape)
+
+    @abstractmethod
+    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
+        """Settle, once, what all epochs have in common: the shapes, and how many batches there are of each."""
+
+    @abstractmethod
+    def _plan(self, random: np.random.Philox) -> Plan:
+        """Deal the pairs for one epoch."""
+
+    def epoch_of(self, step: int) -> int:
+        return step // self.steps_per_epoch
+
+    def batch(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
+        """This process's rows of a step's batch; the rows of all processes, in order, are the whole batch."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        return self._cut(self._plan_of(epoch), number, process_index, process_count)[0]
+
+    def statistics(self) -> BatchStatistics:
+        counted = tuple(zip(self.shapes, self._batches_of_shape, strict=True))
+        source_tokens, target_tokens = int(self._source_lengths.sum()), int(self._target_lengths.sum())
+        source_cells = sum(n * shape.rows * shape.source for shape, n in counted)
+        target_cells = sum(n * shape.rows * shape.target for shape, n in counted)
+        return BatchStatistics(
+            pairs=len(self._kept),
+            dropped=self.dropped,
+            steps_per_epoch=self.steps_per_epoch,
+            shapes=counted,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            source_share=source_tokens / source_cells,
+            target_share=target_tokens / target_cells,
+            share=(source_tokens + target_tokens) / (source_cells + target_cells),
+        )
+
+    @property
+    def digest(self) -> str:
+        """Equal digests mean equal batches, as long as the tokens are equal: what a resumed run should compare."""
+        settings = (type(self).__name__, self.shapes, self._batches_of_shape, self._seed)
+        digest = hashlib.sha256(repr(settings).encode())
+        for lengths in (self._kept, self._source_lengths, self._target_lengths):
+            digest.update(np.ascontiguousarray(lengths, "<i8").data)
+        return digest.hexdigest()
+
+    def _plan_of(self, epoch: int) -> Plan:
+        """The epoch's plan; the one before is kept as well, for whoever looks across the border."""
+        plan = self._plans.get(epoch)
+        if plan is None:
+            plan = self._plan(np.random.Philox(np.random.SeedSequence((self._seed, epoch))))
+            self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
+        return plan
+
+
+class BucketBatches(TrainingBatches):
+    """The paper's batches (section 5.1): pairs of similar length together, in a few static shapes."""
+
+    def __init__(
+        self,
+        pairs: TokenPairs,
+        *,
+        tokens_per_batch: int,
+        max_length: int,
+        seed: int,
+        num_shapes: int = 8,
+        row_multiple: int = 1,
+    ):
+        self._num_shapes = num_shapes
+        super().__init__(
+            pairs, tokens_per_batch=tokens_per_batch, max_length=max_length, seed=seed, row_multiple=row_multiple
+        )
+
+    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
+        self._buckets = choose_buckets(
+            self._source_lengths,
+            self._target_lengths,
+            limit=self._limit,
+            tokens_per_batch=tokens_per_batch,
+            num_shapes=self._num_shapes,
+        )
+        self.shapes = self._buckets.shapes
+        return self._buckets.batches
+
+    def _plan(self, random: np.random.Philox) -> Plan:
+        plan = _bucket_plan(self._buckets, _shuffled(len(self._kept), random))
+        mixed = _shuffled(self.steps_per_epoch, random)
+        return plan._replace(
+            members=self._kept[plan.members],
+            batch_starts=plan.batch_starts[mixed],
+            batch_ends=plan.batch_ends[mixed],
+            batch_shapes=plan.batch_shapes[mixed],
+        )
+
+
+class PackedBatches(TrainingBatches):
+    """Many pairs in a row, told apart by segment ids; one static shape.
+
+    Which *lengths* share a row is settled once; each epoch deals the pairs of these lengths to the rows afresh, and the
+    rows to the batches. So every epoch has as many batches, and a new one costs two sorts.
+    """
+
+    _packed = True
+
+    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
+        source_width, target_width = _row_widths(self._source_lengths, self._target_lengths, self._limit)
+        self._packs = pack(self._source_lengths, self._target_lengths, source_width, target_width)
+        self._num_rows = len(self._packs.starts) - 1
+        rows = even_rows(self._num_rows, rows_within(tokens_per_batch, source_width, target_width))
+        self.shapes = (Shape(rows, source_width, target_width),)
+        self._lengths_key = self._source_lengths * (self._limit + 1) + self._target_lengths
+        self._by_lengths = np.argsort(self._lengths_key, kind="stable").astype(np.int32)
+        return (-(-self._num_rows // rows),)
+
+    def _plan(self, random: np.random.Philox) -> Plan:
+        shuffled = _shuffled(len(self._kept), random)
+        # Both sides of this assignment run through the same lengths in the same order, the right one shuffled.
+        substitute = np.empty_like(self._by_lengths)
+        substitute[self._by_lengths] = shuffled[np.argsort(self._lengths_key[shuffled], kind="stable")]
+
+        mixed = _shuffled(self._num_rows, random)
+        sizes = np.diff(self._packs.starts)[mixed]
+        row_starts = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.repeat(self._packs.starts[mixed] - row_starts[:-1], sizes) + np.arange(row_starts[-1])
+        batch_starts = np.arange(0, self._num_rows, self.shapes[0].rows)
+        return Plan(
+            members=self._kept[substitute[self._packs.members[places]]],
+            row_starts=row_starts,
+            batch_starts=batch_starts,
+            batch_ends=np.minimum(batch_starts + self.shapes[0].rows, self._num_rows),
+            batch_shapes=np.zeros(len(batch_starts), np.int64),
+        )
+
+
+class EvaluationBatches(_Batches):
+    """Every sentence pair exactly once, in batches of similar length; none is dropped.
+
+    Results come back into order by `pair_index`: result[batch.pair_index[row]] belongs to that row, if it is not -1.
+    """
+
+    def __init__(
+        self, pairs: TokenPairs, *, tokens_per_batch: int, num_shapes: int = EVALUATION_SHAPES, row_multiple: int = 1
+    ):
+        super().__init__(pairs, row_multiple)
+        longest = int(max(self._source_lengths.max(), self._target_lengths.max()))
+        _check_budget(tokens_per_batch, longest)
+        buckets = choose_buckets(
+            self._source_lengths,
+            self._target_lengths,
+            limit=tokens_per_batch,
+            tokens_per_batch=tokens_per_batch,
+            num_shapes=num_shapes,
+        )
+        self.shapes = buckets.shapes
+        self._plan = _bucket_plan(buckets, np.arange(len(pairs), dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self._plan.batch_starts)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.batch, range(len(self)))
+
+    def batch(self, number: int, process_index: int = 0, process_count: int = 1) -> Batch:
+        batch, members = self._cut(self._plan, number, process_index, process_count)
+        pair_index = np.full(len(batch.source), -1, np.int32)
+        pair_index[: len(members)] = members
+        return batch._replace(pair_index=pair_index)
+
+
+def _check_budget(tokens_per_batch: int, longest: int) -> None:
+    if longest > tokens_per_batch:
+        raise BadInput(
+            f"data.tokens_per_batch = {tokens_per_batch} has no room for the longest sentence: "
+            f"{longest} tokens, <eos> included"
+        )
+
+
+def _row_widths(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -> tuple[int, int]:
+    """The widths of packed rows: the limit for the side with more tokens, and less in proportion for the other."""
+    totals = np.array([source_lengths.sum(), target_lengths.sum()])
+    longest = np.array([source_lengths.max(), target_lengths.max()])
+    widths = np.ceil(min(limit, totals.max()) * totals / totals.max()).astype(int)
+    widths = np.maximum(widths + -widths % LENGTH_MULTIPLE, longest)
+    source_width, target_width = np.minimum(widths, limit).tolist()
+    return source_width, target_width
+
+
+def _shuffled(count: int, random: np.random.Philox) -> np.ndarray:
+    """A permutation from the raw bits: those are the same in every numpy, which `Generator.permutation` need not be."""
+    return np.argsort(random.random_raw(count), kind="stable").astype(np.int32)
+
+
+def _bucket_plan(buckets: Buckets, order: np.ndarray) -> Plan:
+    """One pair a row; the batches shape by shape, and within a shape in the given order."""
+    shape_of = buckets.shape_of[order]
+    sizes = np.bincount(shape_of)
+    starts, ends = [], []
+    for shape, begin, size in zip(buckets.shapes, np.cumsum(sizes) - sizes, sizes, strict=True):
+        starts.append(np.arange(begin, begin + size, shape.rows))
+        ends.append(np.minimum(starts[-1] + shape.rows, begin + size))
+    return Plan(
+        members=order[np.argsort(shape_of, kind="stable")],
+        row_starts=np.arange(len(order) + 1),
+        batch_starts=np.concatenate(starts),
+        batch_ends=np.concatenate(ends),
+        batch_shapes=np.repeat(np.arange(len(sizes)), buckets.batches),
+    )
