@@ -1,0 +1,82 @@
+"""Prefetching: in order, only so far ahead, errors passed on, no thread left behind."""
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from transformer_jax.data.prefetch import Prefetcher
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+def test_items_come_in_order_from_the_start_step_on():
+    with Prefetcher(lambda step: step * step, start_step=3) as items:
+        assert list(itertools.islice(items, 4)) == [9, 16, 25, 36]
+
+
+def test_it_ends_before_the_stop_step_and_stays_ended():
+    with Prefetcher(str, start_step=1, stop_step=4) as items:
+        assert list(items) == ["1", "2", "3"]
+        assert list(items) == []
+
+
+def test_it_works_in_one_other_thread_and_only_so_far_ahead():
+    made, threads = [], set()
+
+    def make(step):
+        threads.add(threading.current_thread())
+        made.append(step)
+
+    with Prefetcher(make, depth=3) as items:
+        next(items)
+        time.sleep(0.1)
+        assert made == [0, 1, 2, 3]
+        assert len(threads) == 1 and threading.current_thread() not in threads
+
+
+def test_an_error_is_raised_where_its_item_is_asked_for_and_ever_after():
+    def make(step):
+        if step == 2:
+            raise OSError("the disk is gone")
+        return step
+
+    with Prefetcher(make) as items:
+        assert [next(items), next(items)] == [0, 1]
+        for _ in range(2):
+            with pytest.raises(OSError, match="the disk is gone"):
+                next(items)
+
+
+def test_leaving_early_by_an_exception_ends_the_thread():
+    def interrupted():
+        with Prefetcher(int) as items:
+            next(items)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+def test_a_closed_prefetcher_says_so():
+    items = Prefetcher(int)
+    items.close()
+    items.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(items)
+
+
+def test_the_wait_for_data_is_measured():
+    with Prefetcher(lambda step: time.sleep(0.05)) as slow:
+        next(slow)
+    assert 0.03 < slow.data_wait < 1
+    with Prefetcher(int) as fast:
+        time.sleep(0.05)
+        next(fast)
+    assert fast.data_wait < 0.03
