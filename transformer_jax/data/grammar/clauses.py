@@ -12,9 +12,9 @@ from functools import cache
 from transformer_jax.data.grammar import modifiers, verbs
 from transformer_jax.data.grammar.dice import Dice
 from transformer_jax.data.grammar.nouns import AROUND_FURNITURE
-from transformer_jax.data.grammar.phrases import Freedom, PhraseSampler, adjectives_of
+from transformer_jax.data.grammar.phrases import OWNED, Freedom, PhraseSampler, adjectives_of
 from transformer_jax.data.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
-from transformer_jax.data.grammar.words import Adjective, Frame, Kind, Modal, Pronoun, Tense, Verb
+from transformer_jax.data.grammar.words import Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
 
 ANY_TENSE = frozenset(Tense)
 SIMPLE_TENSES = frozenset({Tense.PRESENT, Tense.PAST})
@@ -28,7 +28,6 @@ TENSES_INSIDE = {
 
 _BEING = Kind.PERSON | Kind.ANIMAL
 _DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
-_OWNED = Kind.ANIMAL | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.FLAT
 _TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
 _VERB_GROUPS = (
     (verbs.TRANSITIVE, 0.38),
@@ -100,7 +99,7 @@ class ClauseSampler:
         negated = may_negate and self._dice.chance(0.15)
         free = Freedom.DEFINITE if negated or is_question else Freedom.SUBJECT
         if subject is None:
-            subject = self._subject(verb, depth, free, tenses)
+            subject = self._subject(verb, 0 if is_question else depth, free, tenses)
         tense = self._tense(verb, tenses)
         clause = Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
         clause = self._with_objects(clause, depth, is_question=is_question)
@@ -123,9 +122,10 @@ class ClauseSampler:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
         if kind & Kind.PERSON and self._dice.chance(0.3):
             return self.phrases.pronoun()
-        if verb.frame is Frame.COPULA:
-            freedom = Freedom.DEFINITE
-        phrase = self.phrases.noun_phrase(kind, freedom)
+        if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
+            phrase = replace(self.phrases.noun_phrase(kind, Freedom.DEFINITE), adjectives=())
+        else:
+            phrase = self.phrases.noun_phrase(kind, freedom)
         return self._maybe_with_relative(phrase, 0.2, min(depth, 1), tenses)
 
     def _with_objects(self, clause: Clause, depth: int, *, is_question: bool) -> Clause:
@@ -149,8 +149,7 @@ class ClauseSampler:
         kind = subject.noun.kind if isinstance(subject, NounPhrase) else Kind.PERSON
         if isinstance(subject, RelativePronoun):
             kind = subject.antecedent.kind
-        said = subject.adjectives if isinstance(subject, NounPhrase) else ()
-        return self._dice.pick([word for word in adjectives_of(kind, colours=False) if word not in said])
+        return self._dice.pick(adjectives_of(kind, colours=False))
 
     def _object(self, clause: Clause, depth: int, *, is_question: bool) -> Phrase:
         verb = clause.verb
@@ -162,6 +161,9 @@ class ClauseSampler:
         else:
             freedom = Freedom.INDEFINITE if is_question else Freedom.FREE
         phrase = self.phrases.noun_phrase(verb.object, freedom)
+        is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
+        if is_plain_dative and phrase.determiner is modifiers.NONE and not clause.is_negated:
+            phrase = replace(phrase, determiner=modifiers.THE)  # *er hilft Köchen* is stiff
         is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
         return self._maybe_with_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense]) if is_last else phrase
 
@@ -192,7 +194,12 @@ class ClauseSampler:
         if verb.frame is Frame.COPULA or (isinstance(clause.subject, NounPhrase) and not is_animate(clause.subject)):
             return clause
         is_closed = has_relative(clause.object)
-        times = [time for time in modifiers.TIMES if clause.tense in time.tenses]
+        # *not every day* and *every day not* are not the same: neither is said.
+        times = [
+            time
+            for time in modifiers.TIMES
+            if clause.tense in time.tenses and not (clause.is_negated and time is modifiers.EVERY_DAY)
+        ]
         if verb.frame is not Frame.CLAUSAL and not verb.is_stative and dice.chance(0.35 if is_main else 0.15):
             time_first = is_main and (is_closed or dice.chance(0.45))
             if time_first or not is_closed:
@@ -241,7 +248,7 @@ class ClauseSampler:
         pronoun = RelativePronoun(head.noun, head.number)
         kind = head.noun.kind
         if kind & Kind.PERSON and self._dice.chance(0.2):
-            owned = self.phrases.noun_phrase(_OWNED, Freedom.DEFINITE)
+            owned = self.phrases.noun_phrase(OWNED, Freedom.DEFINITE)
             owned = replace(owned, determiner=modifiers.THE, possessor=None, whose=pronoun)
             return self._clause_about(owned, owned.noun.kind, depth, tenses)
         return self._clause_about(pronoun, kind, depth, tenses)

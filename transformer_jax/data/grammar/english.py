@@ -158,7 +158,7 @@ def _phrase(phrase: Phrase, *, is_subject: bool) -> list[str]:
 
 def _noun_phrase(phrase: NounPhrase) -> list[str]:
     adjectives = [word.english for word in phrase.adjectives]
-    head = _noun(phrase.noun, phrase.number)
+    head = noun_form(phrase.noun, phrase.number)
     if phrase.possessor:
         owner = _noun_phrase(phrase.possessor)
         ends_in_plural_s = phrase.possessor.number is Number.PLURAL and owner[-1].endswith("s")
@@ -184,7 +184,7 @@ def _is_person(noun: Noun) -> bool:
     return Kind.PERSON in noun.kind
 
 
-def _noun(noun: Noun, number: Number) -> str:
+def noun_form(noun: Noun, number: Number) -> str:
     return noun.english if number is Number.SINGULAR else noun.english_plural or _with_s(noun.english)
 
 

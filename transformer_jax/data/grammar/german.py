@@ -2,9 +2,9 @@
 
 A German clause has five fields: forefield, left bracket, midfield, right bracket, postfield. In a main clause the
 finite verb is the left bracket and thus comes second (first in a yes/no question); in a subordinate clause the
-introducing word is, and all verbs stand in the right bracket. What is heavy (the relative clause of the object, the
-complement clause) goes to the postfield. Commas set every embedded clause off; `render` removes those that meet other
-punctuation.
+introducing word is, and all verbs stand in the right bracket. What is heavy (a relative clause at the end of the
+midfield, the complement clause) goes to the postfield. Commas set every embedded clause off; `render` removes those
+that meet other punctuation.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _statement(statement: Statement) -> list[str]:
 def _main_clause(clause: Clause) -> list[str]:
     if clause.time_first and clause.time:
         return _verb_second(clause.time.german.split(), clause)
-    return _verb_second(_with_relative(clause.subject, Case.NOMINATIVE), clause, subject_is_first=True)
+    subject = [*_phrase(clause.subject, Case.NOMINATIVE), *_relative(clause.subject)]
+    return _verb_second(subject, clause, subject_is_first=True)
 
 
 def _question(clause: Clause) -> list[str]:
@@ -87,13 +88,15 @@ def _question(clause: Clause) -> list[str]:
 
 def _verb_second(forefield: list[str], clause: Clause, *, subject_is_first: bool = False) -> list[str]:
     group = verb_group(clause)
-    midfield = _midfield(clause, has_subject=not subject_is_first)
-    return [*forefield, group.finite, *midfield, *group.right_bracket, *_postfield(clause)]
+    subject = [] if subject_is_first or opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
+    midfield, postfield = _behind_the_subject(clause, postpones_relative=bool(subject))
+    return [*forefield, group.finite, *subject, *midfield, *group.right_bracket, *postfield]
 
 
 def _verb_final(clause: Clause, introducer: list[str]) -> list[str]:
-    midfield = _midfield(clause, has_subject=True)
-    return [",", *introducer, *midfield, *verb_group(clause).verb_final, *_postfield(clause), ","]
+    subject = [] if opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
+    midfield, postfield = _behind_the_subject(clause, postpones_relative=True)
+    return [",", *introducer, *subject, *midfield, *verb_group(clause).verb_final, *postfield, ","]
 
 
 def _embedded(embedded: Embedded) -> list[str]:
@@ -113,13 +116,24 @@ def _opening(clause: Clause) -> list[str]:
     return []
 
 
-def _midfield(clause: Clause, *, has_subject: bool) -> list[str]:
-    """Subject, pronouns, recipient, time, definite objects, negation, manner, place, what is closest to the verb.
+def _behind_the_subject(clause: Clause, *, postpones_relative: bool) -> tuple[list[str], list[str]]:
+    """The rest of the midfield, and the postfield.
+
+    If nothing but the verb would follow it, the subject's relative clause goes to the postfield as well: *gestern kam
+    der Freund an , der ...*. (If the subject is in the forefield its relative clause is there already.)
+    """
+    midfield = _midfield(clause)
+    postfield = [*_relative(clause.object), *(_embedded(clause.complement) if clause.complement else [])]
+    relative = _relative(clause.subject) if postpones_relative else []
+    return ([*relative, *midfield], postfield) if midfield else ([], [*relative, *postfield])
+
+
+def _midfield(clause: Clause) -> list[str]:
+    """Pronouns, recipient, time, definite objects, negation, manner, place, and what is closest to the verb.
 
     Definite objects move before the time in negated clauses and with adverbs of frequency (*liest das Buch heute
     nicht*, *liest das Buch oft*); indefinite ones stay behind the place (*liest im Garten ein Buch*).
     """
-    subject = _with_relative(clause.subject, Case.NOMINATIVE) if has_subject and not opens(clause.subject) else []
     recipient = _phrase(clause.recipient, Case.DATIVE) if clause.recipient else []
     time = clause.time.german.split() if clause.time and not clause.time_first else []
     pronoun, definite, indefinite, closest = _objects(clause)
@@ -133,7 +147,7 @@ def _midfield(clause: Clause, *, has_subject: bool) -> list[str]:
     goal = _location(clause.goal) if clause.goal else []
     predicate = [clause.predicate.german] if clause.predicate else []
     return [
-        *subject, *pronoun, *recipient, *objects_and_time, *manner, *place, *indefinite, *closest, *goal, *predicate
+        *pronoun, *recipient, *objects_and_time, *manner, *place, *indefinite, *closest, *goal, *predicate
     ]  # fmt: skip
 
 
@@ -152,15 +166,11 @@ def _objects(clause: Clause) -> tuple[list[str], list[str], list[str], list[str]
     return [], [], tokens, []
 
 
-def _postfield(clause: Clause) -> list[str]:
-    """The relative clause of the object, or the complement clause."""
-    if isinstance(clause.object, NounPhrase) and clause.object.relative:
-        return _relative(clause.object.relative)
-    return _embedded(clause.complement) if clause.complement else []
-
-
-def _relative(clause: Clause) -> list[str]:
-    return _verb_final(clause, _opening(clause))
+def _relative(phrase: Phrase | None) -> list[str]:
+    """The relative clause of a phrase, if it has one."""
+    if not isinstance(phrase, NounPhrase) or phrase.relative is None:
+        return []
+    return _verb_final(phrase.relative, _opening(phrase.relative))
 
 
 def _turns_to_kein(phrase: Phrase | None, clause: Clause) -> bool:
@@ -216,9 +226,3 @@ def _noun_phrase(phrase: NounPhrase, case: Case, determiner: Determiner) -> list
     possessor = _phrase(phrase.possessor, Case.GENITIVE) if phrase.possessor else []
     head = declension.noun(phrase.noun, number, case)
     return [*([first] if first else []), *adjectives, head, *possessor]
-
-
-def _with_relative(phrase: Phrase, case: Case) -> list[str]:
-    """A phrase with its relative clause right behind it, as subjects have it."""
-    relative = phrase.relative if isinstance(phrase, NounPhrase) else None
-    return [*_phrase(phrase, case), *(_relative(relative) if relative else [])]

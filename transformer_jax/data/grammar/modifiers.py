@@ -54,7 +54,7 @@ PRONOUNS = (
 )
 
 _BEING = Kind.PERSON | Kind.ANIMAL
-_GOODS = Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.FURNITURE
+_GOODS = Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TRANSPORT | Kind.FURNITURE
 _OLD = Kind.ADULT | Kind.ANIMAL | _GOODS | Kind.PLACE | Kind.TEXT
 
 ADJECTIVES = (
@@ -87,8 +87,8 @@ ADJECTIVES = (
     Adjective("dirty", "schmutzig", Kind.CLOTHES | Kind.VEHICLE | Kind.ROOM | Kind.UPRIGHT),
     Adjective("dark", "dunkel", Kind.ROOM, stem="dunkl"),
     Adjective("quiet", "ruhig", Kind.PLACE),
-    Adjective("modern", "modern", Kind.VEHICLE | Kind.BUILDING | Kind.FURNITURE),
-    Adjective("fast", "schnell", Kind.VEHICLE),
+    Adjective("modern", "modern", Kind.VEHICLE | Kind.TRANSPORT | Kind.BUILDING | Kind.FURNITURE),
+    Adjective("fast", "schnell", Kind.VEHICLE | Kind.TRANSPORT),
     Adjective("long", "lang", Kind.TEXT | Kind.EVENT),
     Adjective("short", "kurz", Kind.TEXT | Kind.EVENT),
     Adjective("interesting", "interessant", Kind.TEXT | Kind.EVENT),
@@ -110,12 +110,13 @@ ADJECTIVES = (
 _PRESENT, _PAST, _PERFECT, _FUTURE = Tense.PRESENT, Tense.PAST, Tense.PERFECT, Tense.FUTURE
 _ANY = frozenset(Tense)
 
+EVERY_DAY = TimeAdverbial("every day", "jeden Tag", frozenset({_PRESENT, _PAST}))
 TIMES = (
     TimeAdverbial("today", "heute", _ANY),
     TimeAdverbial("yesterday", "gestern", frozenset({_PAST})),
     TimeAdverbial("tomorrow", "morgen", frozenset({_FUTURE})),
     TimeAdverbial("now", "jetzt", frozenset({_PRESENT})),
-    TimeAdverbial("every day", "jeden Tag", frozenset({_PRESENT, _PAST})),
+    EVERY_DAY,
     TimeAdverbial("in the morning", "am Morgen", frozenset({_PRESENT, _PAST, _FUTURE})),
     TimeAdverbial("in the evening", "am Abend", frozenset({_PRESENT, _PAST, _FUTURE})),
     TimeAdverbial("on Sunday", "am Sonntag", frozenset({_PAST, _FUTURE})),

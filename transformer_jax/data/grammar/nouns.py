@@ -14,9 +14,10 @@ _YOUNG = Kind.PERSON | Kind.OWN
 _ANIMAL, _WILD = Kind.ANIMAL | Kind.OWN, Kind.ANIMAL | Kind.WILD
 _THING, _FURNITURE = Kind.THING, Kind.FURNITURE
 _FLAT, _UPRIGHT = Kind.THING | Kind.FLAT, Kind.THING | Kind.UPRIGHT
-_TEXT, _CLOTHES, _EVENT = Kind.TEXT | Kind.FLAT, Kind.CLOTHES, Kind.EVENT
+_TEXT, _WRITING = Kind.TEXT | Kind.FLAT, Kind.TEXT | Kind.WRITING
+_CLOTHES, _EVENT = Kind.CLOTHES, Kind.EVENT
 _FOOD, _DISH, _DRINK = Kind.FOOD, Kind.FOOD | Kind.DISH, Kind.DRINK
-_VEHICLE, _TRANSPORT = Kind.VEHICLE | Kind.MACHINE, Kind.VEHICLE | Kind.MACHINE | Kind.TRANSPORT
+_VEHICLE, _TRANSPORT = Kind.VEHICLE | Kind.MACHINE, Kind.TRANSPORT | Kind.MACHINE
 _TOY, _PLACE, _BUILDING = Kind.THING | Kind.TOY, Kind.PLACE, Kind.PLACE | Kind.BUILDING
 _ROOM, _TOWN = Kind.PLACE | Kind.ROOM, Kind.PLACE | Kind.TOWN
 
@@ -111,15 +112,15 @@ ANIMALS = (
 )
 
 THINGS = (
-    Noun("book", "Buch", _N, "Bücher", _TEXT),
-    Noun("letter", "Brief", _M, "Briefe", _TEXT),
+    Noun("book", "Buch", _N, "Bücher", _WRITING | Kind.FLAT),
+    Noun("letter", "Brief", _M, "Briefe", _WRITING | Kind.FLAT),
     Noun("newspaper", "Zeitung", _F, "Zeitungen", _TEXT),
-    Noun("poem", "Gedicht", _N, "Gedichte", Kind.TEXT),
-    Noun("story", "Geschichte", _F, "Geschichten", Kind.TEXT | Kind.TALE),
-    Noun("fairy tale", "Märchen", _N, "Märchen", Kind.TEXT | Kind.TALE),
-    Noun("report", "Bericht", _M, "Berichte", _TEXT),
-    Noun("novel", "Roman", _M, "Romane", _TEXT),
-    Noun("article", "Artikel", _M, "Artikel", Kind.TEXT),
+    Noun("poem", "Gedicht", _N, "Gedichte", _WRITING),
+    Noun("story", "Geschichte", _F, "Geschichten", _WRITING | Kind.TALE),
+    Noun("fairy tale", "Märchen", _N, "Märchen", _WRITING | Kind.TALE),
+    Noun("report", "Bericht", _M, "Berichte", _WRITING | Kind.FLAT),
+    Noun("novel", "Roman", _M, "Romane", _WRITING | Kind.FLAT),
+    Noun("article", "Artikel", _M, "Artikel", _WRITING),
     Noun("ball", "Ball", _M, "Bälle", _TOY),
     Noun("doll", "Puppe", _F, "Puppen", _TOY),
     Noun("key", "Schlüssel", _M, "Schlüssel", _FLAT),

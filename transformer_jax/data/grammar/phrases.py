@@ -55,7 +55,7 @@ _MASS: dict[Freedom, _Weights] = {
 _PLACES = (Freedom.PLACE, Freedom.DEFINITE_PLACE)
 
 # What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
-_OWNED = (
+OWNED = (
     Kind.OWN
     | Kind.TEXT
     | Kind.FOOD
@@ -110,7 +110,7 @@ class PhraseSampler:
         determiner = dice.weighted(determiners)
         adjectives = self.adjectives(noun.kind)
         possessor = None
-        if determiner is modifiers.THE and noun.kind & _OWNED:
+        if determiner is modifiers.THE and noun.kind & OWNED:
             if dice.chance(0.22):
                 determiner = dice.pick(modifiers.POSSESSIVES)
             elif dice.chance(0.15):

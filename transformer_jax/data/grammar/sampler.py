@@ -35,10 +35,11 @@ _WHOM_VERBS = tuple(verb for verb in _OBJECT_VERBS if verb.object & Kind.PERSON)
 _WHAT_VERBS = tuple(
     verb
     for verb in (*_OBJECT_VERBS, *verbs.DITRANSITIVE)
-    if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe", "visit"}
+    if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
 )
 _PLACED_VERBS = tuple(verb for verb in verbs.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
-_AIMED_VERBS = verbs.MOTION + verbs.PLACEMENT
+# English does not ask *where does she come*.
+_AIMED_VERBS = tuple(verb for verb in verbs.MOTION + verbs.PLACEMENT if verb.english != "come")
 _INDIRECT_QUESTION_VERBS = tuple(verb for verb in verbs.CLAUSAL if verb.english in {"ask", "know"})
 _THAT_VERBS = tuple(verb for verb in verbs.CLAUSAL if verb.english != "ask")
 _NEGATED_CLAUSAL = ("know", "believe", "say")
@@ -85,6 +86,7 @@ class SentenceSampler:
         inner_verb = self._clauses.verb(past=True, dynamic=joins_events)
         inner = self._clauses.clause(inner_verb, depth, tenses, may_negate=not joins_events)
         if joins_events:
+            main = replace(main, time=None, time_first=False)
             inner = replace(inner, time=None, frequency=None, modal=None)
         return Statement(main, Embedded(conjunction, inner), comes_first)
 

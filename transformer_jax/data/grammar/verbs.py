@@ -19,7 +19,7 @@ _PERSON, _BEING = Kind.PERSON, Kind.PERSON | Kind.ANIMAL
 _TEXT, _PORTABLE = Kind.TEXT, Kind.THING | Kind.CLOTHES
 _PORTABLE_OR_TEXT = Kind.THING | Kind.FLAT | Kind.CLOTHES
 _GOODS = _PORTABLE | Kind.VEHICLE | Kind.FURNITURE | Kind.FLAT
-_VISIBLE = _BEING | _GOODS | Kind.PLACE
+_VISIBLE = _BEING | _GOODS | Kind.TRANSPORT | Kind.PLACE
 _DATIVE = Case.DATIVE
 
 _WELL, _DEEPLY = Manner("well", "gut"), Manner("deeply", "tief")
@@ -70,7 +70,7 @@ INTRANSITIVE = (
 TRANSITIVE = (
     Verb("read", _german("lesen liest las gelesen"), _T, _PERSON, _TEXT, past="read", allows_place=True,
          manners=(_SLOWLY, _THOROUGHLY)),
-    Verb("write", _german("schreiben schreibt schrieb geschrieben"), _T, _PERSON, _TEXT, past="wrote",
+    Verb("write", _german("schreiben schreibt schrieb geschrieben"), _T, _PERSON, Kind.WRITING, past="wrote",
          participle="written", allows_place=True),
     Verb("see", _german("sehen sieht sah gesehen"), _T, _BEING, _VISIBLE, past="saw", participle="seen"),
     Verb("hear", _german("hören hört hörte gehört"), _T, _BEING, _BEING, past="heard"),
@@ -81,7 +81,7 @@ TRANSITIVE = (
          participle="known", is_stative=True),
     Verb("need", _german("brauchen braucht brauchte gebraucht"), _T, _PERSON, _PORTABLE | Kind.VEHICLE,
          is_stative=True),
-    Verb("visit", _german("besuchen besucht besuchte besucht"), _T, _PERSON, _PERSON | Kind.BUILDING | Kind.EVENT),
+    Verb("visit", _german("besuchen besucht besuchte besucht"), _T, _PERSON, _PERSON | Kind.BUILDING),
     Verb("understand", _german("verstehen versteht verstand verstanden"), _T, _PERSON, _PERSON | _TEXT,
          past="understood"),
     Verb("eat", _german("essen isst aß gegessen"), _T, _PERSON, Kind.FOOD, past="ate", participle="eaten",

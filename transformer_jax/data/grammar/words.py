@@ -50,6 +50,7 @@ class Kind(enum.Flag):
     ANIMAL = enum.auto()
     WILD = enum.auto()
     TEXT = enum.auto()
+    WRITING = enum.auto()
     TALE = enum.auto()
     FOOD = enum.auto()
     DRINK = enum.auto()
