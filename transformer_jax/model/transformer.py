@@ -56,7 +56,15 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def __call__(
+    def __call__(self, source_BS: jax.Array, target_BT: jax.Array, **more: Any) -> jax.Array:
+        """Logits_BTN of each next target token. What else can be given: see `features`."""
+        return self.logits(self.features(source_BS, target_BT, **more))
+
+    def logits(self, features_BTD: jax.Array) -> jax.Array:
+        """The pre-softmax linear transformation (section 3.4)."""
+        return self._output_embedding.logits(features_BTD)
+
+    def features(
         self,
         source_BS: jax.Array,
         target_BT: jax.Array,
@@ -71,7 +79,7 @@ class Transformer(nn.Module):
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
-        """Logits_BTN of each next target token."""
+        """The decoder's output, of which the logits are products with the output table."""
         memory_BSD = self.encode(
             source_BS,
             mask=source_mask,
@@ -82,7 +90,7 @@ class Transformer(nn.Module):
         )
         if cross_mask is None:
             cross_mask = self.cross_mask(source_BS, source_segments, target_segments)
-        return self.decode(
+        x_BTD, _ = self._decode(
             target_BT,
             memory_BSD,
             cross_mask,
@@ -92,6 +100,11 @@ class Transformer(nn.Module):
             head_masks=head_masks,
             deterministic=deterministic,
         )
+        return x_BTD
+
+    def output_table(self) -> jax.Array | None:
+        """The matrix of the pre-softmax transformation, ND; None if a class of one's own has none."""
+        return getattr(self._output_embedding, "table_ND", None)
 
     def encode(
         self,
@@ -112,11 +125,23 @@ class Transformer(nn.Module):
         return self.encoder(self.source_embedding(source_BS), mask, positions, head_mask_NH, deterministic)
 
     def decode(
+        self, target_BT: jax.Array, memory_BSD: jax.Array | None, memory_mask: jax.Array | None, **more: Any
+    ) -> Any:
+        """Logits_BTN; with `cache` (from `new_cache`), in which the target continues: (logits_BTN, cache).
+
+        `memory_mask` is the mask of encoder-decoder attention, as `cross_mask` gives it. With a cache the memory is in
+        it, and None here. Also: mask, segments, positions, key_positions (where the cache's slots stand), head_masks,
+        deterministic.
+        """
+        x_BTD, cache = self._decode(target_BT, memory_BSD, memory_mask, **more)
+        logits_BTN = self.logits(x_BTD)
+        return logits_BTN if cache is None else (logits_BTN, cache)
+
+    def _decode(
         self,
         target_BT: jax.Array,
         memory_BSD: jax.Array | None,
         memory_mask: jax.Array | None,
-        *,
         mask: jax.Array | None = None,
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
@@ -124,11 +149,7 @@ class Transformer(nn.Module):
         cache: DecoderCache | None = None,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
-    ) -> Any:
-        """Logits_BTN; with a cache (from `new_cache`), in which the target continues: (logits_BTN, cache).
-
-        `memory_mask` is the mask of encoder-decoder attention, as `cross_mask` gives it.
-        """
+    ) -> tuple[jax.Array, DecoderCache | None]:
         if cache is not None:
             slots = cache[0]["self"]["keys"].shape[1]
             positions = cache[0]["self"]["filled"] + _counted(target_BT) if positions is None else positions
@@ -140,19 +161,10 @@ class Transformer(nn.Module):
                 within = None if segments is None else segment_mask(segments, segments)
                 padding = padding_mask(target_BT, self.config.pad_id)
                 mask = combine_masks(causal_mask(target_BT.shape[1]), padding, within)
-        x_BTD, cache = self.decoder(
-            self._target_embedding(target_BT),
-            memory_BSD,
-            mask,
-            memory_mask,
-            positions,
-            key_positions,
-            cache,
-            head_masks,
-            deterministic,
+        x_BTD = self._target_embedding(target_BT)
+        return self.decoder(
+            x_BTD, memory_BSD, mask, memory_mask, positions, key_positions, cache, head_masks, deterministic
         )
-        logits_BTN = self._output_embedding.logits(x_BTD)
-        return logits_BTN if cache is None else (logits_BTN, cache)
 
     def cross_mask(
         self,

@@ -1,0 +1,152 @@
+"""Label-smoothed cross-entropy (section 5.4): sums, to be divided once, by whoever has all of them."""
+
+import functools
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
+Spread = Literal["all", "others"]
+# The most logits that are held at once while training, in float32 numbers: 256 MiB.
+HELD_LOGITS = 64 * 2**20
+
+
+class TokenSums(NamedTuple):
+    """What a batch adds up to. Loss is smoothed, nll (negative log-likelihood) is not: exp(nll / tokens) is perplexity.
+
+    `right` counts the tokens that were the likeliest.
+    """
+
+    loss: jax.Array
+    nll: jax.Array
+    right: jax.Array
+    tokens: jax.Array
+
+
+def label_smoothed_cross_entropy(
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: float = 0.1, spread: Spread = "all"
+) -> tuple[jax.Array, jax.Array]:
+    """Cross-entropy against (1 - epsilon) on the target and epsilon spread over the classes: (loss_sum, weight_sum).
+
+    `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding).
+    """
+    sums = token_sums(logits, targets, weights, epsilon, spread)
+    return sums.loss, sums.tokens
+
+
+def token_sums(
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: float, spread: Spread = "all"
+) -> TokenSums:
+    """All that a batch of logits adds up to.
+
+    -sum_k q_k log p_k with q = wrong everywhere and right more on the target, and log p = logit - log-normaliser.
+    """
+    logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
+    right, wrong = _masses(logits.shape[-1], epsilon, spread)
+    normaliser = jax.nn.logsumexp(logits, axis=-1)
+    target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    nll = normaliser - target_logit
+    everywhere = logits.shape[-1] * normaliser - jnp.sum(logits, axis=-1)
+    likeliest = target_logit >= jnp.max(logits, axis=-1)
+    return TokenSums(
+        loss=jnp.sum((right * nll + wrong * everywhere) * weights),
+        nll=jnp.sum(nll * weights),
+        right=jnp.sum(likeliest * weights),
+        tokens=jnp.sum(weights),
+    )
+
+
+def smoothed_targets(targets: jax.Array, classes: int, epsilon: float, spread: Spread = "all") -> jax.Array:
+    """The distribution that the loss aims at, written out; nothing else needs it in full."""
+    right, wrong = _masses(classes, epsilon, spread)
+    return jnp.where(jax.nn.one_hot(targets, classes, dtype=bool), right + wrong, wrong)
+
+
+def output_loss(
+    features_BTD: jax.Array,
+    table_ND: jax.Array,
+    targets_BT: jax.Array,
+    weights_BT: jax.Array,
+    epsilon: float,
+    spread: Spread = "all",
+) -> TokenSums:
+    """The loss of features times the output table, without ever holding all logits.
+
+    Equal in value and gradient to `label_smoothed_cross_entropy(features @ table.T, ...)`. The tokens are taken in
+    slices of time (the batch axis may lie on many devices), and each slice leaves its share of the gradient behind, so
+    that the backward pass needs no logits either: the memory is that of one slice.
+    """
+    slices = _slice_count(features_BTD.shape, table_ND.shape[0])
+    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), epsilon, spread, slices)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def _output_loss(
+    features_BTD: jax.Array,
+    table_ND: jax.Array,
+    targets_BT: jax.Array,
+    weights_BT: jax.Array,
+    epsilon: float,
+    spread: Spread,
+    slices: int,
+) -> TokenSums:
+    total = TokenSums(*(jnp.zeros(()) for _ in TokenSums._fields))
+    for part in _time_slices(features_BTD.shape[1], slices):
+        logits = _logits(features_BTD[:, part], table_ND)
+        sums = token_sums(logits, targets_BT[:, part], weights_BT[:, part], epsilon, spread)
+        total = TokenSums(*(a + b for a, b in zip(total, sums, strict=True)))
+    return total
+
+
+def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, epsilon, spread, slices):  # type: ignore[no-untyped-def]
+    """The loss, and the gradients of its sum: they only wait to be scaled by what the backward pass brings."""
+    right, wrong = _masses(table_ND.shape[0], epsilon, spread)
+    total = TokenSums(*(jnp.zeros(()) for _ in TokenSums._fields))
+    gradient_ND, gradients_BTD = jnp.zeros(table_ND.shape, jnp.float32), []
+    for part in _time_slices(features_BTD.shape[1], slices):
+        x_BTD, targets, weights = features_BTD[:, part], targets_BT[:, part], weights_BT[:, part]
+        logits = _logits(x_BTD, table_ND)
+        sums = token_sums(logits, targets, weights, epsilon, spread)
+        total = TokenSums(*(a + b for a, b in zip(total, sums, strict=True)))
+        # d loss / d logits = softmax - target distribution.
+        aimed = wrong + right * jax.nn.one_hot(targets, table_ND.shape[0], dtype=logits.dtype)
+        error = ((jax.nn.softmax(logits) - aimed) * weights[..., None]).astype(features_BTD.dtype)
+        rows = error.reshape(-1, error.shape[-1])
+        gradients_BTD.append((rows @ table_ND.astype(rows.dtype)).reshape(x_BTD.shape))
+        gradient_ND += jnp.matmul(rows.T, x_BTD.reshape(-1, x_BTD.shape[-1]), preferred_element_type=jnp.float32)
+        # One slice after the other: without this the compiler may hold the logits of several at once.
+        gradient_ND, features_BTD = jax.lax.optimization_barrier((gradient_ND, features_BTD))
+    return total, (jnp.concatenate(gradients_BTD, axis=1), gradient_ND.astype(table_ND.dtype))
+
+
+def _output_loss_backward(epsilon, spread, slices, gradients, brought):  # type: ignore[no-untyped-def]
+    """Only the smoothed loss is a loss; the other sums are told for their own sake and have no gradient."""
+    gradient_BTD, gradient_ND = gradients
+    return (brought.loss * gradient_BTD).astype(gradient_BTD.dtype), brought.loss * gradient_ND, None, None
+
+
+_output_loss.defvjp(_output_loss_forward, _output_loss_backward)
+
+
+def _logits(x_BTD: jax.Array, table_ND: jax.Array) -> jax.Array:
+    rows = x_BTD.reshape(-1, x_BTD.shape[-1])
+    logits = jnp.matmul(rows, table_ND.T.astype(rows.dtype), preferred_element_type=jnp.float32)
+    return logits.reshape(*x_BTD.shape[:-1], table_ND.shape[0])
+
+
+def _masses(classes: int, epsilon: float, spread: Spread) -> tuple[float, float]:
+    """What the target distribution has more on the right class than on a wrong one, and what it has on a wrong one."""
+    wrong = epsilon / classes if spread == "all" else epsilon / (classes - 1)
+    return 1.0 - wrong * classes, wrong
+
+
+def _slice_count(shape_BTD: tuple[int, ...], classes: int) -> int:
+    """As few slices as keep the held logits within bounds."""
+    tokens, length = shape_BTD[0] * shape_BTD[1], shape_BTD[1]
+    return min(length, max(1, -(-tokens * classes // HELD_LOGITS)))
+
+
+def _time_slices(length: int, count: int) -> list[slice]:
+    width = -(-length // count)
+    return [slice(start, min(start + width, length)) for start in range(0, length, width)]

@@ -1,0 +1,102 @@
+"""Where everything lies: a mesh of three axes, and an ordered table of rules that places each parameter on it.
+
+- `data`: devices that share the batch and hold the same parameters.
+- `fsdp`: devices that share the batch and hold a slice of each parameter.
+- `tensor`: devices that share each matrix product: heads, inner width and vocabulary are divided.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.config import MeshConfig
+from transformer_jax.errors import BadInput, ConfigError
+
+AXES = ("data", "fsdp", "tensor")
+# The batch is divided among the devices of both.
+BATCH_AXES = ("data", "fsdp")
+
+# The first pattern found in a parameter's path says which axis divides which of its dimensions.
+RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"embedding/table$", ("tensor", "fsdp")),
+    (r"(query|key|value|inner|gate)/kernel$", ("fsdp", "tensor")),
+    (r"(output|outer)/kernel$", ("tensor", "fsdp")),
+    (r"(query|key|value|inner|gate)/bias$", ("tensor",)),
+    (r"(output|outer)/bias$", ()),
+    (r"norm/(scale|bias)$", ()),
+    (r"positions_\d+/(table|keys|values)", ()),
+)
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh that a config asks for, on the devices there are."""
+    devices = jax.devices() if devices is None else devices
+    inner = config.fsdp * config.tensor
+    data = config.data or max(len(devices) // inner, 1)
+    if data * inner != len(devices):
+        raise ConfigError(
+            [
+                f"mesh: data = {config.data or 'the rest'}, fsdp = {config.fsdp}, tensor = {config.tensor} "
+                f"need {data * inner} devices, here are {len(devices)}"
+            ]
+        )
+    shape = (data, config.fsdp, config.tensor)
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def batch_devices(mesh: Mesh) -> int:
+    """Into how many parts a batch is divided."""
+    return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
+
+
+def place_batch(batch: Any, mesh: Mesh) -> Any:
+    """A batch of numpy rows, of which this process holds its own share, as arrays divided among all devices."""
+    sharding = batch_sharding(mesh)
+    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
+
+
+def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
+    """A sharding for every leaf of a train state. The optimizer's moments lie where their parameters lie."""
+    uncovered: list[str] = []
+
+    def place(path: Any, leaf: Any) -> NamedSharding:
+        name = path_name(path)
+        spec = _spec(name, leaf.shape, mesh, replicate)
+        if spec is None:
+            uncovered.append(f"{name} {tuple(leaf.shape)}")
+        return NamedSharding(mesh, spec or PartitionSpec())
+
+    shardings = jax.tree_util.tree_map_with_path(place, abstract_state)
+    if uncovered:
+        raise BadInput(
+            f"no sharding rule covers {uncovered[0]}" + (f" and {len(uncovered) - 1} more" if uncovered[1:] else "")
+            + ": with mesh.fsdp or mesh.tensor above 1 name it in mesh.replicate, a pattern that its path contains"
+        )  # fmt: skip
+    return shardings
+
+
+def path_name(path: Any) -> str:
+    """A leaf's path as text: params/encoder/layers_0/self_attention/query/kernel."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
+
+
+def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str]) -> PartitionSpec | None:
+    """How the mesh divides one leaf; None if nobody has said."""
+    whole = mesh.shape["fsdp"] == mesh.shape["tensor"] == 1
+    if not shape or whole or any(re.search(pattern, name) for pattern in replicate):
+        return PartitionSpec()
+    for pattern, axes in RULES:
+        if re.search(pattern, name) and len(axes) <= len(shape):
+            # An axis that does not divide its dimension leaves it whole.
+            return PartitionSpec(
+                *(axis if axis and shape[i] % mesh.shape[axis] == 0 else None for i, axis in enumerate(axes))
+            )
+    return None

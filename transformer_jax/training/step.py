@@ -1,0 +1,180 @@
+"""One update, pure: TrainState, its initialisation already divided among the devices, the train step, the eval step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.training import sharding
+from transformer_jax.training.loss import TokenSums, output_loss, token_sums
+
+
+@flax.struct.dataclass
+class IntervalSums:
+    """What has added up since the last line of metrics. It lives on the devices: the loop never waits for it."""
+
+    loss: jax.Array
+    nll: jax.Array
+    right: jax.Array
+    target_tokens: jax.Array
+    source_tokens: jax.Array
+    gradient_norm: jax.Array
+    steps: jax.Array
+
+    @classmethod
+    def zero(cls) -> "IntervalSums":
+        zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+        return cls(
+            loss=zero, nll=zero, right=zero, target_tokens=none, source_tokens=none, gradient_norm=zero, steps=none
+        )
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a run is at one step; two runs with equal states go on alike."""
+
+    step: jax.Array  # batches seen
+    updates: jax.Array  # of them, those that changed the parameters: what the schedule counts
+    bad_in_a_row: jax.Array  # steps since the last finite gradient
+    params: Any
+    optimizer: Any
+    sums: IntervalSums
+
+    @property
+    def skipped(self) -> jax.Array:
+        return self.step - self.updates
+
+
+def init_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+    """The state at step 0. Each device makes only its own part: the model never lies whole on one."""
+    make = jax.jit(lambda: new_state(config, optimizer), out_shardings=shardings_of(config, optimizer, mesh))
+    return make()
+
+
+def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+    """Shapes, types and places of the state, without the state."""
+    shapes = jax.eval_shape(lambda: new_state(config, optimizer))
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        shapes,
+        shardings_of(config, optimizer, mesh),
+    )
+
+
+def shardings_of(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+    shapes = jax.eval_shape(lambda: new_state(config, optimizer))
+    return sharding.state_shardings(shapes, mesh, config.mesh.replicate)
+
+
+def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation) -> TrainState:
+    tokens_BT = jnp.ones((1, 2), jnp.int32)
+    params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
+    none = jnp.zeros((), jnp.int32)
+    return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
+
+
+def make_train_step(
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> Callable[[TrainState, Any], TrainState]:
+    """The jitted step (state, batch) -> state. The old state's memory is given to the new one."""
+    places = shardings_of(config, optimizer, mesh)
+    return jax.jit(
+        lambda state, batch: train_step(config, optimizer, state, batch),
+        in_shardings=(places, sharding.batch_sharding(mesh)),
+        out_shardings=places,
+        donate_argnums=0,
+    )
+
+
+def train_step(
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Any
+) -> TrainState:
+    """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
+    rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
+    gradients, sums = _summed_gradients(config, state.params, batch, rng)
+    gradients = jax.tree.map(lambda g: g / jnp.maximum(sums.tokens, 1.0), gradients)
+    norm = optax.global_norm(gradients)
+    finite = jnp.isfinite(norm)
+
+    changes, moments = optimizer.update(gradients, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, changes)
+
+    def kept(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+
+    def counted(total: jax.Array, more: jax.Array) -> jax.Array:
+        return total + jnp.where(finite, more, 0).astype(total.dtype)
+
+    return TrainState(
+        step=state.step + 1,
+        updates=counted(state.updates, jnp.ones((), jnp.int32)),
+        bad_in_a_row=jnp.where(finite, 0, state.bad_in_a_row + 1),
+        params=kept(params, state.params),
+        optimizer=kept(moments, state.optimizer),
+        sums=IntervalSums(
+            loss=counted(state.sums.loss, sums.loss),
+            nll=counted(state.sums.nll, sums.nll),
+            right=counted(state.sums.right, sums.right),
+            target_tokens=counted(state.sums.target_tokens, sums.tokens),
+            source_tokens=counted(state.sums.source_tokens, jnp.sum(batch.source != config.model.pad_id)),
+            gradient_norm=counted(state.sums.gradient_norm, norm),
+            steps=counted(state.sums.steps, jnp.ones((), jnp.int32)),
+        ),
+    )
+
+
+def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
+    """The jitted evaluation (params, batch) -> sums, without dropout."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return jax.jit(lambda params, batch: batch_sums(config, params, batch, rng=None), out_shardings=everywhere)
+
+
+def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> TokenSums:
+    """The model over one batch, with dropout if there is an rng for it."""
+
+    def run(model: Transformer) -> tuple[jax.Array, jax.Array | None]:
+        packing = ("source_segments", "target_segments", "source_positions", "target_positions")
+        given = {name: getattr(batch, name) for name in packing if getattr(batch, name) is not None}
+        features = model.features(batch.source, batch.target_input, **given, deterministic=rng is None)
+        return features, model.output_table()
+
+    rngs = {} if rng is None else {"dropout": rng}
+    model, variables, train = Transformer(config.model), {"params": params}, config.train
+    features_BTD, table_ND = nn.apply(run, model)(variables, rngs=rngs)
+    weights_BT = batch.target_output != config.model.pad_id
+    smoothing = (batch.target_output, weights_BT, train.label_smoothing, train.smoothing_over)
+    if table_ND is not None:
+        return output_loss(features_BTD, table_ND, *smoothing)
+    logits_BTN: Any = model.apply(variables, features_BTD, method="logits")
+    return token_sums(logits_BTN, *smoothing)
+
+
+def _summed_gradients(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array) -> tuple[Any, TokenSums]:
+    """Gradient of the loss summed over the batch, and the sums; in as many parts as `train.accumulate` says."""
+
+    def loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, TokenSums]:
+        sums = batch_sums(config, params, part, rng)
+        return sums.loss, sums
+
+    gradient = jax.grad(loss, has_aux=True)
+    count = config.train.accumulate
+    if count == 1:
+        return gradient(params, batch, jax.random.fold_in(rng, 0))
+
+    def add(total: Any, number_and_part: Any) -> tuple[Any, None]:
+        number, part = number_and_part
+        more = gradient(params, part, jax.random.fold_in(rng, number))
+        return jax.tree.map(jnp.add, total, more), None
+
+    # Every count-th row: each device cuts its own rows, and nothing moves between devices.
+    parts = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, count, *rows.shape[1:]), 0, 1), batch)
+    none = jnp.zeros((), jnp.float32)
+    zero = (jax.tree.map(jnp.zeros_like, params), TokenSums(none, none, none, none))
+    return jax.lax.scan(add, zero, (jnp.arange(count), parts))[0]
