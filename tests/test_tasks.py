@@ -48,11 +48,11 @@ DIGESTS = {
     ("copy", "train"): "267bbaefd43a1a66",
     ("reverse", "valid"): "ddbabe30ea050c76",
     ("sort", "test"): "5c05c09b10078d02",
-    ("grammar", "train"): "5ea7666ae5c07471",
-    ("grammar", "valid"): "de1735be59b95ef4",
-    ("grammar", "test"): "cbc39e38e7ff3ee7",
-    ("grammar", "test_long"): "6bbf17fe53ad6e88",
-    ("grammar", "test_compositional"): "de18212327e59e42",
+    ("grammar", "train"): "167ce3f1ab4a6e53",
+    ("grammar", "valid"): "20bd0d6c7f2f8622",
+    ("grammar", "test"): "c3bcce4e77c3619e",
+    ("grammar", "test_long"): "c6d9eafece23cc2c",
+    ("grammar", "test_compositional"): "38b230c71d9a89e1",
 }
 
 

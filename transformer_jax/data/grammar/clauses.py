@@ -95,11 +95,14 @@ class ClauseSampler:
         """A clause around the verb, and around a subject or object that is already there.
 
         `is_main`: the time may come first.  `is_question`: no quantifier, as its scope would be unclear.
+        `may_negate`: *not*, and *no* with the subject, are possible.
         """
         negated = may_negate and self._dice.chance(0.15)
-        free = Freedom.DEFINITE if negated or is_question else Freedom.SUBJECT
         if subject is None:
-            subject = self._subject(verb, 0 if is_question else depth, free, tenses)
+            freedom = Freedom.SUBJECT if may_negate else Freedom.FREE
+            if negated or is_question:
+                freedom = Freedom.DEFINITE
+            subject = self._subject(verb, 0 if is_question else depth, freedom, tenses)
         tense = self._tense(verb, tenses)
         clause = Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
         clause = self._with_objects(clause, depth, is_question=is_question)
