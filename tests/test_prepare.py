@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig
+from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig, TaskConfig
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import evenly_spread, prepare
 from transformer_jax.data.prepared import Prepared
@@ -363,3 +363,26 @@ def test_opening_is_quick(tmp_path):
     start = time.perf_counter()
     Prepared.open(tmp_path / "data")
     assert time.perf_counter() - start < 0.5
+
+
+def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(tmp_path):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    other = experiment(tmp_path, source=(str(tmp_path / "other.en"),))
+    with pytest.raises(BadInput, match=r"other\.en: there is no such file"):
+        prepare(other, tmp_path / "data")
+
+
+def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_path):
+    task = TaskConfig(train_size=200, valid_size=20, test_size=10, alphabet=5)
+    config = ExperimentConfig(data=DataConfig(corpus="sort", tokenizer="words", task=task))
+    prepared = prepare(config, tmp_path / "data")
+    assert {split: len(prepared.pairs(split)) for split in prepared.splits} == {"train": 200, "valid": 20, "test": 10}
+    source, target = decoded(prepared, "train")[0]
+    assert sorted(source.split()) == target.split()
+    assert prepare(config, tmp_path / "data").fingerprint == prepared.fingerprint
+
+
+@pytest.mark.parametrize("options", [{"tokenizer": "words"}, {"tokenizer_file": "given.model"}])
+def test_a_normalization_that_would_do_nothing_is_refused(options):
+    with pytest.raises(BadInput, match="normalization = 'nfkc'"):
+        DataConfig(normalization="nfkc", **options)

@@ -224,11 +224,15 @@ class DataConfig(Section):
             )
         for name in ("", "valid_", "test_"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
-            if target and len(source) != len(target):
+            if source and target and len(source) != len(target):
                 problems.append(
                     f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
                     f"({_listed(target)}): give as many"
                 )
+        trains_subwords = self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
+        if self.normalization != "identity" and not trains_subwords:
+            reason = "a given tokenizer_file has its own" if self.tokenizer_file else f"{self.tokenizer} have none"
+            problems.append(f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}")
         if self.target_tokenizer_file and not self.tokenizer_file:
             problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
         return problems

@@ -63,14 +63,13 @@ def _append(block: Block, text: bytes) -> None:
         block.oddities["byte order mark stripped"] += 1
     if not text:
         return
-    raw_lines = text.removesuffix(b"\n").split(b"\n")
     start = len(block.lines)
     try:
         # One call for the whole block: line by line only where that fails.
         lines = text.removesuffix(b"\n").decode().split("\n")
     except UnicodeDecodeError:
         lines = []
-        for index, raw_line in enumerate(raw_lines):
+        for index, raw_line in enumerate(text.removesuffix(b"\n").split(b"\n")):
             try:
                 lines.append(raw_line.decode())
             except UnicodeDecodeError as error:

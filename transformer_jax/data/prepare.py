@@ -33,6 +33,8 @@ from transformer_jax.data.tokenizer import (
 from transformer_jax.errors import BadInput
 
 PAIRS_PER_SHARD = 20_000
+SCRATCH = "scratch"
+PLAN = "plan.json"  # in there: what the work is for
 
 
 def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard: int = PAIRS_PER_SHARD) -> Prepared:
@@ -60,20 +62,22 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
                     work.complete()
                 work.publish(directory)
             except BadInput:
-                disk.remove(partial)
+                _discard(partial)
                 raise
             except OSError as error:
                 if error.errno in disk.NO_ROOM:
-                    disk.remove(partial)
+                    _discard(partial)
                 raise
     return Prepared.open(directory)
 
 
 def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     """What was prepared before, if it is what this config asks for; the text itself need no longer be there."""
-    stored = read_manifest(directory)["recipe"]
-    named = [path for name in ("", "valid_", "test_") for side in SIDES for path in getattr(config.data, name + side)]
-    if named and not all(Path(path).exists() for path in named):
+    manifest = read_manifest(directory)
+    stored = manifest["recipe"]
+    named = {path for name in ("", "valid_", "test_") for side in SIDES for path in getattr(config.data, name + side)}
+    recorded = {source["file"] for source in manifest["sources"] if "file" in source}
+    if named == recorded and not all(Path(path).exists() for path in named):
         tell(f"{directory}: used without comparing it with the text, which is no longer there")
         identity = stored["corpus"]
     else:
@@ -95,20 +99,20 @@ class _Work:
         self._recipe = recipe
         self._partial = partial
         self._plan = {"recipe": recipe, "pairs_per_shard": pairs_per_shard}
-        self._scratch = partial / "scratch"
+        self._scratch = partial / SCRATCH
         if self._started_before():
             tell(f"{partial}: going on with what an earlier start left there")
         else:
-            disk.remove(partial)
+            _discard(partial)
             self._scratch.mkdir(parents=True)
-            disk.publish_json(self._scratch / "plan.json", self._plan)
+            disk.publish_json(self._scratch / PLAN, self._plan)
         self.shards = TextShards(self._scratch, pairs_per_shard)
 
     def _started_before(self) -> bool:
         """Whether the partial directory was begun for the same recipe."""
         if (self._partial / MANIFEST).exists():
             return read_manifest(self._partial)["recipe"] == self._recipe
-        plan = self._scratch / "plan.json"
+        plan = self._scratch / PLAN
         return plan.exists() and json.loads(plan.read_bytes()) == self._plan
 
     def complete(self) -> None:
@@ -239,6 +243,13 @@ class _Work:
 
     def _token_shard(self, split: str, number: int) -> Path:
         return self._scratch / f"{split}-{number:05d}.npz"
+
+
+def _discard(partial: Path) -> None:
+    """Removes unfinished work; what says that it can be gone on with goes first, in case this too is killed."""
+    for claim in (partial / MANIFEST, partial / SCRATCH / PLAN):
+        claim.unlink(missing_ok=True)
+    disk.remove(partial)
 
 
 def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
