@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -206,21 +207,30 @@ class _Work:
 
     def _encode(self, split: str, counted: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> None:
         """Each shard of text to a shard of tokens."""
-        with Progress(f"tokenising {split}", "pairs", counted["pairs"]) as progress:
-            for number in range(counted["shards"]):
-                path = self._token_shard(split, number)
-                if path.exists():
-                    progress.advance(self.shards.pairs_per_shard)
-                    continue
-                columns = {}
-                for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
-                    dtype = token_dtype(tokenizers[side].vocab_size)
-                    columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
-                        tokenizers[side].encode_batch(texts), dtype
-                    )
-                with disk.published(path) as file:
-                    np.savez(file, allow_pickle=False, **columns)
-                progress.advance(len(columns["source_lengths"]))
+        shards = range(counted["shards"])
+        with (
+            Progress(f"tokenising {split}", "pairs", counted["pairs"]) as progress,
+            # Two at a time: while SentencePiece has all cores for one shard, the other is read or written.
+            ThreadPoolExecutor(max_workers=2) as pool,
+        ):
+            for pairs in pool.map(lambda number: self._encode_shard(split, number, tokenizers), shards):
+                progress.advance(pairs)
+
+    def _encode_shard(self, split: str, number: int, tokenizers: dict[str, Tokenizer]) -> int:
+        """Returns the number of pairs in the shard."""
+        path = self._token_shard(split, number)
+        if path.exists():
+            with np.load(path, allow_pickle=False) as shard:
+                return len(shard["source_lengths"])
+        columns = {}
+        for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
+            ids = tokenizers[side].encode_batch(texts)
+            columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
+                ids, token_dtype(tokenizers[side].vocab_size)
+            )
+        with disk.published(path) as file:
+            np.savez(file, allow_pickle=False, **columns)
+        return len(columns["source_lengths"])
 
     def _assemble(
         self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]
