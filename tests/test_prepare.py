@@ -165,12 +165,15 @@ def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
     assert decoded(prepared, "train")[-1] == pairs[-1]
 
 
-def test_a_given_model_file_is_used(tmp_path):
+def test_a_given_tokenizer_file_is_used(tmp_path):
     first = prepare(experiment(tmp_path), tmp_path / "first")
     model = str(first.directory / "tokenizer.model")
     second = prepare(experiment(tmp_path, tokenizer_file=model, vocab_size=37_000), tmp_path / "second")
     assert second.vocab_size == 400
     assert second.fingerprint == first.fingerprint
+    words = prepare(experiment(tmp_path, tokenizer="words"), tmp_path / "words")
+    symbols = str(words.directory / "tokenizer.json")
+    assert prepare(experiment(tmp_path, tokenizer_file=symbols), tmp_path / "again").fingerprint == words.fingerprint
     both = prepare(experiment(tmp_path, tokenizer_file=model, target_tokenizer_file=model), tmp_path / "both")
     assert both.target_vocab_size == 400
 

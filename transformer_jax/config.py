@@ -193,7 +193,7 @@ class DataConfig(Section):
 
     # How it becomes tokens. How many there are is model.vocab_size.
     tokenizer: Literal["bpe", "unigram", "words", "characters"] = option("bpe", "how text is cut (paper: bpe)")
-    tokenizer_file: str | None = option(None, "a SentencePiece .model to use instead of training one")
+    tokenizer_file: str | None = option(None, "a SentencePiece .model (or our .json) to use instead of training one")
     target_tokenizer_file: str | None = option(None, "another one for the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity", "SentencePiece's rule for rewriting text first; only identity gives the text back exactly"

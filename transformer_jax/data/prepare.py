@@ -158,10 +158,14 @@ class _Work:
         }
 
     def _tokenizer_path(self, side: str) -> Path:
-        data = self._config.data
-        symbols = data.tokenizer_file is None and data.tokenizer in ("words", "characters")
+        given = self._given_tokenizer(side)
+        of_symbols = given.endswith(".json") if given else self._config.data.tokenizer in ("words", "characters")
         name = "tokenizer" if side == "source" else "target_tokenizer"
-        return self._partial / f"{name}.{'json' if symbols else 'model'}"
+        return self._partial / f"{name}.{'json' if of_symbols else 'model'}"
+
+    def _given_tokenizer(self, side: str) -> str | None:
+        data = self._config.data
+        return data.tokenizer_file if side == "source" else data.target_tokenizer_file
 
     def _tokenizers(self, facts: dict[str, Any]) -> dict[str, Tokenizer]:
         """One tokenizer under the name source, or two."""
@@ -179,7 +183,7 @@ class _Work:
 
     def _make_tokenizer(self, side: str, learn_from: tuple[str, ...], train: dict[str, Any]) -> Tokenizer:
         data, model = self._config.data, self._config.model
-        given = data.tokenizer_file if side == "source" else data.target_tokenizer_file
+        given = self._given_tokenizer(side)
         if given is not None:
             return load_tokenizer(given)
         texts = self._train_texts(train["shards"], learn_from)
