@@ -117,6 +117,12 @@ def test_unreadable_line(bench, capfd, side, bad, needle):
     refused(bench, capfd, f"{side}:123: {needle}")
 
 
+def test_nothing_left_by_holding_out(bench, capfd):
+    for name in ("a.en", "a.de"):
+        (bench / name).write_bytes(b"always the same\n" * 300)
+    refused(bench, capfd, "data.valid_size", "all 300 training pairs are equal to ones held out")
+
+
 def test_unreadable_line_in_a_validation_file_is_never_dropped(bench, capfd):
     (bench / "v.en").write_bytes(b"fine\n\xff\n")
     (bench / "v.de").write_bytes(b"gut\ngut\n")

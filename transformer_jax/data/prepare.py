@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 
-import transformer_jax
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data import disk
 from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, token_dtype
@@ -32,6 +31,7 @@ from transformer_jax.data.tokenizer import (
     train_symbols,
 )
 from transformer_jax.errors import BadInput
+from transformer_jax.version import __version__
 
 PAIRS_PER_SHARD = 20_000
 SCRATCH = "scratch"
@@ -125,11 +125,7 @@ class _Work:
         dtypes = {side: token_dtype(by_side[side].vocab_size) for side in SIDES}
         for split, counted in facts["splits"].items():
             self._encode(split, counted, by_side)
-            counted["arrays"], counted["pairs"] = self._assemble(split, counted["shards"], dtypes)
-            del counted["shards"]
-        train = facts["splits"]["train"]
-        held_out = train["read"] - train["pairs"] - sum(reason["pairs"] for reason in train["rejected"].values())
-        train["held_out"] = held_out
+            counted["arrays"] = self._assemble(split, counted.pop("shards"), dtypes)
         disk.publish_json(self._partial / MANIFEST, self._manifest(facts, tokenizers))
 
     def publish(self, directory: Path) -> None:
@@ -154,7 +150,7 @@ class _Work:
                 }
                 for name, tokenizer in tokenizers.items()
             },
-            "versions": {"transformer_jax": transformer_jax.__version__, **versions},
+            "versions": {"transformer_jax": __version__, **versions},
         }
 
     def _tokenizer_path(self, side: str) -> Path:
@@ -236,24 +232,20 @@ class _Work:
             np.savez(file, allow_pickle=False, **columns)
         return len(columns["source_lengths"])
 
-    def _assemble(
-        self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]
-    ) -> tuple[dict[str, Any], int]:
+    def _assemble(self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]) -> dict[str, Any]:
         """The shards of tokens one behind the other, and beside them the texts of what is to be evaluated."""
         writer = PairsWriter(self._partial, split, dtypes)
-        pairs = 0
         for number in range(shard_count):
             with np.load(self._token_shard(split, number), allow_pickle=False) as shard:
                 for side in SIDES:
                     writer.append(side, shard[f"{side}_tokens"], shard[f"{side}_lengths"])
-                pairs += len(shard["source_lengths"])
         if split != "train":
             with disk.published(texts_path(self._partial, split)) as file:
                 for number in range(shard_count):
                     for source, target in zip(*self.shards.read(split, number), strict=True):
                         record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
                         file.write(record.encode() + b"\n")
-        return writer.close(), pairs
+        return writer.close()
 
     def _token_shard(self, split: str, number: int) -> Path:
         return self._scratch / f"{split}-{number:05d}.npz"

@@ -33,8 +33,11 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _corpus_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if "files" not in old or "files" not in new:
+    if old.keys() != new.keys():
         return [f"the corpus was {_named(old)} and is now {_named(new)}"]
+    if "files" not in old:
+        changed = [name for name in old if old[name] != new[name]]
+        return [f"{name} of the corpus was {old[name]} and is now {new[name]}" for name in changed]
     splits = dict.fromkeys([*old["files"], *new["files"]])
     found = [f"the {split} text has changed" for split in splits if old["files"].get(split) != new["files"].get(split)]
     if old["keys"] != new["keys"]:

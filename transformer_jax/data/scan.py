@@ -36,7 +36,7 @@ class TextShards:
 
     def finish(self, facts: dict[str, Any], held_out: np.ndarray) -> None:
         with published(self._directory / "held_out.npy") as file:
-            np.save(file, np.sort(held_out))
+            np.save(file, held_out)
         publish_json(self._directory / "scan.json", facts)
 
     def write(self, split: str, number: int, sources: list[str], targets: list[str], keys: np.ndarray) -> None:
@@ -46,13 +46,16 @@ class TextShards:
         with published(self._directory / f"{split}-{number:05d}.npy") as file:
             np.save(file, keys)
 
+    def keys(self, split: str, number: int) -> np.ndarray:
+        return np.load(self._directory / f"{split}-{number:05d}.npy", allow_pickle=False)
+
     def read(self, split: str, number: int) -> tuple[list[str], list[str]]:
         """The sources and targets of a shard, those of train without the pairs that were held out."""
         path = self._directory / f"{split}-{number:05d}.json"
         sources, targets = json.loads(path.read_bytes())
         if split == "train":
             held_out = np.load(self._directory / "held_out.npy", allow_pickle=False)
-            drop = contains(held_out, np.load(path.with_suffix(".npy"), allow_pickle=False))
+            drop = contains(held_out, self.keys(split, number))
             if drop.any():
                 keep = np.flatnonzero(~drop).tolist()
                 sources, targets = [sources[i] for i in keep], [targets[i] for i in keep]
@@ -73,8 +76,16 @@ def scan(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
         if sources:
             shards.write(split, 0, sources, targets, keys)
             facts["splits"][split] = {"pairs": len(sources), "shards": 1, "held_out_of": "train"}
+    train, taken = facts["splits"]["train"], np.sort(held_out.taken)
+    train["held_out"] = sum(int(contains(taken, shards.keys("train", n)).sum()) for n in range(train["shards"]))
+    train["pairs"] -= train["held_out"]
+    if not train["pairs"]:
+        raise BadInput(
+            f"data.valid_size and data.test_size: all {train['held_out']:,} training pairs are equal to ones held out; "
+            "set the sizes to 0, or give files for validation and test"
+        )
     facts["sources"] = corpus.sources()
-    shards.finish(facts, held_out.taken)
+    shards.finish(facts, taken)
 
 
 class HeldOut:

@@ -44,10 +44,11 @@ class TfdsCorpus:
         return tuple(self._splits)
 
     def identity(self) -> dict[str, Any]:
+        infos = {split: self._info(split) for split in self._splits}
         return {
             "data set": self._builder.info.full_name,
             "direction": f"{self._source} to {self._target}",
-            "splits": {split: [self._info(split).num_examples, self._info(split).num_bytes] for split in self._splits},
+            "splits": {split: [info.num_examples, int(info.num_bytes)] for split, info in infos.items()},
         }
 
     def sources(self) -> list[dict[str, Any]]:
