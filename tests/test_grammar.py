@@ -18,7 +18,7 @@ from transformer_jax.data.grammar import (
     phrases,
     sentence_pairs,
 )
-from transformer_jax.data.grammar.__main__ import sample_table
+from transformer_jax.data.samples import sample_table
 from transformer_jax.data.grammar.conjugation import finite
 from transformer_jax.data.grammar.holdout import HELD_OUT, Construction, dictionary_form, is_held_out, pairs
 from transformer_jax.data.grammar.nouns import AROUND_FURNITURE, NOUNS
@@ -642,5 +642,5 @@ def test_length_limit_is_on_both_sides() -> None:
 def test_documented_samples_are_what_the_code_produces() -> None:
     page = (Path(__file__).parents[1] / "docs" / "grammar.md").read_text(encoding="utf-8")
     assert sample_table() in page, (
-        "run `python -m transformer_jax.data.grammar` and paste its table into docs/grammar.md"
+        "run `python -m transformer_jax.data.samples` and paste its table into docs/grammar.md"
     )

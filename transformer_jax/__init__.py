@@ -5,13 +5,13 @@ from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_produ
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.positions import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
-
-__version__ = "0.1.0.dev0"
+from transformer_jax.version import __version__
 
 __all__ = [
     "ModelConfig",
     "MultiHeadAttention",
     "Transformer",
+    "__version__",
     "causal_mask",
     "combine_masks",
     "padding_mask",
