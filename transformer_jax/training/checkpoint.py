@@ -1,0 +1,207 @@
+"""Checkpoints: orbax writes and reads them; what is ours is to be strict about what is read back.
+
+A checkpoint is restored only if it holds exactly the arrays that are asked for, and only if every bit of them is the
+one that was saved. A damaged one is named and passed over for the one before; a fitting but different one is refused.
+"""
+
+import dataclasses
+import json
+import logging
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.training.digest import digests
+from transformer_jax.training.sharding import path_name
+
+# How many differences between a checkpoint and a model are shown.
+SHOWN_DIFFERENCES = 12
+
+
+class DamagedCheckpoint(Exception):
+    """What is on the disk is not what was saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A state as it was saved, what was noted with it, and the newer checkpoints that were damaged, with reasons."""
+
+    step: int
+    state: Any
+    notes: dict[str, Any]
+    damaged: dict[int, str]
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
+
+    Saving happens in the background; an error there is raised by the next call. The newest is never deleted.
+    """
+
+    def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
+        logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells its diary there
+        self.directory = directory.absolute()
+        policies = ocp.checkpoint_managers
+        best = policies.BestN(
+            get_metric_fn=lambda metrics: metrics["score"], n=keep_best, keep_checkpoints_without_metrics=False
+        )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep_latest), best]),
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+            create=not read_only,
+        )
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._manager.close()
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps there are checkpoints of, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, step: int, state: Any, notes: dict[str, Any], score: float | None = None) -> None:
+        """Begins to write a checkpoint. It has its name only once it is whole."""
+        self._check(self._manager.check_for_errors)
+        content = {"notes": notes, "leaves": _shapes(state), "digests": digests(state), "score": score}
+        record = {"content": json.dumps(content, sort_keys=True)}
+        record["crc32"] = str(zlib.crc32(record["content"].encode()))
+        arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
+        metrics = None if score is None else {"score": score}
+        self._check(lambda: self._manager.save(step, args=arguments, metrics=metrics))
+
+    def wait(self) -> None:
+        """Until all that was begun is on the disk."""
+        self._check(self._manager.wait_until_finished)
+        self._check(self._manager.check_for_errors)
+
+    def scores(self) -> dict[int, float]:
+        """The score of each checkpoint that has one."""
+        found = {}
+        for step in self.steps:
+            try:
+                score = self._record(step)["score"]
+            except DamagedCheckpoint:
+                continue
+            if score is not None:
+                found[step] = score
+        return found
+
+    def restore_newest(self, wanted: Any) -> Restored | None:
+        """The newest undamaged checkpoint, laid out as the abstract state `wanted`; None if there never was one."""
+        damaged: dict[int, str] = {}
+        for step in reversed(self.steps):
+            try:
+                state, notes = self.restore(step, wanted)
+                return Restored(step, state, notes, damaged)
+            except DamagedCheckpoint as problem:
+                damaged[step] = str(problem)
+        if damaged:
+            told = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
+            raise BadInput(f"{self.directory}: every checkpoint is damaged ({told})")
+        return None
+
+    def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
+        """One checkpoint's state and notes. Raises DamagedCheckpoint, or BadInput where it is of another model."""
+        record = self._record(step)
+        if differences := _differences(record["leaves"], _shapes(wanted)):
+            more = len(differences) - SHOWN_DIFFERENCES
+            shown = differences[:SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+            raise BadInput(
+                f"{self.directory / str(step)}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(shown)
+            )
+        try:
+            state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))[
+                "state"
+            ]
+        except Exception as error:
+            _quiet_coroutines()
+            raise DamagedCheckpoint(_first_line(error)) from error
+        found = digests(state)
+        changed = [name for name, digest in record["digests"].items() if found[name] != digest]
+        if changed:
+            raise DamagedCheckpoint(
+                f"{changed[0]} is not what was saved" + (f", nor {len(changed) - 1} more" if changed[1:] else "")
+            )
+        return state, record["notes"]
+
+    def set_aside(self, step: int) -> Path:
+        """Moves a damaged checkpoint out of the way of the one that will take its place."""
+        aside = self.directory.parent / "damaged_checkpoints" / str(step)
+        aside.parent.mkdir(exist_ok=True)
+        if aside.exists():
+            aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
+        (self.directory / str(step)).rename(aside)
+        self._manager.reload()
+        return aside
+
+    def _check(self, act: Callable[[], Any]) -> None:
+        """Acts; tells an error of this save, or of the last one in the background, for what it is."""
+        try:
+            act()
+        except Exception as error:
+            _quiet_coroutines()
+            whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
+            safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
+            raise Failed(
+                f"a checkpoint could not be written to {self.directory} ({_reason(error)}); {safe}. "
+                "The same command goes on from there"
+            ) from error
+
+    def _record(self, step: int) -> dict[str, Any]:
+        try:
+            record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
+            if zlib.crc32(record["content"].encode()) != int(record["crc32"]):
+                raise DamagedCheckpoint("its record is not what was saved")
+            return json.loads(record["content"])
+        except DamagedCheckpoint:
+            raise
+        except Exception as error:
+            raise DamagedCheckpoint(f"its record cannot be read: {_first_line(error)}") from error
+
+
+def _shapes(tree: Any) -> dict[str, str]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {path_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
+    """What a reader needs to see which of the two is the wrong one."""
+    return [
+        f"{name}: {saved.get(name, 'nothing')} saved, {wanted.get(name, 'nothing')} wanted"
+        for name in {**saved, **wanted}
+        if saved.get(name) != wanted.get(name)
+    ]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return "the disk is full" if "No space left" in text or "RESOURCE_EXHAUSTED" in text else _first_line(error)
+
+
+def _quiet_coroutines() -> None:
+    """After a failed restore, orbax's forgotten coroutines would each complain at exit, hundreds of lines in all."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if "coroutine" not in repr(unraisable.object):
+            previous(unraisable)
+
+    sys.unraisablehook = hook
