@@ -68,10 +68,7 @@ def test_every_option_is_reachable_from_the_command_line(option):
     text = "none" if option.default is None else str(option.default)
     text = "a,b" if option.default == () else text
     experiment = command_line.load(str(ROOT / "configs/base.py"), [(option.path, text)])
-    value: object = experiment
-    for name in option.path.split("."):
-        value = getattr(value, name)
-    assert value == (("a", "b") if option.default == () else option.default)
+    assert schema.value_at(experiment, option.path) == (("a", "b") if option.default == () else option.default)
 
 
 def test_every_option_is_documented():

@@ -11,14 +11,14 @@ import tempfile
 import traceback
 from typing import NoReturn
 
-from transformer_jax import __version__
 from transformer_jax.commands import configuration
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.schema import nearest
+from transformer_jax.version import __version__
 
 # One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
-COMMANDS = ("inspect", "prepare")
+COMMANDS = ("prepare", "train", "inspect")
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(problem.traceback, end="", file=sys.stderr)
         print(*(f"error: {line}" for line in str(problem).splitlines()), sep="\n", file=sys.stderr)
         return 2
+    except Failed as failure:
+        print(f"failed: {failure}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1

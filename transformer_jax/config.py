@@ -251,7 +251,7 @@ class OptimizerConfig(Section):
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = option(
         "inverse_sqrt", "the learning rate's course after a linear warmup; equation 3 is inverse_sqrt"
     )
-    learning_rate: float | None = option(None, "at its peak; none = equation 3's (d_model * warmup_steps)^-0.5", above=0)
+    learning_rate: float | None = option(None, "at its peak; none = equation 3's, (d_model * warmup)^-0.5", above=0)
     warmup_steps: int = option(4000, "updates over which the rate rises from zero", at_least=0)
     final_fraction: float = option(0.0, "of the peak rate, where cosine and linear end", at_least=0, at_most=1)
 
@@ -282,11 +282,11 @@ class TrainConfig(Section):
     epochs: float | None = option(None, "passes over the data until the end", above=0)
     tokens: int | None = option(None, "target tokens until the end", at_least=1)
     hours: float | None = option(None, "hours of this process until it saves and ends, to be resumed", above=0)
-    accumulate: int = option(1, "parts into which a batch is cut to fit into memory; the update is the same", at_least=1)
+    accumulate: int = option(1, "parts into which a batch is cut to fit into memory; same update", at_least=1)
 
     label_smoothing: float = option(0.1, "probability taken from the right token (eps_ls)", at_least=0, below=1)
     smoothing_over: Literal["all", "others"] = option("all", "it is spread over all tokens, or over the wrong ones")
-    max_bad_steps: int = option(10, "steps in a row with a gradient that is not finite, before the run stops", at_least=1)
+    max_bad_steps: int = option(10, "steps in a row without a finite gradient before the run stops", at_least=1)
 
     log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1)
     eval_every: int = option(1000, "updates between validations", at_least=1)

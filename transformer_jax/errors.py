@@ -17,3 +17,10 @@ class ConfigError(BadInput):
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+class Failed(Exception):
+    """Work that could not be finished, through nobody's input: a full disk, a run that diverged.
+
+    The message says what happened, what is safe, and what to do. Commands print it and exit with status 1.
+    """

@@ -79,6 +79,13 @@ def options(section: type, prefix: str = "") -> Iterator[Option]:
             yield Option(prefix + field.name, kind, field.default, meaning, _limits(field))
 
 
+def value_at(section: Any, path: str) -> Any:
+    """The value of the option `group.name` of a section."""
+    for name in path.split("."):
+        section = getattr(section, name)
+    return section
+
+
 def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
     """The section that these nested values describe, or a `ConfigError` with every problem in them."""
     result, problems = _try_build(section, values, path)

@@ -42,9 +42,7 @@ def resolved(experiment: ExperimentConfig) -> str:
     """The whole config, one option a line; what differs from the defaults is marked."""
     lines = []
     for option in schema.options(ExperimentConfig):
-        value: object = experiment
-        for name in option.path.split("."):
-            value = getattr(value, name)
+        value = schema.value_at(experiment, option.path)
         mark, note = ("*", f"   (default {_shown(option.default)})") if value != option.default else (" ", "")
         lines.append(f"{mark} {option.path:<38} {_shown(value)}{note}")
     return "\n".join(lines)

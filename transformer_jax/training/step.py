@@ -1,7 +1,7 @@
 """One update, pure: TrainState, its initialisation already divided among the devices, the train step, the eval step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
@@ -52,6 +52,13 @@ class TrainState:
         return self.step - self.updates
 
 
+class Pulse(NamedTuple):
+    """What the loop watches of each step, a little later."""
+
+    loss: jax.Array
+    bad_in_a_row: jax.Array
+
+
 def init_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
     """The state at step 0. Each device makes only its own part: the model never lies whole on one."""
     make = jax.jit(lambda: new_state(config, optimizer), out_shardings=shardings_of(config, optimizer, mesh))
@@ -82,20 +89,20 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation)
 
 def make_train_step(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh
-) -> Callable[[TrainState, Any], TrainState]:
-    """The jitted step (state, batch) -> state. The old state's memory is given to the new one."""
+) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
+    """The jitted step (state, batch) -> (state, pulse). The old state's memory is given to the new one."""
     places = shardings_of(config, optimizer, mesh)
     return jax.jit(
         lambda state, batch: train_step(config, optimizer, state, batch),
         in_shardings=(places, sharding.batch_sharding(mesh)),
-        out_shardings=places,
+        out_shardings=(places, NamedSharding(mesh, PartitionSpec())),
         donate_argnums=0,
     )
 
 
 def train_step(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Any
-) -> TrainState:
+) -> tuple[TrainState, Pulse]:
     """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     gradients, sums = _summed_gradients(config, state.params, batch, rng)
@@ -112,7 +119,7 @@ def train_step(
     def counted(total: jax.Array, more: jax.Array) -> jax.Array:
         return total + jnp.where(finite, more, 0).astype(total.dtype)
 
-    return TrainState(
+    new = TrainState(
         step=state.step + 1,
         updates=counted(state.updates, jnp.ones((), jnp.int32)),
         bad_in_a_row=jnp.where(finite, 0, state.bad_in_a_row + 1),
@@ -128,6 +135,7 @@ def train_step(
             steps=counted(state.sums.steps, jnp.ones((), jnp.int32)),
         ),
     )
+    return new, Pulse(sums.loss / jnp.maximum(sums.tokens, 1.0), new.bad_in_a_row)
 
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:

@@ -1,0 +1,54 @@
+"""What the machine could do at best: the rate that model FLOPs utilisation is measured against."""
+
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+
+# Dense bfloat16 FLOP/s by the vendors' data sheets; the first name that the device's own contains.
+DATA_SHEET = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40": 181e12,
+    "A10": 125e12,
+    "V100": 125e12,
+    "TPU v6": 918e12,
+    "TPU v5p": 459e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v4": 275e12,
+}
+
+
+def peak_flops(dtype: str) -> tuple[float, str]:
+    """FLOP/s of one device and where the number comes from: a data sheet, or a matrix product timed now."""
+    kind = jax.devices()[0].device_kind
+    if dtype == "bfloat16":
+        for name, flops in DATA_SHEET.items():
+            if name in kind:
+                return flops, f"data sheet of {name}, dense bfloat16"
+    size = 1024 if jax.default_backend() == "cpu" else 8192
+    flops = _measured_matmul(size, dtype)
+    # Pretended devices of one CPU share its cores.
+    sharing = len(jax.local_devices()) if jax.default_backend() == "cpu" else 1
+    return flops / sharing, f"a {size} x {size} {dtype} product measured now"
+
+
+def _measured_matmul(size: int, dtype: str) -> float:
+    matrix = jnp.ones((size, size), dtype)
+    product = jax.jit(lambda a: a @ a)
+    product(matrix).block_until_ready()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        product(matrix).block_until_ready()
+        return time.perf_counter() - start
+
+    return 2 * size**3 / statistics.median(seconds() for _ in range(5))
+
+
+def memory_peak() -> int | None:
+    """Bytes that the first device held at most, where the backend tells."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

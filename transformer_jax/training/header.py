@@ -1,0 +1,56 @@
+"""What a run says of itself before its first step: all that people forget to write down."""
+
+import importlib.metadata
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.batching import TrainingBatches
+
+VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
+
+
+def header(
+    config: ExperimentConfig,
+    batches: TrainingBatches,
+    mesh: Mesh,
+    schedule: optax.Schedule,
+    last_step: int,
+    params: Any,
+) -> str:
+    model, statistics = config.model, batches.statistics()
+    kinds = {device.device_kind for device in mesh.devices.flat}
+    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+    per_step = statistics.steps_per_epoch
+    rates = [float(schedule(count)) for count in range(0, last_step, max(last_step // 1000, 1))]
+    rates.append(float(schedule(min(max(config.optimizer.warmup_steps - 1, 0), last_step - 1))))
+    sizes = (
+        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}"
+    )
+    lines = {
+        "model": f"{count(params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, {model.dtype}",
+        "vocabulary": f"{model.vocab_size:,}"
+        + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
+        + f"; embeddings tied: {model.tie_embeddings}; positions: {model.positions}",
+        "data": f"{statistics.pairs:,} pairs an epoch in {per_step:,} batches of {len(batches.shapes)} shapes; "
+        f"{statistics.dropped:,} dropped as longer than {config.data.max_length}",
+        "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
+        f"target tokens on average ({statistics.share:.0%} of the budget's cells, the rest is padding)"
+        + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, peak rate {max(rates):.3g} after "
+        f"{config.optimizer.warmup_steps:,} updates; label smoothing {config.train.label_smoothing:g}; "
+        f"dropout {model.dropout:g}",
+        "length": f"{last_step:,} updates = {last_step / per_step:.1f} epochs",
+        "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
+        + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
+        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS),
+    }
+    return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
+
+
+def count(params: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))

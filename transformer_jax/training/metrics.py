@@ -1,0 +1,96 @@
+"""What is seen of a run: metrics.jsonl, TensorBoard, and a progress line."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from transformer_jax.data.disk import explained
+from transformer_jax.data.progress import tell
+
+# Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
+CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
+
+
+class Metrics:
+    """Writes each line of metrics where it is looked for. Only the first process of several writes."""
+
+    def __init__(self, path: Path, tensorboard: bool, writes: bool = True):
+        self._path, self._writes, self._board = path, writes, None
+        if writes and tensorboard:
+            from tensorboardX import SummaryWriter  # here, because it loads slowly
+
+            self._board = SummaryWriter(str(path.parent / "tensorboard"))
+
+    def __enter__(self) -> "Metrics":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        if not self._writes:
+            return
+        with explained(self._path), open(self._path, "a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, (int, float)):
+                    self._board.add_scalar(name, value, step)
+
+
+class ProgressLine:
+    """Where the run stands: a live line on a terminal, and without one a plain line at each line of metrics."""
+
+    def __init__(self, first_step: int, last_step: int, shown: bool = True):
+        self._last_step, self._shown = last_step, shown
+        self._bar = None
+        if shown and sys.stderr.isatty():
+            self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
+        self._first_step, self._start = first_step, time.monotonic()
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, loss: float) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            self._bar.update()
+
+    def tell(self, line: str) -> None:
+        """A line above the live one."""
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stderr)
+        elif self._shown:
+            tell(line)
+
+    def report(self, step: int, values: dict[str, Any]) -> None:
+        """The state of things at a line of metrics."""
+        done = step - self._first_step
+        left = (time.monotonic() - self._start) / max(done, 1) * (self._last_step - step)
+        self.tell(
+            f"step {step:>7,}  loss {values['loss']:.3f}  perplexity {values['perplexity']:.2f}  "
+            f"rate {values['learning_rate']:.2e}  {values['target_tokens_per_second']:,.0f} tokens/s  "
+            f"data wait {values['data_wait']:.0%}  left {duration(left)}"
+        )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 45 s, 12 min, 3 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

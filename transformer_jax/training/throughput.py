@@ -1,0 +1,51 @@
+"""How fast a run goes, without the time it spends validating and saving."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.prefetch import Prefetcher
+from transformer_jax.training import hardware
+
+
+class Throughput:
+    """Measures from one line of metrics to the next."""
+
+    def __init__(self, config: ExperimentConfig, devices: int):
+        self._config, self._devices = config, devices
+        self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
+        if self.peak is None:
+            self.peak, self.peak_source = hardware.peak_flops(config.model.dtype)
+
+    def start(self, prefetcher: Prefetcher[Any]) -> None:
+        self._prefetcher = prefetcher
+        self._begin = time.perf_counter()
+        self._waited = prefetcher.data_wait
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside is not training."""
+        begin = time.perf_counter()
+        yield
+        self._begin += time.perf_counter() - begin
+
+    def lap(self, source_tokens: int, target_tokens: int) -> dict[str, Any]:
+        """The rates since the last lap, of tokens that are not padding.
+
+        MFU, model FLOPs utilisation, is the FLOPs that the model needs for these tokens (see model/size.py: matrix
+        products alone, nothing for padding or recomputing) over seconds x devices x the peak FLOP/s of one.
+        """
+        now = time.perf_counter()
+        seconds, waited = now - self._begin, self._prefetcher.data_wait - self._waited
+        self._begin, self._waited = now, self._prefetcher.data_wait
+        flops = 0.0
+        return {
+            "seconds": seconds,
+            "source_tokens_per_second": source_tokens / seconds,
+            "target_tokens_per_second": target_tokens / seconds,
+            "data_wait": waited / seconds,
+            "mfu": flops / (seconds * self._devices * (self.peak or 1.0)),
+            "memory_peak": hardware.memory_peak(),
+        }
