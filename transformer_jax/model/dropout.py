@@ -18,6 +18,6 @@ class Dropout(nn.Module):
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
         if deterministic or self.rate == 0.0:
             return x
-        threshold = round(self.rate * LEVELS)
+        threshold = min(round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must leave a survivor
         keep = jax.random.bits(self.make_rng("dropout"), x.shape, BITS) >= jnp.asarray(threshold, BITS)
         return jnp.where(keep, x * (LEVELS / (LEVELS - threshold)), jnp.zeros_like(x))

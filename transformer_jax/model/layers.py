@@ -1,5 +1,7 @@
 """The layers of section 3.1 and 3.3: feed-forward, residual with normalisation, encoder layer, decoder layer."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,7 +18,12 @@ from transformer_jax.model.positions import Places
 # What a decoder layer remembers between decoding steps: its two attentions' caches.
 LayerCache = dict[str, Cache]
 
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "swish": jax.nn.swish, "swiglu": jax.nn.swish}
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),  # the definition, with erf; JAX's default is a fit to it
+    "swish": jax.nn.swish,
+    "swiglu": jax.nn.swish,
+}
 
 
 class FeedForward(nn.Module):
