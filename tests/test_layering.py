@@ -21,7 +21,7 @@ FLOORS = [
     ["commands"],
     ["cli", "__init__", "__main__"],
 ]
-# Inside a folder the same rule, file by file.
+# Inside a folder the same rule, file by file; files that are not named stand side by side after those that are.
 ORDER = {
     "model": [
         "masks",
@@ -34,6 +34,7 @@ ORDER = {
         "layers",
         "stacks",
         "transformer",
+        "size",
     ],
     "data": [
         "disk",
@@ -72,10 +73,11 @@ ORDER = {
         "metrics",
         "throughput",
         "header",
+        "export",
         "signals",
         "loop",
     ],
-    "commands": ["configuration", "inspect", "prepare", "train"],
+    "commands": ["configuration"],
 }
 
 
@@ -87,7 +89,7 @@ def place(module: str) -> tuple[str, tuple[int, int]]:
             if room in rooms:
                 inside = ORDER.get(room, [])
                 name = module.removeprefix(f"{room}.").split(".")[0]
-                return room, (floor, inside.index(name) if name in inside else -1)
+                return room, (floor, inside.index(name) if name in inside else len(inside))
     raise AssertionError(f"{module} has no place in FLOORS")
 
 

@@ -1,0 +1,54 @@
+"""What the tests of the model share: small models, and two sentence pairs of always the same shapes.
+
+Operations run one by one here (no jit): each is compiled once for its shapes and then serves every test, which is far
+quicker than compiling fourteen whole models.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import ModelConfig, Transformer
+from transformer_jax.model.positions import KINDS
+
+VOCABULARY = 20
+# Each token stands in one place only, so that the gradient of its embedding is that of its place. 0 is padding.
+SOURCE = np.array([[3, 4, 5, 6, 7], [8, 9, 10, 0, 0]])
+TARGET = np.array([[11, 12, 13, 14], [15, 16, 17, 0]])
+
+every_kind = pytest.mark.parametrize("positions", KINDS)
+every_norm = pytest.mark.parametrize("norm", ["post", "pre"])
+
+
+def small(**changes):
+    """Two layers each of width 8; d_k and d_v are neither equal nor d_model / num_heads."""
+    size = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2}
+    return ModelConfig(**{"vocab_size": VOCABULARY, **size, "d_k": 6, "d_v": 4, "max_length": 16, **changes})
+
+
+@functools.cache
+def built(**changes):
+    """A model and its variables."""
+    model = Transformer(small(**changes))
+    return model, numbers_for(jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET))
+
+
+def numbers_for(shapes):
+    """Random variables, all away from their initial values, so that no bias, scale or table is idle."""
+    random = np.random.default_rng(0)
+
+    def of(path, leaf):
+        neutral = 1.0 if path[-1].key == "scale" else 0.0
+        return jnp.asarray(neutral + 0.4 * random.normal(size=leaf.shape), leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(of, shapes)
+
+
+def assert_close(ours, theirs, within=1e-5):
+    """Equal but for rounding: max|a - b| at most so much of max|b|."""
+    ours, theirs = jnp.asarray(ours, jnp.float32), jnp.asarray(theirs, jnp.float32)
+    assert ours.shape == theirs.shape
+    assert float(jnp.abs(ours - theirs).max()) <= within * max(float(jnp.abs(theirs).max()), 1e-30)

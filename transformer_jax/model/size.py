@@ -1,0 +1,91 @@
+"""How large a model is, and what it costs to run: closed formulas, of the library's own parts.
+
+The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the vocabulary.
+"""
+
+from typing import NamedTuple
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.model.positions import T5, Relative
+
+DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative positions
+
+
+def parameter_counts(config: ModelConfig) -> dict[str, int]:
+    """Parameters of each group, all layers together.
+
+    Embeddings N D, one to three tables. A layer has attention, D h K + D h K + D h V + h V D (and h K + h K + h V + D
+    with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and F + D), SwiGLU 3 D F (and
+    2 F + D); and a norm of 2 D for each of these.
+    """
+    c = config
+    target_rows = c.target_vocab_size or c.vocab_size
+    tables = {"all": 0, "target": 1, "none": 2}[c.tie_embeddings]
+    keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
+    attention = 2 * c.d_model * keys + 2 * c.d_model * values
+    attention += (2 * keys + values + c.d_model) * c.attention_bias
+    inner = 2 if c.activation == "swiglu" else 1
+    feed_forward = (inner + 1) * c.d_model * c.d_ff + (inner * c.d_ff + c.d_model) * c.ffn_bias
+    norm = 2 * c.d_model
+    final_norm = norm if c.norm == "pre" else 0
+    return {
+        "embeddings": (c.vocab_size + tables * target_rows) * c.d_model,
+        "encoder": c.num_encoder_layers * (attention + feed_forward + 2 * norm) + final_norm,
+        "decoder": c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + final_norm,
+        "positions": _position_parameters(c),
+    }
+
+
+def _position_parameters(config: ModelConfig) -> int:
+    """Encoder and decoder have tables of their own; relative positions have them in each layer."""
+    stacks, layers = 2, config.num_encoder_layers + config.num_decoder_layers
+    return {
+        "learned": stacks * config.max_length * config.d_model,
+        "relative": layers * DISTANCES * (config.key_size + config.value_size),
+        "t5": stacks * T5.buckets * config.num_heads,
+    }.get(config.positions, 0)
+
+
+class Flops(NamedTuple):
+    """Floating-point operations for each token of either side."""
+
+    source_token: float
+    target_token: float
+
+    def of(self, source_tokens: float, target_tokens: float) -> float:
+        return self.source_token * source_tokens + self.target_token * target_tokens
+
+
+def forward_flops(config: ModelConfig, source_length: int, target_length: int) -> Flops:
+    """Of a forward pass over pairs of these lengths. Matrix products only, two operations for each multiply-add.
+
+    Causal attention is counted whole, as it is computed. With S and T for the lengths:
+
+    - each source token: encoder layers x (projections 2 D h (2 K + 2 V) + scores and sums 2 S h (K + V)
+      + feed-forward 4 D F), and decoder layers x its key and value in encoder-decoder attention 2 D h (K + V);
+    - each target token: decoder layers x (projections 2 D h (2 K + 2 V) + 2 T h (K + V), and to the source
+      2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
+
+    SwiGLU has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention, with R distances.
+    """
+    c = config
+    widths = c.num_heads * (c.key_size + c.value_size)
+    feed_forward = (6 if c.activation == "swiglu" else 4) * c.d_model * c.d_ff
+
+    def self_attention(length: int) -> int:
+        moved = 2 * DISTANCES * (widths + c.num_heads * length) if c.positions == "relative" else 0
+        return 4 * c.d_model * widths + 2 * length * widths + moved
+
+    remembering = 2 * c.d_model * widths
+    cross_attention = 2 * c.d_model * widths + 2 * source_length * widths
+    logits = 2 * c.d_model * (c.target_vocab_size or c.vocab_size)
+    return Flops(
+        c.num_encoder_layers * (self_attention(source_length) + feed_forward) + c.num_decoder_layers * remembering,
+        c.num_decoder_layers * (self_attention(target_length) + cross_attention + feed_forward) + logits,
+    )
+
+
+def training_flops(config: ModelConfig, source_length: int, target_length: int) -> Flops:
+    """Three times a forward pass: the backward pass has two products, by input and by weight, for each of its one."""
+    forward = forward_flops(config, source_length, target_length)
+    return Flops(3 * forward.source_token, 3 * forward.target_token)
