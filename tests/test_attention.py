@@ -1,0 +1,152 @@
+"""Attention: equation 1 against a loop, and the module around it against a head-by-head computation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import MultiHeadAttention, scaled_dot_product_attention
+
+B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
+
+
+def drawn(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape), jnp.float32)
+
+
+Q_BTHK, K_BSHK, V_BSHV = drawn(B, T, H, K), drawn(B, S, H, K), drawn(B, S, H, V)
+MASK = jnp.asarray(np.random.default_rng(1).random((B, H, T, S)) < 0.6).at[..., 0].set(True)
+
+
+def by_loop(mask=None, bias=None, scale=K**-0.5):
+    """Equation 1, one query of one head of one sentence at a time, in float64."""
+    q, k, v = (np.asarray(array, np.float64) for array in (Q_BTHK, K_BSHK, V_BSHV))
+    output, weights = np.zeros((B, T, H, V)), np.zeros((B, H, T, S))
+    for b, h, t in np.ndindex(B, H, T):
+        scores = np.array([q[b, t, h] @ k[b, s, h] * scale for s in range(S)])
+        scores = scores if bias is None else scores + np.asarray(bias)[b, h, t]
+        powers = np.exp(scores) * (1 if mask is None else np.asarray(mask)[b, h, t])
+        weights[b, h, t] = powers / powers.sum()
+        output[b, t, h] = sum(weights[b, h, t, s] * v[b, s, h] for s in range(S))
+    return output, weights
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"mask": MASK}, {"bias": drawn(B, H, T, S, seed=2)}, {"scale": 1.0}, {"mask": MASK, "scale": 0.2}],
+    ids=lambda options: " ".join(options) or "plain",
+)
+def test_the_formula_equals_a_loop(options):
+    ours, expected = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, **options), by_loop(**options)
+    for array, wanted in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_exactly_zero_where_masked():
+    _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK)
+    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients(dtype):
+    mask = MASK.at[0, :, 1].set(False)
+    inputs = tuple(array.astype(dtype) for array in (Q_BTHK, K_BSHK, V_BSHV))
+    output, weights = scaled_dot_product_attention(*inputs, mask)
+    assert (output[0, 1] == 0).all() and (weights[0, :, 1] == 0).all()
+    gradients = jax.grad(lambda inputs: scaled_dot_product_attention(*inputs, mask)[0].sum())(inputs)
+    assert all(np.isfinite(gradient.astype("float32")).all() for gradient in gradients)
+    assert (gradients[0][0, 1] == 0).all(), "what gives nothing has no gradient"
+
+
+def test_the_softmax_is_in_float32():
+    """In bfloat16 a score of 200 and one of 200.4 would be the same."""
+    q, k = jnp.full((1, 1, 1, 1), 1.0, jnp.bfloat16), jnp.array([200.0, 201.0], jnp.bfloat16)[None, :, None, None]
+    _, weights = scaled_dot_product_attention(q, k, k, scale=0.4)
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights.ravel(), jax.nn.softmax(jnp.array([80.0, 80.4])), rtol=1e-5)
+
+
+def test_scores_of_any_size_stay_finite():
+    output, _ = scaled_dot_product_attention(Q_BTHK * 1e4, K_BSHK * 1e4, V_BSHV, MASK)
+    assert np.isfinite(output).all()
+
+
+X_BTD, MEMORY_BSD = drawn(B, T, 8), drawn(B, S, 8)
+
+
+@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5}], ids=["d_model / h", "d_k=3 d_v=5"])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_multi_head_attention_equals_head_by_head(widths, use_bias):
+    attention = MultiHeadAttention(num_heads=2, use_bias=use_bias, **widths)
+    variables = attention.init(jax.random.key(0), X_BTD, MEMORY_BSD)
+    variables = jax.tree.map(lambda leaf: drawn(*leaf.shape, seed=3), variables)
+    params = variables["params"]
+    assert all(("bias" in params[name]) is use_bias for name in ("query", "key", "value", "output"))
+
+    def project(name, x, head):
+        width = params[name]["kernel"].shape[1] // 2
+        columns = slice(head * width, (head + 1) * width)
+        bias = params[name]["bias"][None, None, columns] if use_bias else 0.0
+        return x @ params[name]["kernel"][:, columns] + bias
+
+    heads = []
+    for head in range(2):
+        q, k, v = project("query", X_BTD, head), project("key", MEMORY_BSD, head), project("value", MEMORY_BSD, head)
+        assert q.shape[-1] == widths.get("d_k", 4) and v.shape[-1] == widths.get("d_v", 4)
+        heads.append(jax.nn.softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])) @ v)
+    expected = jnp.concatenate(heads, -1) @ params["output"]["kernel"]
+    expected = expected + params["output"]["bias"][None, None] if use_bias else expected
+    np.testing.assert_allclose(attention.apply(variables, X_BTD, MEMORY_BSD), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_output_is_as_wide_as_the_query_and_the_memory_may_be_of_another_width():
+    attention = MultiHeadAttention(num_heads=2, d_k=3, d_v=5)
+    output, variables = attention.init_with_output(jax.random.key(0), X_BTD, drawn(B, S, 10))
+    assert output.shape == X_BTD.shape
+    assert variables["params"]["key"]["kernel"].shape == (10, 6)
+
+
+def test_decoding_token_by_token_needs_no_mask():
+    """Without one, a token attends to the filled slots of the cache up to its own."""
+    attention = MultiHeadAttention(num_heads=2)
+    causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
+    full, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD, causal)
+    cache = attention.apply(variables, B, 5, 8, method="new_cache")
+    for t in range(T):
+        x_B1D = X_BTD[:, t : t + 1]
+        output, cache = attention.apply(variables, x_B1D, x_B1D, cache=cache)
+        np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-5, atol=1e-6)
+    assert cache["filled"] == T
+
+
+def test_a_memory_is_projected_once():
+    attention = MultiHeadAttention(num_heads=2)
+    full, variables = attention.init_with_output(jax.random.key(0), X_BTD, MEMORY_BSD)
+    remembered = attention.apply(variables, MEMORY_BSD, method="remember")
+    output, kept = attention.apply(variables, X_BTD, None, cache=remembered)
+    np.testing.assert_array_equal(output, full)
+    np.testing.assert_array_equal(kept["keys"], remembered["keys"])  # only read
+
+
+def test_neither_memory_nor_cache_is_an_error():
+    with pytest.raises(ValueError, match="attention needs key_value, or a cache that remembers one"):
+        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, None)
+
+
+def test_dropout_falls_on_the_weights_of_each_example_apart():
+    """Equal sentences, values all one: the sum of the surviving weights differs from sentence to sentence."""
+    attention = MultiHeadAttention(num_heads=2, dropout=0.5)
+    same = jnp.repeat(X_BTD[:1], 8, axis=0)
+    output, variables = attention.init_with_output(jax.random.key(0), same, same)
+    rngs = {"dropout": jax.random.key(1)}
+    dropped = attention.apply(variables, same, same, deterministic=False, rngs=rngs)
+    np.testing.assert_allclose(output[0], output[1], rtol=1e-5)
+    assert len(np.unique(np.asarray(dropped)[:, 0, 0])) > 4
+
+
+def test_heads_can_be_masked():
+    attention = MultiHeadAttention(num_heads=2)
+    _, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD)
+    output = attention.apply(variables, X_BTD, X_BTD, head_mask_H=jnp.zeros(2))
+    assert (output == 0).all()

@@ -1,0 +1,44 @@
+"""Dropout from sixteen random bits an element."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.model.dropout import Dropout
+
+ONES = jnp.ones((400, 1000))
+
+
+def dropped(rate, x=ONES, deterministic=False, seed=0):
+    return Dropout(rate).apply({}, x, deterministic, rngs={"dropout": jax.random.key(seed)})
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_the_share_of_zeros_is_the_rate_and_the_mean_is_kept(rate):
+    """400,000 draws: five standard deviations are 0.004 for the share."""
+    y = np.asarray(dropped(rate))
+    assert abs((y == 0).mean() - rate) < 0.004
+    assert abs(y.mean() - 1) < 0.004 / (1 - rate)
+    assert len(np.unique(y)) == 2, "survivors are all scaled alike"
+    np.testing.assert_allclose(y.max(), 1 / (1 - rate), rtol=2e-4)
+
+
+def test_every_element_is_drawn_for_itself():
+    zeros = np.asarray(dropped(0.5)) == 0
+    for axis in (0, 1):
+        neighbours = np.diff(zeros.astype(int), axis=axis) == 0
+        assert abs(neighbours.mean() - 0.5) < 0.005
+
+
+def test_off_when_deterministic_or_zero():
+    assert dropped(0.5, deterministic=True) is ONES
+    assert dropped(0.0) is ONES
+
+
+def test_even_the_highest_rate_divides_by_no_zero():
+    assert np.isfinite(dropped(np.nextafter(1.0, 0.0))).all()
+
+
+def test_the_type_is_kept():
+    assert dropped(0.5, ONES.astype(jnp.bfloat16)).dtype == jnp.bfloat16

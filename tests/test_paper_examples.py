@@ -1,0 +1,130 @@
+"""The worked examples that textbooks print, each from the library's own public functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import (
+    ModelConfig,
+    MultiHeadAttention,
+    Transformer,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+    sinusoidal_positions,
+)
+from transformer_jax.model.layers import FeedForward
+
+
+def shown_weights(module, *arguments, **options):
+    """A module's output and the attention weights it asks for, at its initial parameters."""
+    variables = module.init(jax.random.key(0), *arguments, **options)
+    output, shown = module.apply(variables, *arguments, **options, mutable=["intermediates"])
+    return output, shown["intermediates"]
+
+
+def test_i_am_a_student():
+    """A query against four words, dot product without scaling: scores .4 .2 .3 .3, weights .28 .23 .25 .25."""
+    query = jnp.array([0.1, 0.2, 0.3])[None, None, None]
+    words = jnp.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]], jnp.float32)[None, :, None]
+    context, weights = scaled_dot_product_attention(query, words, words, scale=1.0)
+    rounded = np.round(np.asarray(weights[0, 0, 0], np.float64), 2)
+    np.testing.assert_array_equal(rounded, [0.28, 0.23, 0.25, 0.25])
+    np.testing.assert_allclose(context[0, 0, 0], [0.525, 0.475, 0.525], atol=5e-4)
+    np.testing.assert_allclose(rounded @ words[0, :, 0], [0.53, 0.48, 0.53], atol=1e-6)
+    scores = np.log(weights[0, 0, 0] / weights[0, 0, 1]) + 0.2
+    np.testing.assert_allclose(scores, [0.4, 0.2, 0.3, 0.3], rtol=1e-5)
+
+
+def test_scores_are_divided_by_eight():
+    """d_model 512, 8 heads: d_k = 64, and the same weights as unscaled scores of a query eight times smaller."""
+    config = ModelConfig.base()
+    assert (config.key_size, config.value_size) == (64, 64)
+    q, k = (jax.random.normal(jax.random.key(i), (1, 3, 8, config.key_size)) for i in range(2))
+    _, weights = scaled_dot_product_attention(q, k, k)
+    _, eighth = scaled_dot_product_attention(q / 8, k, k, scale=1.0)
+    np.testing.assert_allclose(weights, eighth, rtol=1e-5)
+
+
+def test_shapes_of_twelve_heads():
+    """[2, 9, 768] with 12 heads: Q, K, V [2, 12, 9, 64] (here with the axes as 2, 9, 12, 64), scores [2, 12, 9, 9]."""
+    x, attention = jnp.ones((2, 9, 768)), MultiHeadAttention(num_heads=12)
+    output, shown = jax.eval_shape(lambda: shown_weights(attention, x, x))
+    assert shown["weights"][0].shape == (2, 12, 9, 9)
+    assert output.shape == (2, 9, 768)
+    memory = jax.eval_shape(lambda: attention.init_with_output(jax.random.key(0), x, method="remember"))[0]
+    assert memory["keys"].shape == memory["values"].shape == (2, 9, 12, 64)
+
+
+def test_i_am_sam_pad():
+    """The whole column of <pad> gets weight 0, and every row still sums to 1."""
+    mask = padding_mask(jnp.array([[5, 6, 7, 0]]))
+    x = jax.random.normal(jax.random.key(0), (1, 4, 8))
+    _, shown = shown_weights(MultiHeadAttention(num_heads=2), x, x, mask)
+    weights_BHTS = shown["weights"][0]
+    assert (weights_BHTS[..., 3] == 0).all() and (weights_BHTS[..., :3] > 0).all()
+    np.testing.assert_allclose(weights_BHTS.sum(-1), 1, rtol=1e-6)
+
+
+def test_sos_je_suis_etudiant():
+    """The look-ahead mask is lower-triangular, and includes the padding mask."""
+    target = jnp.array([[1, 5, 6, 7]])
+    lower = [[True, False, False, False], [True, True, False, False], [True, True, True, False], [True] * 4]
+    np.testing.assert_array_equal(combine_masks(causal_mask(4), padding_mask(target))[0, 0], lower)
+    padded = combine_masks(causal_mask(5), padding_mask(jnp.array([[1, 5, 6, 7, 0]])))[0, 0]
+    np.testing.assert_array_equal(padded[:4, :4], lower)
+    assert not padded[:, 4].any()
+
+
+def test_three_attentions_and_their_masks():
+    """Encoder self: padding. Decoder self: look-ahead and padding. Encoder-decoder: padding of the *source*."""
+    source, target = jnp.array([[5, 6, 7, 0, 0]]), jnp.array([[1, 8, 9, 0]])
+    config = ModelConfig(vocab_size=10, num_encoder_layers=1, num_decoder_layers=1, d_model=8, d_ff=8, num_heads=2)
+    _, shown = shown_weights(Transformer(config), source, target)
+    encoder, decoder = shown["encoder"]["layers_0"], shown["decoder"]["layers_0"]
+    real_source = jnp.array([True, True, True, False, False])
+    expected = {
+        "encoder self": (encoder["self_attention"], jnp.broadcast_to(real_source, (5, 5))),
+        "decoder self": (decoder["self_attention"], causal_mask(4)[0, 0] & (target != 0)),
+        "encoder-decoder": (decoder["cross_attention"], jnp.broadcast_to(real_source, (4, 5))),
+    }
+    for name, (attention, seen_TS) in expected.items():
+        np.testing.assert_array_equal(attention["weights"][0][0, 0] > 0, seen_TS, err_msg=name)
+
+
+def test_fifty_positions_of_128_dimensions():
+    """The heat map's array: sine 0 and cosine 1 at the start, first columns fast, last ones slow."""
+    table = np.asarray(sinusoidal_positions(50, 128))
+    assert table.shape == (50, 128)
+    np.testing.assert_array_equal(table[0], [0, 1] * 64)
+    np.testing.assert_allclose(table[1, :2], [np.sin(1), np.cos(1)], rtol=1e-6)
+    turns = (np.diff(np.sign(table), axis=0) != 0).sum(axis=0)
+    assert turns[0] == 16 and turns[-1] == 0, "sin(pos) changes sign every pi positions"
+
+
+def test_feed_forward_is_two_convolutions_of_kernel_size_1():
+    x_BTD = jax.random.normal(jax.random.key(0), (2, 5, 8))
+    layer = FeedForward(d_ff=12)
+    variables = layer.init(jax.random.key(1), x_BTD)
+    first, second = variables["params"]["inner"], variables["params"]["outer"]
+
+    def convolution(x, linear):
+        kernel_1DF = linear["kernel"][None]
+        y = jax.lax.conv_general_dilated(x, kernel_1DF, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"))
+        return y + linear["bias"][None, None]
+
+    expected = convolution(jnp.maximum(0, convolution(x_BTD, first)), second)
+    np.testing.assert_allclose(layer.apply(variables, x_BTD), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_full_forward_pass():
+    """Source and target [2, 12] over 11 words, d_model 512, 6 layers, 8 heads, expansion 4."""
+    config = ModelConfig(vocab_size=11, d_model=512, d_ff=4 * 512, num_heads=8)
+    assert (config.num_encoder_layers, config.num_decoder_layers) == (6, 6)
+    tokens = jax.random.randint(jax.random.key(0), (2, 12), 1, 11)
+    logits, _ = Transformer(config).init_with_output(jax.random.key(0), tokens, tokens)
+    assert logits.shape == (2, 12, 11)
+    assert np.isfinite(logits).all()
