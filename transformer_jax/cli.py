@@ -18,7 +18,13 @@ from transformer_jax.schema import nearest
 from transformer_jax.version import __version__
 
 # One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
-COMMANDS = ("prepare", "train", "inspect")
+COMMANDS = (
+    "train",
+    "average",
+    "export",
+    "prepare",
+    "inspect",
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,0 +1,140 @@
+"""A run's weights for use outside of training: one checkpoint or the average of several, as files any numpy can read.
+
+An exported folder holds `model.safetensors` (one array for each parameter, named by its path), `config.json`, the
+tokenizer files, and `weights.json`, which says where the weights come from. It is complete in itself.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from transformer_jax import config as configuration
+from transformer_jax.config import ExperimentConfig, MeshConfig
+from transformer_jax.data.disk import explained, publish_json, published, remove
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput
+from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.training.optimizer import make_optimizer, make_schedule
+from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.step import TrainState, abstract_state
+
+WEIGHTS, ORIGIN = "model.safetensors", "weights.json"
+
+
+class SavedWeights:
+    """The parameters in a run's checkpoints, as numpy arrays."""
+
+    def __init__(self, folder: RunFolder):
+        self.config = folder.load_config()
+        if not folder.checkpoints.is_dir():
+            raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
+        self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
+        self._wanted = _abstract(self.config)
+
+    def newest(self) -> tuple[int, Any]:
+        restored = self._checkpoints.restore_newest(self._wanted)
+        if restored is None:
+            raise BadInput(f"{self._checkpoints.directory}: there is no checkpoint yet; transformer-jax train makes them")
+        for step, reason in restored.damaged.items():
+            tell(f"warning: the checkpoint of step {step} is damaged ({reason}); using that of step {restored.step}")
+        return restored.step, jax.device_get(restored.state.params)
+
+    def of_step(self, step: int) -> Any:
+        if step not in self._checkpoints.steps:
+            known = ", ".join(map(str, self._checkpoints.steps)) or "none"
+            raise BadInput(f"{self._checkpoints.directory}: has no checkpoint of step {step}; there are: {known}")
+        try:
+            state, _ = self._checkpoints.restore(step, self._wanted)
+        except DamagedCheckpoint as problem:
+            raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
+        return jax.device_get(state.params)
+
+    def last_steps(self, count: int) -> list[int]:
+        return self._enough(self._checkpoints.steps, count)
+
+    def best_steps(self, count: int) -> list[int]:
+        """The steps of highest validation score, best first."""
+        scores = self._checkpoints.scores()
+        return self._enough(sorted(scores, key=lambda step: -scores[step]), -count)
+
+    def average(self, steps: Sequence[int]) -> Any:
+        """The mean of the parameters of several checkpoints (section 6.1), summed in float64."""
+        total: Any = None
+        for step in steps:
+            params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self.of_step(step))
+            total = params if total is None else jax.tree.map(np.add, total, params)
+        return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
+
+    def _enough(self, steps: list[int], count: int) -> list[int]:
+        if abs(count) > len(steps):
+            raise BadInput(
+                f"{self._checkpoints.directory}: {abs(count)} checkpoints were asked for, there are {len(steps)}; "
+                "train.keep_latest and train.keep_best say how many are kept"
+            )
+        return steps[-count:] if count > 0 else steps[:-count]
+
+
+def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:
+    """Writes an exported folder, whole or not at all."""
+    from safetensors.numpy import save
+
+    if directory.exists() and not replace:
+        raise BadInput(f"{directory}: is there already; give another place or remove it")
+    config = folder.load_config()
+    prepared = Prepared.open(folder.data(config))
+    unfinished = directory.with_name(directory.name + ".unfinished")
+    with explained(directory):
+        remove(unfinished)
+        unfinished.mkdir(parents=True)
+        with published(unfinished / WEIGHTS) as file:
+            file.write(save(flat(params)))
+        with published(unfinished / "config.json") as file:
+            file.write(configuration.to_json(config).encode())
+        for facts in prepared.manifest["tokenizers"].values():
+            shutil.copyfile(prepared.directory / facts["file"], unfinished / facts["file"])
+        tokenizers = {side: facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
+        publish_json(unfinished / ORIGIN, {"steps": list(steps), "tokenizers": tokenizers})
+        remove(directory)
+        unfinished.rename(directory)
+
+
+def read_export(directory: Path) -> tuple[ExperimentConfig, Any, dict[str, Any]]:
+    """The config, the parameters and the origin in an exported folder."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    for name in (WEIGHTS, ORIGIN):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory}: is no exported model (it has no {name}); transformer-jax export makes one")
+    config = RunFolder(directory).load_config()
+    try:
+        arrays = load_file(directory / WEIGHTS)
+        origin = json.loads((directory / ORIGIN).read_text())
+    except (SafetensorError, ValueError) as error:
+        raise BadInput(f"{directory}: is damaged: {error}") from None
+    wanted = flat(_abstract(config).params)
+    for name in {**arrays, **wanted}:
+        found, right = (tree[name].shape if name in tree else "nothing" for tree in (arrays, wanted))
+        if found != right:
+            raise BadInput(f"{directory / WEIGHTS}: {name} is {found}, and {right} by config.json")
+    return config, traverse_util.unflatten_dict(arrays, sep="/"), origin
+
+
+def flat(params: Any) -> dict[str, Any]:
+    """Parameters by their paths: encoder/layers_0/self_attention/query/kernel."""
+    return traverse_util.flatten_dict(params, sep="/")
+
+
+def _abstract(config: ExperimentConfig) -> TrainState:
+    """The state of a config on this process's first device."""
+    mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
+    schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
+    return abstract_state(config, make_optimizer(config.optimizer, schedule), mesh)
