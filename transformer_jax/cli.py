@@ -24,6 +24,7 @@ COMMANDS = (
     "export",
     "prepare",
     "inspect",
+    "plot",
 )
 
 
