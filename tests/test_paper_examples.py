@@ -34,7 +34,7 @@ def test_i_am_a_student():
     np.testing.assert_array_equal(rounded, [0.28, 0.23, 0.25, 0.25])
     np.testing.assert_allclose(context[0, 0, 0], [0.525, 0.475, 0.525], atol=5e-4)
     np.testing.assert_allclose(rounded @ words[0, :, 0], [0.53, 0.48, 0.53], atol=1e-6)
-    scores = np.log(weights[0, 0, 0] / weights[0, 0, 1]) + 0.2
+    scores = np.log(weights[0, 0, 0] / weights[0, 0, 0, 1]) + 0.2
     np.testing.assert_allclose(scores, [0.4, 0.2, 0.3, 0.3], rtol=1e-5)
 
 

@@ -1,0 +1,81 @@
+"""inspect: the resolved config first, then every parameter and what a token costs."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer_jax import ModelConfig, cli
+from transformer_jax.commands.inspect import parameter_groups
+from transformer_jax.model.size import parameter_counts, training_flops
+
+BASE = f"--config={Path(__file__).parent.parent / 'configs/base.py'}"
+SMALL = ["--config.model.d_model=8", "--config.model.d_ff=12", "--config.model.num_heads=2"]
+
+
+@pytest.fixture
+def inspect(capsys):
+    def inspect(*arguments):
+        assert cli.main(["inspect", BASE, *arguments]) == 0
+        config, parameters, cost = capsys.readouterr().out.split("\n\n")
+        return config, parameters, cost
+
+    return inspect
+
+
+def test_the_resolved_config_comes_first(inspect):
+    config, _, _ = inspect()
+    assert config.startswith("  seed ")
+    assert "\n  model.d_model                          512\n" in config
+
+
+def test_every_parameter_is_listed_and_the_sum_is_the_models(inspect):
+    _, parameters, _ = inspect()
+    header, *rows, total = parameters.splitlines()
+    assert header.split() == ["parameters", "shape", "layers", "total"]
+    sums = [int(row.split()[-1].replace(",", "")) for row in [*rows, total]]
+    assert sum(sums[:-1]) == sums[-1] == sum(parameter_counts(ModelConfig.base()).values()) == 63_045_632
+    assert "  source_embedding/table                                37000 x 512            18,944,000" in rows
+    assert "  encoder/layers/self_attention/query/kernel              512 x 512     x 6     1,572,864" in rows
+
+
+@pytest.mark.parametrize(
+    ("positions", "row"),
+    [
+        ("learned", ("decoder/positions/table", (1024, 8), 1)),
+        ("relative", ("decoder/positions/keys", (33, 4), 6)),
+        ("t5", ("encoder/positions/table", (32, 2), 1)),
+    ],
+)
+def test_tables_of_positions_are_counted_as_often_as_there_are(positions, row):
+    groups = parameter_groups(ModelConfig(vocab_size=9, d_model=8, d_ff=12, num_heads=2, positions=positions))
+    assert row in [tuple(group) for group in groups]
+
+
+def test_the_cost_of_a_batch_is_the_formulas(inspect):
+    _, _, cost = inspect("--config.data.tokens_per_batch=1000")
+    trained = training_flops(ModelConfig.base(), 32, 32)
+    assert f"a target token 82.7 MFLOP forward, {trained.target_token / 1e6:.1f} trained" in cost
+    assert f"a batch of 1,000 + 1,000 tokens {trained.of(1000, 1000) / 1e12:.3g} TFLOP trained" in cost
+
+
+def test_a_part_of_ones_own_is_shown_as_built_and_said_to_be_outside_the_formula(inspect, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from flax import linen as nn\n"
+        "from transformer_jax.model.layers import FeedForward\n"
+        "class Mine(FeedForward):\n"
+        "    @nn.compact\n"
+        "    def __call__(self, x_BTD, deterministic=True):\n"
+        "        return x_BTD * self.param('gain', nn.initializers.ones, ())\n"
+    )
+    _, parameters, cost = inspect(*SMALL, f"--config.model.parts.feed_forward={file}:Mine")
+    assert "encoder/layers/feed_forward/gain" in parameters
+    assert "feed_forward/inner" not in parameters
+    assert "(counted with the library's own feed_forward)" in cost
+
+
+def test_an_unfit_part_is_bad_input(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine: pass")
+    assert cli.main(["inspect", BASE, f"--config.model.parts.attention={file}:Mine"]) == 2
+    assert "Mine: is not a class derived from flax.linen.Module" in capsys.readouterr().err
