@@ -1,0 +1,29 @@
+"""Your own text: two files, line by line each other's translation.
+
+    transformer-jax train --config=configs/text.py --workdir=runs/mine \\
+        --config.data.source=train.en --config.data.target=train.de
+
+A small model, for some ten thousand to some hundred thousand pairs on one machine. Of the pairs, 1,000 are held out for
+validation and 1,000 for testing, at most a tenth of all each, unless files of their own are given
+(data.valid_source, data.valid_target, data.test_source, data.test_target).
+"""
+
+from transformer_jax.config import default_config
+
+
+def get_config():
+    config = default_config()
+    config.model.vocab_size = 8000
+    config.model.num_encoder_layers = 4
+    config.model.num_decoder_layers = 4
+    config.model.d_model = 256
+    config.model.d_ff = 1024
+    config.model.num_heads = 4
+    config.data.tokens_per_batch = 8192
+    config.optimizer.warmup_steps = 2000
+    config.optimizer.learning_rate = 2e-3
+    config.train.steps = 20_000
+    config.train.eval_every = 500
+    config.train.checkpoint_every = 500
+    config.train.patience = 10
+    return config
