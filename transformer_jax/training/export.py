@@ -42,7 +42,7 @@ class SavedWeights:
     def newest(self) -> tuple[int, Any]:
         restored = self._checkpoints.restore_newest(self._wanted)
         if restored is None:
-            raise BadInput(f"{self._checkpoints.directory}: there is no checkpoint yet; transformer-jax train makes them")
+            raise BadInput(f"{self._checkpoints.directory}: has no checkpoint yet; transformer-jax train makes them")
         for step, reason in restored.damaged.items():
             tell(f"warning: the checkpoint of step {step} is damaged ({reason}); using that of step {restored.step}")
         return restored.step, jax.device_get(restored.state.params)

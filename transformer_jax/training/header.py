@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import TrainingBatches
+from transformer_jax.training.throughput import Throughput
 
 VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
 
@@ -20,6 +21,7 @@ def header(
     mesh: Mesh,
     schedule: optax.Schedule,
     last_step: int,
+    throughput: Throughput,
     params: Any,
 ) -> str:
     model, statistics = config.model, batches.statistics()
@@ -47,6 +49,7 @@ def header(
         "length": f"{last_step:,} updates = {last_step / per_step:.1f} epochs",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
+        "peak": f"{throughput.peak / 1e12:.3g} TFLOP/s a device ({throughput.peak_source}); MFU is counted against it",
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())

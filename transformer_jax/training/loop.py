@@ -84,7 +84,7 @@ class Loop:
         self.evaluate_once = make_eval_step(config, self.mesh)
         self.new_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
         self.memory = Memory()
-        self.throughput = Throughput(config, self.mesh.devices.size)
+        self.throughput = Throughput(config, self.batches.statistics(), self.mesh.devices.size)
 
     def start(self, checkpoints: Checkpoints) -> TrainState:
         """The newest undamaged checkpoint's state, or a new one."""
@@ -102,7 +102,7 @@ class Loop:
             self.memory = Memory(**restored.notes["memory"])
             self.folder.drop_metrics_after(restored.step)
             state = restored.state
-        about = (self.config, self.batches, self.mesh, self.schedule, self.last_step, state.params)
+        about = (self.config, self.batches, self.mesh, self.schedule, self.last_step, self.throughput, state.params)
         self.tell(header(*about))
         if restored is not None:
             self.tell(f"going on from the checkpoint of step {restored.step:,}")

@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.batching import BatchStatistics
 from transformer_jax.data.prefetch import Prefetcher
+from transformer_jax.model.size import training_flops
 from transformer_jax.training import hardware
 
 
 class Throughput:
     """Measures from one line of metrics to the next."""
 
-    def __init__(self, config: ExperimentConfig, devices: int):
-        self._config, self._devices = config, devices
-        self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
-        if self.peak is None:
+    def __init__(self, config: ExperimentConfig, statistics: BatchStatistics, devices: int):
+        lengths = [round(n / statistics.pairs) for n in (statistics.source_tokens, statistics.target_tokens)]
+        self._flops = training_flops(config.model, *lengths)
+        self._devices = devices
+        if config.train.peak_flops is None:
             self.peak, self.peak_source = hardware.peak_flops(config.model.dtype)
+        else:
+            self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
 
     def start(self, prefetcher: Prefetcher[Any]) -> None:
         self._prefetcher = prefetcher
@@ -40,12 +45,12 @@ class Throughput:
         now = time.perf_counter()
         seconds, waited = now - self._begin, self._prefetcher.data_wait - self._waited
         self._begin, self._waited = now, self._prefetcher.data_wait
-        flops = 0.0
+        flops = source_tokens * self._flops.source_token + target_tokens * self._flops.target_token
         return {
             "seconds": seconds,
             "source_tokens_per_second": source_tokens / seconds,
             "target_tokens_per_second": target_tokens / seconds,
             "data_wait": waited / seconds,
-            "mfu": flops / (seconds * self._devices * (self.peak or 1.0)),
+            "mfu": flops / (seconds * self._devices * self.peak),
             "memory_peak": hardware.memory_peak(),
         }
