@@ -18,7 +18,7 @@ from transformer_jax.model.transformer import Embedding
 
 # Each role: our class, one of its methods, and a change of that method's result that shows in the logits.
 ROLES = {
-    "attention": (MultiHeadAttention, "_attend", "2 * result"),
+    "attention": (MultiHeadAttention, "attend", "2 * result"),
     "feed_forward": (FeedForward, "__call__", "2 * result"),
     "positions": (Sinusoidal, "embed", "2 * result"),
     "embedding": (Embedding, "__call__", "2 * result"),

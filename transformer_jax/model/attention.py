@@ -118,7 +118,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 mask = _filled_slots(cache, query.shape[1]) if mask is None else mask
                 held = cache = _append(cache, held)
-        heads_BTHV = self._attend(q_BTHK, held["keys"], held["values"], mask, places, deterministic)
+        heads_BTHV = self.attend(q_BTHK, held["keys"], held["values"], mask, places, deterministic)
         if head_mask_H is not None:
             heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
         output = self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1])
@@ -141,7 +141,7 @@ class MultiHeadAttention(nn.Module):
             "filled": jnp.zeros((), jnp.int32),
         }
 
-    def _attend(
+    def attend(
         self,
         q_BTHK: jax.Array,
         k_BSHK: jax.Array,
@@ -150,6 +150,7 @@ class MultiHeadAttention(nn.Module):
         places: Places | None,
         deterministic: bool,
     ) -> jax.Array:
+        """Equation 1 on the projected heads, with positions and dropout: what a variant of attention overrides."""
         bias = None if places is None else places.kind.bias(q_BTHK, places.queries_BT, places.keys_BS)
         moves_values = places is not None and places.kind.moves_values
         shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
