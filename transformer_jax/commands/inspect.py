@@ -45,7 +45,7 @@ def options_table() -> str:
     for option in schema.options(ExperimentConfig):
         limits = " and ".join(f"{word} {limit:g}" for word, limit in option.limits.items())
         kind = option.type_name.replace("|", "\\|") + (f", {limits}" if limits else "")
-        rows.append(f"| `{option.path}` | `{_shown(option.default)}` | {kind} | {option.meaning} |")
+        rows.append(f"| `{option.path}` | `{shown(option.default)}` | {kind} | {option.meaning} |")
     return "\n".join(rows)
 
 
@@ -54,8 +54,8 @@ def resolved(experiment: ExperimentConfig) -> str:
     lines = []
     for option in schema.options(ExperimentConfig):
         value = schema.value_at(experiment, option.path)
-        mark, note = ("*", f"   (default {_shown(option.default)})") if value != option.default else (" ", "")
-        lines.append(f"{mark} {option.path:<38} {_shown(value)}{note}")
+        mark, note = ("*", f"   (default {shown(option.default)})") if value != option.default else (" ", "")
+        lines.append(f"{mark} {option.path:<38} {shown(value)}{note}")
     return "\n".join(lines)
 
 
@@ -114,7 +114,7 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
     ]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
