@@ -6,7 +6,7 @@ imported when a picture is drawn, and draws without a screen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +156,26 @@ def schedule(rate: Callable[[Any], Any], steps: int, title: str = "Learning rate
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
+    _bare(axes)
+    return figure
+
+
+def learning_curves(lines: Sequence[Mapping[str, Any]], names: Mapping[str, str], title: str = "") -> Figure:
+    """Metrics over steps, as read from a metrics.jsonl: `names` says which, and what to call them in the legend."""
+    figure, axes = _one(7.0, 3.4)
+    for (name, label), colour in zip(names.items(), COLOURS, strict=False):
+        points = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+        if points:
+            steps, values = zip(*points, strict=True)
+            marker = "." if len(points) < 40 else ""
+            axes.plot(steps, values, color=colour, linewidth=2, marker=marker, label=f"{label}: {values[-1]:.3g}")
+    axes.set_xlabel("step", color=INK)
+    axes.set_title(_plain(title), loc="left", pad=10, color=INK)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    axes.margins(x=0.08)
+    if axes.lines:
+        axes.legend(frameon=False, labelcolor=INK)
     _bare(axes)
     return figure
 
