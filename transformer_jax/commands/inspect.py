@@ -2,6 +2,7 @@
 
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
+transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
 transformer-jax inspect --options
 """
 
@@ -24,6 +25,10 @@ ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_e
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
+    parser.add_argument(
+        "--workdir", metavar="RUN", help="a run's folder: its own config, where --config gives no other"
+    )
+    parser.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
     parser.add_argument("--options", action="store_true", help="list every option there is, with default and meaning")
 
 
@@ -31,12 +36,39 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.options:
         print(options_table())
         return
-    if arguments.config is None:
-        raise BadInput("inspect needs --config=FILE.py or --options")
-    experiment = configuration.load(arguments.config, arguments.overrides)
+    experiment = inspected(arguments)
+    if arguments.data:
+        print(data_report(experiment, arguments.workdir))
+        return
     print(resolved(experiment))
     print()
     print(size_report(experiment))
+
+
+def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
+    """The experiment of a config file, or the one a run was started with."""
+    if arguments.config is not None:
+        return configuration.load(arguments.config, arguments.overrides)
+    if arguments.workdir is None:
+        raise BadInput("inspect needs --config=FILE.py, --workdir=RUN or --options")
+    if arguments.overrides:
+        raise BadInput(f"--config.{arguments.overrides[0][0]}: needs --config=FILE.py, whose option it changes")
+    from transformer_jax.training.run_folder import RunFolder
+
+    return RunFolder(arguments.workdir).load_config()
+
+
+def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
+    """What was prepared, and the batches that are made of it."""
+    from transformer_jax.data.batching import training_batches
+    from transformer_jax.data.prepared import Prepared
+    from transformer_jax.training.run_folder import RunFolder
+
+    if experiment.data.directory is None and workdir is None:
+        raise BadInput("inspect --data needs --workdir=RUN or --config.data.directory=DIR, where the data was prepared")
+    prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
+    batches = training_batches(experiment.data, prepared.pairs("train"))
+    return f"{prepared.summary()}\n\n{experiment.data.batching}: {batches.statistics()}"
 
 
 def options_table() -> str:

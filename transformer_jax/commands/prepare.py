@@ -11,7 +11,6 @@ from pathlib import Path
 
 from transformer_jax.commands import configuration
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.prepared import Prepared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,23 +22,4 @@ def run(arguments: argparse.Namespace) -> None:
     experiment = configuration.load(arguments.config, arguments.overrides)
     prepared = prepare(experiment, experiment.data.directory or Path(arguments.workdir) / "data")
     prepared.verify()
-    print(summary(prepared))
-
-
-def summary(prepared: Prepared) -> str:
-    """What was prepared, what was left out and why, for a person."""
-    lines = [str(prepared.directory)]
-    for split in prepared.splits:
-        pairs, facts = prepared.pairs(split), prepared.manifest["splits"][split]
-        sizes = f"{len(pairs.source_tokens):,} source and {len(pairs.target_tokens):,} target tokens"
-        lines.append(f"  {split}: {len(pairs):,} pairs, {sizes}")
-        for reason, rejected in facts.get("rejected", {}).items():
-            first = ", ".join(rejected["first"][:3])
-            lines.append(f"    left out: {rejected['pairs']:,} {reason} (first: {first})")
-        for oddity, count in facts.get("oddities", {}).items():
-            lines.append(f"    {oddity}: {count:,}")
-    sizes = f"{prepared.vocab_size:,}"
-    if prepared.target_vocab_size is not None:
-        sizes += f" source and {prepared.target_vocab_size:,} target"
-    lines.append(f"  vocabulary: {sizes} tokens")
-    return "\n".join(lines)
+    print(prepared.summary())

@@ -9,10 +9,11 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.config import DataConfig
 from transformer_jax.data.arrays import TokenPairs
 from transformer_jax.data.assembly import Batch, Shape, assemble
 from transformer_jax.data.buckets import LENGTH_MULTIPLE, Buckets, choose_buckets, even_rows, rows_within
@@ -239,6 +240,19 @@ class PackedBatches(TrainingBatches):
             batch_ends=np.minimum(batch_starts + self.shapes[0].rows, self._num_rows),
             batch_shapes=np.zeros(len(batch_starts), np.int64),
         )
+
+
+def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 1) -> TrainingBatches:
+    """The batches that a config asks for."""
+    common: dict[str, Any] = {
+        "tokens_per_batch": config.tokens_per_batch,
+        "max_length": config.max_length,
+        "seed": config.seed,
+        "row_multiple": row_multiple,
+    }
+    if config.batching == "packing":
+        return PackedBatches(pairs, **common)
+    return BucketBatches(pairs, num_shapes=config.num_shapes, **common)
 
 
 class EvaluationBatches(_Batches):

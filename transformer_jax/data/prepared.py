@@ -83,6 +83,22 @@ class Prepared:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def summary(self) -> str:
+        """What was prepared, what was left out and why, for a person."""
+        lines = [str(self.directory)]
+        for split in self.splits:
+            pairs, facts = self.pairs(split), self._facts(split)
+            sizes = f"{len(pairs.source_tokens):,} source and {len(pairs.target_tokens):,} target tokens"
+            lines.append(f"  {split}: {len(pairs):,} pairs, {sizes}")
+            for reason, rejected in facts.get("rejected", {}).items():
+                first = ", ".join(rejected["first"][:3])
+                lines.append(f"    left out: {rejected['pairs']:,} {reason} (first: {first})")
+            for oddity, count in facts.get("oddities", {}).items():
+                lines.append(f"    {oddity}: {count:,}")
+        target = "" if self.target_vocab_size is None else f" source and {self.target_vocab_size:,} target"
+        lines.append(f"  vocabulary: {self.vocab_size:,}{target} tokens")
+        return "\n".join(lines)
+
     def verify(self) -> None:
         """Reads every array through and refuses one that has changed since it was written (opening checks sizes)."""
         for split in self.splits:

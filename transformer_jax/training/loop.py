@@ -11,7 +11,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.batching import BucketBatches, EvaluationBatches, PackedBatches, TrainingBatches
+from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
@@ -73,7 +73,9 @@ class Loop:
         self.config, self.folder, self.evaluators = config, folder, evaluators
         self.watch = CompileWatch()
         self.mesh = sharding.make_mesh(config.mesh)
-        self.batches = make_batches(config, prepared, self.mesh)
+        # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
+        parts = sharding.batch_devices(self.mesh) * config.train.accumulate
+        self.batches = training_batches(config.data, prepared.pairs("train"), parts)
         self.validation = validation_batches(config, prepared, self.mesh)
         self.last_step = config.train.steps
         if config.train.epochs is not None:
@@ -218,20 +220,6 @@ class Loop:
     def save(self, checkpoints: Checkpoints, state: TrainState, step: int, score: float | None) -> None:
         notes = {"memory": dataclasses.asdict(self.memory), "batches": self.batches.digest}
         checkpoints.save(step, state, notes, score)
-
-
-def make_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> TrainingBatches:
-    data, pairs = config.data, prepared.pairs("train")
-    common: dict[str, Any] = {
-        "tokens_per_batch": data.tokens_per_batch,
-        "max_length": data.max_length,
-        "seed": data.seed,
-        # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
-        "row_multiple": sharding.batch_devices(mesh) * config.train.accumulate,
-    }
-    if data.batching == "packing":
-        return PackedBatches(pairs, **common)
-    return BucketBatches(pairs, num_shapes=data.num_shapes, **common)
 
 
 def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:
