@@ -24,8 +24,8 @@ every_norm = pytest.mark.parametrize("norm", ["post", "pre"])
 
 
 def small(**changes):
-    """Two layers each of width 8; d_k and d_v are neither equal nor d_model / num_heads."""
-    size = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2}
+    """A layer each of width 8; d_k and d_v are neither equal nor d_model / num_heads."""
+    size = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 12, "num_heads": 2}
     return ModelConfig(**{"vocab_size": VOCABULARY, **size, "d_k": 6, "d_v": 4, "max_length": 16, **changes})
 
 

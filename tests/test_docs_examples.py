@@ -22,6 +22,7 @@ def blocks(document):
     return [(m["name"], m["code"], text[: m.start("code")].count("\n")) for m in BLOCK.finditer(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d)], ids=lambda document: document.name)
 def test_examples_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

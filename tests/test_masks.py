@@ -34,8 +34,6 @@ def test_segments_see_themselves_and_nobody_sees_segment_0():
 def test_combined_masks_allow_what_all_allow():
     tokens = jnp.array([[5, 0, 6]])
     combined = combine_masks(causal_mask(3), None, padding_mask(tokens))
-    np.testing.assert_array_equal(
-        combined[0, 0], [[True, False, False], [True, False, False], [True, False, True]]
-    )  # fmt: skip
+    np.testing.assert_array_equal(combined[0, 0], [[True, False, False], [True, False, False], [True, False, True]])
     assert combine_masks(None, None) is None
     assert combine_masks(causal_mask(2)).shape == (1, 1, 2, 2)

@@ -24,8 +24,10 @@ def golden(name):
     """The stored arrays, with the weights nested as flax wants them and the gradients by name."""
     with np.load(GOLDEN / f"torch_{name}.npz") as file:
         stored = {key: jnp.asarray(file[key]) for key in file.files}
-    weights, gradients = ({key.removeprefix(f"{kind}/"): array for key, array in stored.items() if key.startswith(kind)}
-                          for kind in ("weights", "gradients"))  # fmt: skip
+    weights, gradients = (
+        {key.removeprefix(kind): array for key, array in stored.items() if key.startswith(kind)}
+        for kind in ("weights/", "gradients/")
+    )
     return stored, traverse_util.unflatten_dict(weights, sep="/"), gradients
 
 

@@ -34,7 +34,7 @@ def file_with(text, tmp_path):
 
 
 def model_with(**parts):
-    return Transformer(small(num_encoder_layers=1, num_decoder_layers=1, parts=PartsConfig(**parts)))
+    return Transformer(small(parts=PartsConfig(**parts)))
 
 
 def logits_of(model):
