@@ -31,6 +31,8 @@ def _digest(leaf: jax.Array) -> jax.Array:
     A flipped bit changes the sum by an odd multiple of a power of two, which is never zero; elements that change
     places change it too.
     """
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # some optimizers remember one
+        leaf = jax.random.key_data(leaf)
     unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[np.dtype(leaf.dtype).itemsize]
     bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
     odd = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1

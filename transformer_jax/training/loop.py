@@ -82,7 +82,8 @@ class Loop:
             self.last_step = min(self.last_step, math.ceil(config.train.epochs * self.batches.steps_per_epoch))
         self.schedule = make_schedule(config.optimizer, config.model.d_model, self.last_step)
         self.optimizer = make_optimizer(config.optimizer, self.schedule)
-        self.step_once = make_train_step(config, self.optimizer, self.mesh)
+        self.plan = abstract_state(config, self.optimizer, self.mesh)
+        self.step_once = make_train_step(config, self.optimizer, self.mesh, self.plan)
         self.evaluate_once = make_eval_step(config, self.mesh)
         self.new_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
         self.memory = Memory()
@@ -90,11 +91,11 @@ class Loop:
 
     def start(self, checkpoints: Checkpoints) -> TrainState:
         """The newest undamaged checkpoint's state, or a new one."""
-        restored = checkpoints.restore_newest(abstract_state(self.config, self.optimizer, self.mesh))
+        restored = checkpoints.restore_newest(self.plan)
         self.tell = ProgressLine(0, 0, shown=jax.process_index() == 0).tell
         if restored is None:
             self.folder.drop_metrics_after(-1)
-            state = init_state(self.config, self.optimizer, self.mesh)
+            state = init_state(self.config, self.optimizer, self.plan)
         else:
             for step, reason in restored.damaged.items():
                 aside = checkpoints.set_aside(step)

@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy (section 5.4): sums, to be divided once, by whoever has all of them."""
 
 import functools
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,33 +91,38 @@ def _output_loss(
     spread: Spread,
     slices: int,
 ) -> TokenSums:
-    total = TokenSums(*(jnp.zeros(()) for _ in TokenSums._fields))
-    for part in _time_slices(features_BTD.shape[1], slices):
-        logits = _logits(features_BTD[:, part], table_ND)
-        sums = token_sums(logits, targets_BT[:, part], weights_BT[:, part], epsilon, spread)
-        total = TokenSums(*(a + b for a, b in zip(total, sums, strict=True)))
-    return total
+    def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
+        x_BTD, targets_BT, weights_BT = part
+        sums = token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, epsilon, spread)
+        return _added(total, sums), None
+
+    return jax.lax.scan(add, _nothing(), _time_slices((features_BTD, targets_BT, weights_BT), slices))[0]
 
 
 def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, epsilon, spread, slices):  # type: ignore[no-untyped-def]
-    """The loss, and the gradients of its sum: they only wait to be scaled by what the backward pass brings."""
+    """The loss, and the gradients of its sum: they only wait to be scaled by what the backward pass brings.
+
+    A scan, because only there is one slice certain to be done with before the next begins.
+    """
     right, wrong = _masses(table_ND.shape[0], epsilon, spread)
-    total = TokenSums(*(jnp.zeros(()) for _ in TokenSums._fields))
-    gradient_ND, gradients_BTD = jnp.zeros(table_ND.shape, jnp.float32), []
-    for part in _time_slices(features_BTD.shape[1], slices):
-        x_BTD, targets, weights = features_BTD[:, part], targets_BT[:, part], weights_BT[:, part]
-        logits = _logits(x_BTD, table_ND)
-        sums = token_sums(logits, targets, weights, epsilon, spread)
-        total = TokenSums(*(a + b for a, b in zip(total, sums, strict=True)))
+
+    def add(carried: Any, part: Any) -> tuple[Any, jax.Array]:
+        (total, gradient_ND), (x_BTD, targets_BT, weights_BT) = carried, part
+        logits_BTN = _logits(x_BTD, table_ND)
+        sums = token_sums(logits_BTN, targets_BT, weights_BT, epsilon, spread)
         # d loss / d logits = softmax - target distribution.
-        aimed = wrong + right * jax.nn.one_hot(targets, table_ND.shape[0], dtype=logits.dtype)
-        error = ((jax.nn.softmax(logits) - aimed) * weights[..., None]).astype(features_BTD.dtype)
-        rows = error.reshape(-1, error.shape[-1])
-        gradients_BTD.append((rows @ table_ND.astype(rows.dtype)).reshape(x_BTD.shape))
+        aimed_BTN = wrong + right * jax.nn.one_hot(targets_BT, table_ND.shape[0], dtype=logits_BTN.dtype)
+        error_BTN = ((jax.nn.softmax(logits_BTN) - aimed_BTN) * weights_BT[..., None]).astype(x_BTD.dtype)
+        rows = error_BTN.reshape(-1, error_BTN.shape[-1])
+        gradient_BTD = (rows @ table_ND.astype(rows.dtype)).reshape(x_BTD.shape)
         gradient_ND += jnp.matmul(rows.T, x_BTD.reshape(-1, x_BTD.shape[-1]), preferred_element_type=jnp.float32)
-        # One slice after the other: without this the compiler may hold the logits of several at once.
-        gradient_ND, features_BTD = jax.lax.optimization_barrier((gradient_ND, features_BTD))
-    return total, (jnp.concatenate(gradients_BTD, axis=1), gradient_ND.astype(table_ND.dtype))
+        return (_added(total, sums), gradient_ND), gradient_BTD
+
+    none = (_nothing(), jnp.zeros(table_ND.shape, jnp.float32))
+    parts = _time_slices((features_BTD, targets_BT, weights_BT), slices)
+    (total, gradient_ND), gradients = jax.lax.scan(add, none, parts)
+    gradient_BTD = _joined(gradients)[:, : features_BTD.shape[1]]
+    return total, (gradient_BTD, gradient_ND.astype(table_ND.dtype))
 
 
 def _output_loss_backward(epsilon, spread, slices, gradients, brought):  # type: ignore[no-untyped-def]
@@ -147,6 +152,24 @@ def _slice_count(shape_BTD: tuple[int, ...], classes: int) -> int:
     return min(length, max(1, -(-tokens * classes // HELD_LOGITS)))
 
 
-def _time_slices(length: int, count: int) -> list[slice]:
-    width = -(-length // count)
-    return [slice(start, min(start + width, length)) for start in range(0, length, width)]
+def _time_slices(arrays: Any, count: int) -> Any:
+    """Arrays of B T ... as count x B x T / count ...; empty tokens, of weight zero, fill up the last slice."""
+
+    def cut(array: jax.Array) -> jax.Array:
+        missing = -array.shape[1] % count
+        padded = jnp.pad(array, [(0, 0), (0, missing)] + [(0, 0)] * (array.ndim - 2))
+        return jnp.moveaxis(padded.reshape(array.shape[0], count, -1, *array.shape[2:]), 1, 0)
+
+    return jax.tree.map(cut, arrays)
+
+
+def _joined(slices: jax.Array) -> jax.Array:
+    return jnp.moveaxis(slices, 0, 1).reshape(slices.shape[1], -1, *slices.shape[3:])
+
+
+def _nothing() -> TokenSums:
+    return TokenSums(*(jnp.zeros((), jnp.float32) for _ in TokenSums._fields))
+
+
+def _added(total: TokenSums, more: TokenSums) -> TokenSums:
+    return TokenSums(*(a + b for a, b in zip(total, more, strict=True)))

@@ -1,6 +1,7 @@
 """What is seen of a run: metrics.jsonl, TensorBoard, and a progress line."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,7 @@ class Metrics:
         if not self._writes:
             return
         with explained(self._path), open(self._path, "a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+            file.write(json.dumps({"step": step, **{name: _told(value) for name, value in values.items()}}) + "\n")
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, (int, float)):
@@ -86,6 +87,11 @@ class ProgressLine:
             f"rate {values['learning_rate']:.2e}  {values['target_tokens_per_second']:,.0f} tokens/s  "
             f"data wait {values['data_wait']:.0%}  left {duration(left)}"
         )
+
+
+def _told(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: a mean over nothing is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def duration(seconds: float) -> str:

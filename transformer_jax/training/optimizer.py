@@ -48,13 +48,18 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
         make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
     try:
         optimizer = make(learning_rate=schedule, **arguments)
+        _try(optimizer)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"optimizer.name = {config.name!r}: optax refused its arguments: {error}") from error
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise BadInput(f"optimizer.name = {config.name!r}: makes no optax.GradientTransformation")
+        raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
     if config.clip_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+
+
+def _try(optimizer: optax.GradientTransformation) -> None:
+    """Some optimizers want more at each update than gradients and parameters: better to know it now than later."""
+    params = {"kernel": jax.ShapeDtypeStruct((2, 2), "float32"), "bias": jax.ShapeDtypeStruct((2,), "float32")}
+    jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
 
 
 def _warmed_up(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.Schedule:

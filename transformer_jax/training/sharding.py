@@ -64,13 +64,16 @@ def place_batch(batch: Any, mesh: Mesh) -> Any:
 
 
 def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
-    """A sharding for every leaf of a train state. The optimizer's moments lie where their parameters lie."""
+    """A sharding for every leaf of a train state. The optimizer's moments lie where their parameters lie.
+
+    What an optimizer keeps in another form than a parameter's (counters, factored moments) is small: it lies whole.
+    """
     uncovered: list[str] = []
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         name = path_name(path)
         spec = _spec(name, leaf.shape, mesh, replicate)
-        if spec is None:
+        if spec is None and name.startswith("params/"):
             uncovered.append(f"{name} {tuple(leaf.shape)}")
         return NamedSharding(mesh, spec or PartitionSpec())
 

@@ -59,25 +59,19 @@ class Pulse(NamedTuple):
     bad_in_a_row: jax.Array
 
 
-def init_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """The state at step 0. Each device makes only its own part: the model never lies whole on one."""
-    make = jax.jit(lambda: new_state(config, optimizer), out_shardings=shardings_of(config, optimizer, mesh))
-    return make()
-
-
 def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """Shapes, types and places of the state, without the state."""
+    """Shapes, types and places of the state, without the state: the plan that everything else is given."""
     shapes = jax.eval_shape(lambda: new_state(config, optimizer))
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
         shapes,
-        shardings_of(config, optimizer, mesh),
+        sharding.state_shardings(shapes, mesh, config.mesh.replicate),
     )
 
 
-def shardings_of(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    shapes = jax.eval_shape(lambda: new_state(config, optimizer))
-    return sharding.state_shardings(shapes, mesh, config.mesh.replicate)
+def init_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, plan: TrainState) -> TrainState:
+    """The state at step 0. Each device makes only its own part: the model never lies whole on one."""
+    return jax.jit(lambda: new_state(config, optimizer), out_shardings=_places(plan))()
 
 
 def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation) -> TrainState:
@@ -88,16 +82,20 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation)
 
 
 def make_train_step(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh, plan: TrainState
 ) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
     """The jitted step (state, batch) -> (state, pulse). The old state's memory is given to the new one."""
-    places = shardings_of(config, optimizer, mesh)
+    places = _places(plan)
     return jax.jit(
         lambda state, batch: train_step(config, optimizer, state, batch),
         in_shardings=(places, sharding.batch_sharding(mesh)),
         out_shardings=(places, NamedSharding(mesh, PartitionSpec())),
         donate_argnums=0,
     )
+
+
+def _places(plan: TrainState) -> TrainState:
+    return jax.tree.map(lambda leaf: leaf.sharding, plan)
 
 
 def train_step(
@@ -107,7 +105,7 @@ def train_step(
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     gradients, sums = _summed_gradients(config, state.params, batch, rng)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(sums.tokens, 1.0), gradients)
-    norm = optax.global_norm(gradients)
+    norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
 
     changes, moments = optimizer.update(gradients, state.optimizer, state.params)
