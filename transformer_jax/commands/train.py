@@ -26,9 +26,11 @@ def run(arguments: argparse.Namespace) -> None:
     # Imported here, so that --help and a mistyped option need not wait for them.
     from transformer_jax.data.prepare import prepare
     from transformer_jax.training.compilation import use_cache
+    from transformer_jax.training.hardware import keep_freed_memory
     from transformer_jax.training.loop import train
     from transformer_jax.training.run_folder import RunFolder
 
+    keep_freed_memory()
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(arguments.workdir)
     with folder.held():
