@@ -55,7 +55,7 @@ def keep_freed_memory() -> None:
     """On a CPU under Linux: memory that was freed stays with the process, to be used again by the next step.
 
     XLA allocates its temporaries anew in each step. By default glibc hands large ones back to the kernel, and gets them
-    back page by page, each zeroed: up to a third of a small model's step. One arena, no mappings, no trimming ends that.
+    back page by page, each zeroed: up to a third of a small step. One arena, no mappings, no trimming ends that.
     To be called before threads begin. Elsewhere it does nothing.
     """
     arena_max, mmap_max, trim_threshold = -8, -4, -1  # of <malloc.h>
