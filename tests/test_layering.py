@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "transformer_jax"
 # From the ground up. Names on one line are rooms side by side, which do not know each other.
 FLOORS = [
     ["errors", "version"],
-    ["schema"],
+    ["schema", "table3"],
     ["extension", "config"],
     ["decoding.penalties", "decoding.rules"],
-    ["model", "data", "decoding.search", "plots"],
+    ["model", "data", "decoding.search", "plots", "page", "attention_page"],
     ["training"],
     ["decoding"],
     ["evaluation"],
@@ -77,6 +77,7 @@ ORDER = {
         "signals",
         "loop",
     ],
+    "decoding": ["stepper", "shapes", "translate", "scoring", "run"],
     "commands": ["configuration"],
 }
 

@@ -1,20 +1,39 @@
 """The Transformer of "Attention Is All You Need" in JAX and Flax: for ablations, for many devices, for import."""
 
+from typing import TYPE_CHECKING, Any
+
 from transformer_jax.config import ModelConfig
+from transformer_jax.decoding.search import beam_search, greedy_search, sample_search
 from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.positions import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.version import __version__
 
+if TYPE_CHECKING:
+    from transformer_jax.decoding.run import load_run
+
 __all__ = [
     "ModelConfig",
     "MultiHeadAttention",
     "Transformer",
     "__version__",
+    "beam_search",
     "causal_mask",
     "combine_masks",
+    "greedy_search",
+    "load_run",
     "padding_mask",
+    "sample_search",
     "scaled_dot_product_attention",
     "sinusoidal_positions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`load_run` comes when it is first asked for: it needs orbax, which takes longer to import than all the rest."""
+    if name == "load_run":
+        from transformer_jax.decoding.run import load_run
+
+        return load_run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError
 from transformer_jax.schema import Part, Section, group, option
+from transformer_jax.table3 import TABLE_3
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -313,6 +314,41 @@ class TrainConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class DecodeConfig(Section):
+    """How translations are searched for. The defaults are section 6.1."""
+
+    beam: int = option(4, "hypotheses kept at every position; 1 is greedy search", at_least=1)
+    length_penalty: Literal["gnmt", "average", "none"] = option(
+        "gnmt", "what a log-probability is divided by: ((5 + n) / 6)^alpha (paper), n^alpha, or 1"
+    )
+    alpha: float = option(0.6, "the penalty's exponent", at_least=-10, at_most=10)
+    extra_length: int = option(50, "tokens that a translation may be longer than its source", at_least=0)
+    min_length: int = option(0, "tokens of the shortest translation, <eos> included", at_least=0)
+    max_source_length: int | None = option(
+        None, "tokens after which a source is cut, <eos> included; none = data.max_length", at_least=2
+    )
+    n_best: int = option(1, "translations of each source, best first; at most beam", at_least=1)
+
+    sample: bool = option(False, "draw the tokens instead of searching for the best")
+    temperature: float = option(1.0, "of sampling: logits are divided by it", above=0)
+    top_k: int | None = option(None, "sample from so many tokens at most; none = all", at_least=1)
+    top_p: float = option(1.0, "sample from the fewest tokens with so much probability", above=0, at_most=1)
+    seed: int = option(0, "of sampling", at_least=0)
+
+    tokens_per_batch: int = option(
+        4096, "decoded at once, counted by the room for them: sentences x longest possible translation", at_least=1
+    )
+    bleu_sentences: int = option(0, "validation pairs to translate at each validation, for bleu; 0 = none", at_least=0)
+
+    def contradictions(self) -> list[str]:
+        if self.sample and self.n_best > 1:
+            return [f"n_best = {self.n_best} is a search's; sample = true draws one translation"]
+        if not self.sample and self.n_best > self.beam:
+            return [f"n_best = {self.n_best} is more than beam = {self.beam}: raise beam"]
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
 class ExperimentConfig(Section):
     """One run, whole."""
 
@@ -322,6 +358,7 @@ class ExperimentConfig(Section):
     optimizer: OptimizerConfig = group(OptimizerConfig)
     mesh: MeshConfig = group(MeshConfig)
     train: TrainConfig = group(TrainConfig)
+    decode: DecodeConfig = group(DecodeConfig)
 
     def contradictions(self) -> list[str]:
         if self.optimizer.warmup_steps > self.train.steps:
@@ -330,37 +367,6 @@ class ExperimentConfig(Section):
                 f"train.steps = {self.train.steps}: the learning rate would never reach its peak"
             ]
         return []
-
-
-# Each row of the paper's Table 3 as differences from the base model.
-TABLE_3: dict[str, dict[str, Any]] = {
-    "base": {},
-    "A h=1": {"model.num_heads": 1},
-    "A h=4": {"model.num_heads": 4},
-    "A h=16": {"model.num_heads": 16},
-    "A h=32": {"model.num_heads": 32},
-    "B d_k=16": {"model.d_k": 16},
-    "B d_k=32": {"model.d_k": 32},
-    "C N=2": {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2},
-    "C N=4": {"model.num_encoder_layers": 4, "model.num_decoder_layers": 4},
-    "C N=8": {"model.num_encoder_layers": 8, "model.num_decoder_layers": 8},
-    "C d_model=256": {"model.d_model": 256},
-    "C d_model=1024": {"model.d_model": 1024},
-    "C d_ff=1024": {"model.d_ff": 1024},
-    "C d_ff=4096": {"model.d_ff": 4096},
-    "D P_drop=0": {"model.dropout": 0.0},
-    "D P_drop=0.2": {"model.dropout": 0.2},
-    "D eps_ls=0": {"train.label_smoothing": 0.0},
-    "D eps_ls=0.2": {"train.label_smoothing": 0.2},
-    "E learned positions": {"model.positions": "learned"},
-    "big": {
-        "model.d_model": 1024,
-        "model.d_ff": 4096,
-        "model.num_heads": 16,
-        "model.dropout": 0.3,
-        "train.steps": 300_000,
-    },
-}
 
 
 def default_config() -> ConfigDict:

@@ -82,9 +82,9 @@ class Decoder(nn.Module):
         x_BTD = self.final_norm(x_BTD) if self.config.norm == "pre" else x_BTD
         return x_BTD, None if cache is None else tuple(kept)
 
-    def new_cache(self, memory_BSD: jax.Array, length: int) -> DecoderCache:
+    def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         self.positions[0].check_length(length)
-        return tuple(layer.new_cache(memory_BSD, length) for layer in self.layers)
+        return tuple(layer.new_cache(memory_BSD, length * beams) for layer in self.layers)
 
 
 def _positions(config: ModelConfig, layers: int, causal: bool) -> list[Positions]:

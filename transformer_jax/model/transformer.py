@@ -178,9 +178,9 @@ class Transformer(nn.Module):
             return padding
         return padding & segment_mask(target_segments, source_segments)
 
-    def new_cache(self, memory_BSD: jax.Array, length: int) -> DecoderCache:
-        """An empty cache for decoding up to `length` tokens against this memory."""
-        return self.decoder.new_cache(memory_BSD, length)
+    def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
+        """An empty cache for decoding targets of up to `length` tokens against this memory, `beams` of them a row."""
+        return self.decoder.new_cache(memory_BSD, length, beams)
 
     @property
     def _target_embedding(self) -> Any:

@@ -19,7 +19,7 @@ from transformer_jax.errors import BadInput
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
-MAY_CHANGE = ("train.", "mesh.", "data.directory", "model.attention_implementation")
+MAY_CHANGE = ("train.", "mesh.", "decode.", "data.directory", "model.attention_implementation")
 # ... but these, of train.*, are part of what is computed.
 MAY_NOT_CHANGE = ("train.label_smoothing", "train.smoothing_over")
 

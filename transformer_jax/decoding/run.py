@@ -1,0 +1,118 @@
+"""A trained model at hand: `load_run(workdir)` translates and scores texts."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
+from transformer_jax.decoding.scoring import Attention, Scorer, attention_of_pair, token_pairs
+from transformer_jax.decoding.translate import Translation, Translator, position_limit
+from transformer_jax.errors import BadInput
+from transformer_jax.training.export import WEIGHTS, SavedWeights, read_export
+from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.sharding import make_mesh
+
+
+class Score(NamedTuple):
+    """How probable a given translation is."""
+
+    log_probability: float
+    tokens: tuple[int, ...]  # with <eos>
+    token_log_probabilities: tuple[float, ...]
+
+
+class Run:
+    """A model with its tokenizers, on all devices of this process: what `load_run` returns."""
+
+    def __init__(
+        self, config: ExperimentConfig, params: Any, tokenizer: Tokenizer, target_tokenizer: Tokenizer, steps: list[int]
+    ):
+        self.config, self.tokenizer, self.target_tokenizer = config, tokenizer, target_tokenizer
+        self.steps = steps  # whose weights these are; of several, the average
+        self._mesh = make_mesh(MeshConfig(), jax.local_devices())
+        self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
+        self._scorer = Scorer(config.model, self._mesh)
+
+    def translate(self, texts: Sequence[str], **changes: Any) -> list[str]:
+        """The best translation of each text. `changes` to config.decode by name: beam=8, sample=True ..."""
+        return [translation.text for translation in self.translations(texts, **changes)]
+
+    def translations(self, texts: Sequence[str], first_id: int = 0, **changes: Any) -> list[Translation]:
+        """Translations with all that is known of them. Sampling draws by a text's number, counted from `first_id`."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string: give a list of them")
+        return self._translator.translate(self.params, texts, self.decode_config(**changes), first_id)
+
+    def decode_config(self, **changes: Any) -> DecodeConfig:
+        """config.decode with changes, checked like any config."""
+        known = [field.name for field in dataclasses.fields(DecodeConfig)]
+        for name in changes:
+            if name not in known:
+                raise BadInput(f"{name}: no option of decoding; {schema.nearest(name, known)}")
+        return dataclasses.replace(self.config.decode, **changes)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """The log-probability of each (source, target): every target token's given those before it, and <eos>'s."""
+        sources = self.tokenizer.encode_batch([source for source, _ in pairs])
+        targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
+        self._refuse_what_has_no_position(sources, targets)
+        tokens = self.config.decode.tokens_per_batch
+        scores = self._scorer.score(self.params, token_pairs(sources, targets), tokens)
+        return [
+            Score(float(values.sum()), (*target, EOS), tuple(values.tolist()))
+            for values, target in zip(scores, targets, strict=True)
+        ]
+
+    def attention(self, translation: Translation, rank: int = 0) -> Attention:
+        """What every layer and head attended to, when this model reads the source and writes that hypothesis."""
+        target = translation.hypotheses[rank].tokens
+        return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
+
+    def _refuse_what_has_no_position(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+        limit = position_limit(self.config.model)
+        for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
+            longest = max(map(len, sides)) + 1
+            if limit is not None and longest > limit:
+                raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
+
+
+def load_run(workdir: str | Path, weights: str = "latest") -> Run:
+    """The model of a run, or of an exported folder.
+
+    `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
+    """
+    if (Path(workdir) / WEIGHTS).is_file():
+        return _exported(Path(workdir))
+    folder = RunFolder(workdir)
+    if weights == "averaged":
+        if not folder.averaged.is_dir():
+            raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
+        return _exported(folder.averaged)
+    if weights not in ("latest", "best"):
+        if not Path(weights).is_dir():
+            raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
+        return _exported(Path(weights))
+    saved = SavedWeights(folder)
+    if weights == "latest":
+        step, params = saved.newest()
+    else:
+        step = saved.best_steps(1)[0]
+        params = saved.of_step(step)
+    prepared = Prepared.open(folder.data(saved.config))
+    return Run(saved.config, params, prepared.tokenizer, prepared.target_tokenizer, [step])
+
+
+def _exported(directory: Path) -> Run:
+    config, params, origin = read_export(directory)
+    files = origin["tokenizers"]
+    tokenizer = load_tokenizer(directory / files["source"])
+    target_tokenizer = load_tokenizer(directory / files["target"]) if "target" in files else tokenizer
+    return Run(config, params, tokenizer, target_tokenizer, origin["steps"])

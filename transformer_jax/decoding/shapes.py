@@ -1,0 +1,51 @@
+"""Which sentences are decoded together, in few static shapes: each shape is compiled once and is then fast."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Group(NamedTuple):
+    """Sentences of similar length, and the array that holds them: more rows than members are empty."""
+
+    members: np.ndarray
+    rows: int
+    source: int  # room for tokens in a row
+    target: int
+
+
+def groups(
+    lengths: Sequence[int], *, extra_length: int, longest_target: int | None, tokens: int, devices: int
+) -> Iterator[Group]:
+    """Every sentence once, the longest first, so that what has too little memory says so at once.
+
+    `tokens` bounds rows x target. The sentences of a group differ little in length: little is wasted on padding, and
+    they end at about the same time. Only the last group has empty rows, but for those that the devices' share needs.
+    """
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    begin = 0
+    while begin < len(order):
+        source = rounded_up(lengths[order[begin]])
+        target = min(source + extra_length, longest_target or source + extra_length)
+        rows = devices
+        while rows < len(order) - begin and 2 * rows * target <= tokens:
+            rows *= 2
+        yield Group(order[begin : begin + rows], rows, source, target)
+        begin += rows
+
+
+def rounded_up(length: int) -> int:
+    """The next of 8, 12, 16, 24, 32, 48 ...: each at most half as large again as the one before."""
+    size = 8
+    while size < length:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def padded(rows: Sequence[Sequence[int]], count: int, width: int, pad_id: int) -> np.ndarray:
+    """Token lists as an array of `count` rows."""
+    array = np.full((count, width), pad_id, np.int32)
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array

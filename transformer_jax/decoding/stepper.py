@@ -1,0 +1,71 @@
+"""The model as the search sees it: `step(tokens, cache)`, with a cache that beams share.
+
+The K beams of a sentence are K queries of one row. Cross-attention's keys and values, the same for all beams, then
+exist once per sentence. Self-attention's cache has K slots for each position: step t fills slots t K .. t K + K - 1,
+one for each beam, and nothing that was written ever moves. When the search lets beam k go on from another hypothesis,
+only a table changes: ancestors_BKL says, for beam k and position l, which of that position's K slots holds the token
+of its hypothesis. The mask of self-attention is that table, spelled out.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.model.stacks import DecoderCache
+from transformer_jax.model.transformer import Transformer
+
+NOT_YET = -1  # the ancestor at a position that is still to come: no slot has this number
+
+
+class BeamCache(NamedTuple):
+    """All that decoding remembers between two steps."""
+
+    layers: DecoderCache
+    memory_mask: jax.Array  # B11S
+    ancestors_BKL: jax.Array
+    position: jax.Array  # of the token that comes next
+
+
+class Stepper:
+    """Drives one model with one set of parameters; `step` and `reorder` are what the searches of search.py ask for."""
+
+    def __init__(self, config: ModelConfig, params: Any):
+        self._model, self._variables = Transformer(config), {"params": params}
+
+    def start(self, source_BS: jax.Array, length: int, beams: int = 1) -> BeamCache:
+        """Encodes the sources and makes room for `beams` targets of `length` tokens each."""
+        model, variables = self._model, self._variables
+        memory_BSD = model.apply(variables, source_BS, method="encode")
+        layers: Any = model.apply(variables, memory_BSD, length, beams, method="new_cache")
+        memory_mask: Any = model.apply(variables, source_BS, method="cross_mask")
+        ancestors_BKL = jnp.full((source_BS.shape[0], beams, length), NOT_YET, jnp.int32)
+        return BeamCache(layers, memory_mask, ancestors_BKL, jnp.int32(0))
+
+    def step(self, tokens_R: jax.Array, cache: BeamCache) -> tuple[jax.Array, BeamCache]:
+        """The logits of what follows each beam's last token; R = B K, the beams of a sentence side by side."""
+        batch, beams, length = cache.ancestors_BKL.shape
+        slots_K = jnp.arange(beams)
+        ancestors_BKL = cache.ancestors_BKL.at[:, :, cache.position].set(slots_K[None])
+        mask_BKLK = ancestors_BKL[:, :, :, None] == slots_K[None, None, None]
+        decoded: Any = self._model.apply(
+            self._variables,
+            tokens_R.reshape(batch, beams),
+            None,
+            cache.memory_mask,
+            mask=mask_BKLK.reshape(batch, 1, beams, length * beams),
+            positions=jnp.full((1, beams), cache.position),
+            key_positions=jnp.repeat(jnp.arange(length), beams)[None],
+            cache=cache.layers,
+            method="decode",
+        )
+        logits_BKN, layers = decoded
+        logits_RN = logits_BKN.reshape(batch * beams, -1)
+        return logits_RN, BeamCache(layers, cache.memory_mask, ancestors_BKL, cache.position + 1)
+
+    @staticmethod
+    def reorder(cache: BeamCache, parents_BK: jax.Array) -> BeamCache:
+        """Beam k goes on from the hypothesis of beam parents_BK[b, k]."""
+        ancestors_BKL = jnp.take_along_axis(cache.ancestors_BKL, parents_BK[:, :, None], axis=1)
+        return cache._replace(ancestors_BKL=ancestors_BKL)

@@ -1,0 +1,181 @@
+"""Texts to translations: tokenised, decoded in groups of similar length, put back into their order."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.config import DecodeConfig, ExperimentConfig, ModelConfig
+from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_jax.decoding.search import SearchResult, beam_search, sample_search
+from transformer_jax.decoding.shapes import Group, groups, padded
+from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.training.sharding import batch_devices, batch_sharding
+
+
+class Source(NamedTuple):
+    """A text as the model is shown it: its tokens with <eos>; none for a blank text, which it is never shown."""
+
+    text: str
+    tokens: tuple[int, ...]
+    full_length: int  # more than there are tokens: the text was cut
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text."""
+
+    text: str
+    tokens: tuple[int, ...]  # with <eos>
+    score: float  # log-probability / length penalty
+    log_probability: float
+    at_limit: bool  # it was ended because it may not be longer
+
+
+class Translation(NamedTuple):
+    """A text and its translations, best first. That of a blank text is empty."""
+
+    source: Source
+    hypotheses: tuple[Hypothesis, ...]
+
+    @property
+    def text(self) -> str:
+        return self.hypotheses[0].text
+
+
+BLANK = Hypothesis("", (), 0.0, 0.0, at_limit=False)
+
+
+class Translator:
+    """Tokenizers, devices, and the compiled searches of one model."""
+
+    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, target_tokenizer: Tokenizer, mesh: Mesh):
+        self._config, self._mesh = config, mesh
+        self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
+        self._search = jax.jit(
+            search,
+            static_argnames=("model", "decode", "max_length"),
+            out_shardings=NamedSharding(mesh, PartitionSpec()),
+        )
+
+    def translate(
+        self, params: Any, texts: Sequence[str], decode: DecodeConfig, first_id: int = 0
+    ) -> list[Translation]:
+        """The translation of every text, in order. A text's number, from `first_id` on, decides what is sampled."""
+        sources = self.sources(texts, decode)
+        translations = [Translation(source, (BLANK,)) for source in sources]
+        shown = [number for number, source in enumerate(sources) if source.tokens]
+        for group in groups(
+            [len(sources[number].tokens) for number in shown],
+            extra_length=decode.extra_length,
+            longest_target=position_limit(self._config.model),
+            tokens=decode.tokens_per_batch,
+            devices=batch_devices(self._mesh),
+        ):
+            members = [shown[member] for member in group.members]
+            limits = [min(len(sources[number].tokens) + decode.extra_length, group.target) for number in members]
+            ids = [first_id + number for number in members]
+            found = self._decode(params, [sources[number].tokens for number in members], limits, ids, group, decode)
+            for row, number in enumerate(members):
+                translations[number] = Translation(sources[number], self._hypotheses(found, row, limits[row]))
+        return translations
+
+    def sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
+        """The texts in tokens, cut where the model's input ends."""
+        longest = longest_source(self._config, decode)
+        encoded = self._tokenizer.encode_batch(texts)
+        return [
+            Source(text, (*tokens[: longest - 1], EOS), len(tokens) + 1)
+            if text.strip() and tokens
+            else Source(text, (), 0)
+            for text, tokens in zip(texts, encoded, strict=True)
+        ]
+
+    def _decode(
+        self,
+        params: Any,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        ids: Sequence[int],
+        group: Group,
+        decode: DecodeConfig,
+    ) -> SearchResult:
+        """Searches for the translations of one group. An empty row may have one token: it never delays the others."""
+        spare = [0] * (group.rows - len(sources))
+        rows = (
+            padded(sources, group.rows, group.source, PAD),
+            np.asarray([*limits, *(1 for _ in spare)], np.int32),
+            np.asarray([*ids, *spare], np.int32),
+        )
+        # Every process has all rows; each device takes its own share of them.
+        placed = jax.device_put(rows, batch_sharding(self._mesh))
+        found = self._search(params, *placed, model=self._config.model, decode=decode, max_length=group.target)
+        return jax.device_get(found)
+
+    def _hypotheses(self, found: SearchResult, row: int, limit: int) -> tuple[Hypothesis, ...]:
+        hypotheses = []
+        for rank in range(found.tokens_BNT.shape[1]):
+            length = int(found.lengths_BN[row, rank])
+            if length == 0:  # there are fewer translations than were asked for
+                break
+            tokens = tuple(found.tokens_BNT[row, rank, :length].tolist())
+            score, log_probability = float(found.scores_BN[row, rank]), float(found.log_probabilities_BN[row, rank])
+            text = self._target_tokenizer.decode(tokens)
+            hypotheses.append(Hypothesis(text, tokens, score, log_probability, length == limit))
+        return tuple(hypotheses)
+
+
+def search(
+    params: Any,
+    source_BS: jax.Array,
+    limits_B: jax.Array,
+    ids_B: jax.Array,
+    *,
+    model: ModelConfig,
+    decode: DecodeConfig,
+    max_length: int,
+) -> SearchResult:
+    """The search that `decode` describes, over one batch. Pure; to be jitted."""
+    stepper = Stepper(model, params)
+    common: dict[str, Any] = {
+        "batch_size": source_BS.shape[0],
+        "max_length": max_length,
+        "max_lengths": limits_B,
+        "min_length": min(decode.min_length, max_length),
+        "length_penalty": decode.length_penalty,
+        "alpha": decode.alpha,
+        "bos_id": BOS,
+        "eos_id": EOS,
+        "pad_id": PAD,
+    }
+    if decode.sample:
+        return sample_search(
+            stepper.step,
+            stepper.start(source_BS, max_length),
+            jax.random.key(decode.seed),
+            temperature=decode.temperature,
+            top_k=decode.top_k,
+            top_p=decode.top_p,
+            sentence_ids=ids_B,
+            **common,
+        )
+    return beam_search(
+        stepper.step,
+        stepper.start(source_BS, max_length, decode.beam),
+        beam_size=decode.beam,
+        n_best=decode.n_best,
+        reorder=stepper.reorder,
+        **common,
+    )
+
+
+def longest_source(config: ExperimentConfig, decode: DecodeConfig) -> int:
+    """Tokens, <eos> included, of the longest source that is not cut."""
+    longest = decode.max_source_length or config.data.max_length
+    return min(longest, position_limit(config.model) or longest)
+
+
+def position_limit(model: ModelConfig) -> int | None:
+    """Where the model's positions end; None where they do not."""
+    return model.max_length if model.positions == "learned" else None
