@@ -78,7 +78,7 @@ ORDER = {
         "loop",
     ],
     "decoding": ["stepper", "shapes", "translate", "scoring", "run"],
-    "commands": ["configuration"],
+    "commands": ["configuration", "model_choice", "text_input"],
 }
 
 

@@ -20,6 +20,9 @@ from transformer_jax.version import __version__
 # One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
 COMMANDS = (
     "train",
+    "translate",
+    "evaluate",
+    "score",
     "average",
     "export",
     "prepare",

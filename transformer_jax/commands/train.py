@@ -38,7 +38,12 @@ def run(arguments: argparse.Namespace) -> None:
         prepared.verify()
         experiment = with_vocabulary(experiment, prepared)
         folder.settle(experiment)
-        train(experiment, prepared, folder)
+        evaluators = []
+        if experiment.decode.bleu_sentences:
+            from transformer_jax.evaluation import bleu_evaluator
+
+            evaluators.append(bleu_evaluator(experiment, prepared))
+        train(experiment, prepared, folder, evaluators)
 
 
 def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:

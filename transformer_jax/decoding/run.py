@@ -45,11 +45,13 @@ class Run:
         """The best translation of each text. `changes` to config.decode by name: beam=8, sample=True ..."""
         return [translation.text for translation in self.translations(texts, **changes)]
 
-    def translations(self, texts: Sequence[str], first_id: int = 0, **changes: Any) -> list[Translation]:
+    def translations(
+        self, texts: Sequence[str], first_id: int = 0, decode: DecodeConfig | None = None, **changes: Any
+    ) -> list[Translation]:
         """Translations with all that is known of them. Sampling draws by a text's number, counted from `first_id`."""
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
-        return self._translator.translate(self.params, texts, self.decode_config(**changes), first_id)
+        return self._translator.translate(self.params, texts, decode or self.decode_config(**changes), first_id)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""

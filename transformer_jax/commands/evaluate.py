@@ -1,0 +1,154 @@
+"""Measures a model on a test set: BLEU, chrF, perplexity. Every sentence counts, once.
+
+  transformer-jax evaluate --workdir=runs/demo --split=test
+  transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
+  transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
+
+Scores and translations are kept in RUN/translations/. --against tells whether the difference to another run, which was
+evaluated before on the same test set, is more than chance (paired bootstrap).
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from transformer_jax.commands import model_choice, text_input
+from transformer_jax.data.disk import explained, publish_json, published
+from transformer_jax.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformer_jax.config import DecodeConfig
+    from transformer_jax.decoding.run import Run
+
+
+class TestSet(NamedTuple):
+    """Texts with the name they are known by."""
+
+    name: str
+    file_name: str
+    sources: list[str]
+    references: list[str]
+
+    @property
+    def digest(self) -> str:
+        content = json.dumps([self.sources, self.references], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    model_choice.add_arguments(parser)
+    parser.add_argument("--split", default="test", help="of the run's data: test (the default), valid ...")
+    parser.add_argument("--source", metavar="FILE", help="in place of a split: text, a sentence a line")
+    parser.add_argument("--target", metavar="FILE", help="and its reference translation, line by line")
+    parser.add_argument(
+        "--against", metavar="RUN", help="another run (or a .json of its translations/) to compare with"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if (arguments.source is None) != (arguments.target is None):
+        raise BadInput("--source and --target: give both, or neither and a --split")
+    model, decode = model_choice.load(arguments)
+    test_set = _test_set(arguments, model)
+    if not test_set.sources:
+        raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
+    name = f"{test_set.file_name}.{Path(arguments.weights).name}"
+    other = None if arguments.against is None else _other(arguments.against, name, test_set)
+    record, hypotheses = _evaluated(model, decode, test_set, arguments.weights)
+    if other is not None:
+        from transformer_jax.evaluation import paired_bootstrap
+
+        record["against"] = {"run": arguments.against, **paired_bootstrap(hypotheses, other, test_set.references)}
+    directory = Path(arguments.workdir) / "translations"
+    with explained(directory):
+        directory.mkdir(exist_ok=True)
+        with published(directory / f"{name}.txt") as file:
+            file.write("".join(f"{hypothesis}\n" for hypothesis in hypotheses).encode())
+        publish_json(directory / f"{name}.json", record)
+    print(table(record))
+    print(f"\n{directory / name}.txt and .json")
+
+
+def table(record: dict[str, Any]) -> str:
+    """The scores for a reader."""
+    steps = ", ".join(f"{step:,}" for step in record["steps"])
+    lines = [f"{record['test_set']}: {record['n']:,} sentences; {record['weights']} weights, of step {steps}", ""]
+    for name, measure in record["measures"].items():
+        lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
+    for name in ("per_token", "per_word", "per_character"):
+        lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
+    for name, result in record.get("against", {}).items():
+        if name != "run":
+            told = f"p = {result['p_value']:.4f}   {result['signature']}"
+            lines.append(f"{name + ' of the other':<24}{result['other']:8.2f}   {told}")
+    return "\n".join(lines)
+
+
+def _evaluated(
+    model: "Run", decode: "DecodeConfig", test_set: TestSet, weights: str
+) -> tuple[dict[str, Any], list[str]]:
+    """All that was measured, and the translations it was measured on."""
+    import numpy as np
+
+    from transformer_jax.evaluation import measures, perplexities
+
+    translations = model.translations(test_set.sources, decode=decode)
+    # A line feed that the model wrote would make two lines of one sentence in the file.
+    hypotheses = [translation.text.replace("\n", " ") for translation in translations]
+    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
+    record = {
+        "test_set": test_set.name,
+        "test_set_sha256": test_set.digest,
+        "n": len(hypotheses),
+        "weights": weights,
+        "steps": model.steps,
+        "decode": dataclasses.asdict(decode),
+        "measures": {name: m._asdict() for name, m in measures(hypotheses, test_set.references).items()},
+        "perplexity": perplexities(
+            [np.asarray(score.token_log_probabilities) for score in scores], test_set.references
+        ),
+        "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
+    }
+    return record, hypotheses
+
+
+def _test_set(arguments: argparse.Namespace, model: "Run") -> TestSet:
+    if arguments.source is not None:
+        sources, references = _lines(arguments.source), _lines(arguments.target)
+        if len(sources) != len(references):
+            raise BadInput(
+                f"{arguments.source} has {len(sources):,} lines and {arguments.target} {len(references):,}: "
+                "they must have as many"
+            )
+        return TestSet(f"{arguments.source} -> {arguments.target}", Path(arguments.source).name, sources, references)
+
+    from transformer_jax.data.prepared import Prepared
+    from transformer_jax.training.run_folder import RunFolder
+
+    data, split = model.config.data, arguments.split
+    prepared = Prepared.open(RunFolder(arguments.workdir).data(model.config))
+    files: Sequence[str] = getattr(data, f"{split}_source", ())
+    name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+    return TestSet(name, split, *prepared.texts(split))
+
+
+def _lines(path: str) -> list[str]:
+    return [line for block in text_input.blocks([path]) for line in block.lines]
+
+
+def _other(against: str, name: str, test_set: TestSet) -> list[str]:
+    """Another run's translations of the same test set."""
+    path = Path(against) if against.endswith(".json") else Path(against) / "translations" / f"{name}.json"
+    if not path.is_file():
+        raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
+    try:
+        same = json.loads(path.read_text())["test_set_sha256"] == test_set.digest
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{path}: is no record of an evaluation") from None
+    if not same:
+        raise BadInput(f"{path}: is of another test set than {test_set.name}")
+    return _lines(str(path.with_suffix(".txt")))

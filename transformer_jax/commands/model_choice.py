@@ -1,0 +1,72 @@
+"""What the commands share that use a trained model: which run, which of its weights, how it decodes."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig
+from transformer_jax.errors import BadInput, ConfigError
+
+if TYPE_CHECKING:
+    from transformer_jax.decoding.run import Run
+
+# Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
+FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
+
+
+def add_arguments(parser: argparse.ArgumentParser, flags: tuple[str, ...] = FLAGS) -> None:
+    parser.add_argument("--workdir", required=True, metavar="RUN", help="a run's folder, or an exported folder")
+    parser.add_argument(
+        "--weights",
+        default="latest",
+        metavar="WHICH",
+        help="latest (the default) or best checkpoint, averaged, or an exported folder",
+    )
+    for option in schema.options(DecodeConfig):
+        if option.path not in flags:
+            continue
+        flag, text = f"--{option.path.replace('_', '-')}", f"{option.meaning} (default: the run's decode.{option.path})"
+        if option.kind is bool:
+            parser.add_argument(flag, action="store_const", const="true", help=text)
+        else:
+            parser.add_argument(flag, metavar=option.type_name.split()[-1].upper(), help=text)
+    parser.set_defaults(overrides=[], decode_flags=flags)
+
+
+def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
+    """The run, and its decode config with the command line's changes. What is wrong is told before anything loads."""
+    changes = _changes(arguments)
+
+    from transformer_jax.decoding.run import load_run
+    from transformer_jax.training.compilation import use_cache
+
+    run = load_run(arguments.workdir, arguments.weights)
+    use_cache(run.config.train.compile_cache)
+    return run, run.decode_config(**changes)
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    known = {option.path: option for option in schema.options(DecodeConfig)}
+    changes = {}
+    for path, text in arguments.overrides:
+        group, _, name = path.partition(".")
+        if group != "decode" or name not in known:
+            raise BadInput(
+                f"--config.{path}: only decode.* can be changed here; "
+                f"{schema.nearest(path, [f'decode.{name}' for name in known])}"
+            )
+        changes[name] = _value(f"--config.{path}", text, known[name])
+    for name in arguments.decode_flags:
+        if (text := getattr(arguments, name)) is not None:
+            changes[name] = _value(f"--{name.replace('_', '-')}", text, known[name])
+    return changes
+
+
+def _value(flag: str, text: str, option: schema.Option) -> Any:
+    """The flag's value, checked alone, so that a complaint can name the flag."""
+    value = schema.parse(text, option.kind, flag)
+    try:
+        DecodeConfig(**{option.path: value, **({"beam": value} if option.path == "n_best" else {})})
+    except ConfigError as error:
+        raise ConfigError([problem.replace(option.path, flag, 1) for problem in error.problems]) from None
+    return value

@@ -1,0 +1,67 @@
+"""Lines to work on as they arrive: from files, or from stdin, where nobody should wait for the end of it."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from transformer_jax.data.lines import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, Block, read_blocks
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput
+
+LINES_AT_ONCE = 2048
+READ_BYTES = 1 << 18
+PROMPT = "> "
+
+
+def blocks(files: Sequence[str]) -> Iterator[Block]:
+    """The lines of the files in turn, or of stdin where none is named. Those before an unreadable line come first."""
+    for path in files:
+        for block in read_blocks(path, LINES_AT_ONCE):
+            yield from _readable(block)
+    if not files:
+        for block in _arriving():
+            yield from _readable(block)
+
+
+def _readable(block: Block) -> Iterator[Block]:
+    if not block.faults:
+        yield block
+        return
+    first = min(block.faults)
+    yield Block(block.path, block.first_line, block.lines[:first])
+    raise BadInput(f"{block.place(first)}: {block.faults[first]}")
+
+
+def _arriving() -> Iterator[Block]:
+    """Whatever whole lines of stdin there are, as soon as there are any."""
+    first_line, rest = 1, b""
+    if sys.stdin.isatty():
+        tell("Type a sentence and press Enter; Ctrl-D ends.")
+    while piece := _piece():
+        *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > LONGEST_LINE_BYTES:
+            raise BadInput(f"stdin: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
+        for begin in range(0, len(whole), LINES_AT_ONCE):
+            lines = whole[begin : begin + LINES_AT_ONCE]
+            yield _block(lines, first_line)
+            first_line += len(lines)
+    if rest:
+        yield _block([rest], first_line)
+
+
+def _piece() -> bytes:
+    if sys.stdin.isatty():
+        print(PROMPT, end="", file=sys.stderr, flush=True)
+    return sys.stdin.buffer.read1(READ_BYTES)
+
+
+def _block(raw_lines: list[bytes], first_line: int) -> Block:
+    block = Block("stdin", first_line, [])
+    for index, raw_line in enumerate(raw_lines):
+        if first_line + index == 1:
+            raw_line = raw_line.removeprefix(BYTE_ORDER_MARK)
+        try:
+            block.lines.append(raw_line.decode().removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            block.lines.append("")
+            block.faults[index] = f"is not UTF-8: byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+    return block

@@ -1,0 +1,94 @@
+"""Translates text, line by line: from files or stdin to stdout, in order and as soon as it can be.
+
+  transformer-jax translate --workdir=runs/demo < in.txt > out.txt
+  transformer-jax translate --workdir=runs/demo --n-best=4 --scores in.txt
+  transformer-jax translate --workdir=runs/demo --json --attention in.txt > out.jsonl
+  transformer-jax translate --workdir=runs/demo --sample --temperature=0.7 --seed=3 < in.txt
+  transformer-jax translate --workdir=runs/demo --config.decode.alpha=1 < in.txt
+
+An empty line gives an empty line. With --n-best=N every line gives N lines, with --scores each begins with its score
+and a tab. --json writes an object a line, which has it all.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax.commands import model_choice, text_input
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformer_jax.config import DecodeConfig
+    from transformer_jax.decoding.run import Run
+    from transformer_jax.decoding.translate import Hypothesis, Translation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="text, a sentence a line; none: stdin")
+    model_choice.add_arguments(parser)
+    parser.add_argument("--scores", action="store_true", help="write each translation's score before it")
+    parser.add_argument("--json", action="store_true", help="write JSON lines: texts, tokens, scores")
+    parser.add_argument("--attention", action="store_true", help="with --json: the attention weights too")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.attention and not arguments.json:
+        raise BadInput("--attention: needs --json to have a place to go")
+    model, decode = model_choice.load(arguments)
+    done = 0
+    for block in text_input.blocks(arguments.files):
+        translations = model.translations(block.lines, first_id=done, decode=decode)
+        for index, translation in enumerate(translations):
+            warn(block.place(index), translation, decode)
+            if arguments.json:
+                print(json.dumps(record(model, translation, arguments.attention), ensure_ascii=False))
+            else:
+                print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
+        done += len(block.lines)
+        print(end="", flush=True)  # whoever reads this need not wait for the next block
+
+
+def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
+    source, best = translation.source, translation.hypotheses[0]
+    if source.full_length > len(source.tokens):
+        tell(
+            f"warning: {place}: has {source.full_length:,} tokens and was cut to {len(source.tokens):,}, the longest "
+            "this model takes (decode.max_source_length)"
+        )
+    if best.at_limit:
+        tell(
+            f"warning: {place}: its translation was ended at {len(best.tokens):,} tokens (decode.extra_length = "
+            f"{decode.extra_length}, or the end of learned positions)"
+        )
+
+
+def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
+    """As many lines as translations were asked for; a line feed that the model wrote must not make it another."""
+    for rank in range(count):
+        best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
+        text = best.text.replace("\n", " ") if best else ""
+        yield f"{best.score:.4f}\t{text}" if best and scores else text
+
+
+def record(model: "Run", translation: "Translation", with_attention: bool) -> dict[str, Any]:
+    source, hypotheses = translation.source, translation.hypotheses
+    found: dict[str, Any] = {
+        "source": source.text,
+        "source_tokens": model.tokenizer.pieces(source.tokens),
+        "translations": [_hypothesis(model, hypothesis) for hypothesis in hypotheses],
+    }
+    if with_attention and source.tokens:
+        weights = model.attention(translation)._asdict()
+        found["attention"] = {name.partition("_")[0]: values.round(4).tolist() for name, values in weights.items()}
+    return found
+
+
+def _hypothesis(model: "Run", hypothesis: "Hypothesis") -> dict[str, Any]:
+    return {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "log_probability": hypothesis.log_probability,
+        "tokens": model.target_tokenizer.pieces(hypothesis.tokens),
+    }
