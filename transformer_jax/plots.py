@@ -38,6 +38,10 @@ def check_format(path: str | Path) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise BadInput(f"{path}: the name of a picture must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    check_directory(path)
+
+
+def check_directory(path: str | Path) -> None:
     if not Path(path).resolve().parent.is_dir():
         raise BadInput(f"{path}: the directory {Path(path).parent} does not exist")
 
@@ -160,7 +164,9 @@ def schedule(rate: Callable[[Any], Any], steps: int, title: str = "Learning rate
     return figure
 
 
-def learning_curves(lines: Sequence[Mapping[str, Any]], names: Mapping[str, str], title: str = "") -> Figure:
+def learning_curves(
+    lines: Sequence[Mapping[str, Any]], names: Mapping[str, str], title: str = "", scale: str = "linear"
+) -> Figure:
     """Metrics over steps, as read from a metrics.jsonl: `names` says which, and what to call them in the legend."""
     figure, axes = _one(7.0, 3.4)
     for (name, label), colour in zip(names.items(), COLOURS, strict=False):
@@ -171,9 +177,10 @@ def learning_curves(lines: Sequence[Mapping[str, Any]], names: Mapping[str, str]
             axes.plot(steps, values, color=colour, linewidth=2, marker=marker, label=f"{label}: {values[-1]:.3g}")
     axes.set_xlabel("step", color=INK)
     axes.set_title(_plain(title), loc="left", pad=10, color=INK)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_yscale(scale)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-    axes.margins(x=0.08)
     if axes.lines:
         axes.legend(frameon=False, labelcolor=INK)
     _bare(axes)

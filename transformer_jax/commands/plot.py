@@ -2,14 +2,38 @@
 
 transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
 transformer-jax plot schedule --config=configs/base.py --output=schedule.svg
+transformer-jax plot attention --workdir=runs/demo --text="the old teacher reads a book ." --output=attention.html
 transformer-jax plot page --workdir=runs/demo
 """
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax import plots
+from transformer_jax.attention_page import View, attention_page
 from transformer_jax.commands import configuration
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.disk import explained, published
+from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
+from transformer_jax.page import Picture, Sample, page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from transformer_jax.decoding.run import Run
+    from transformer_jax.decoding.translate import Translation
+
+WHICH = ("cross", "encoder", "decoder")
+# How many translations a run's page shows.
+SAMPLES = 12
+GO_ON = """transformer-jax translate --workdir={run}
+transformer-jax evaluate --workdir={run} --split=test
+transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +49,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     schedule.add_argument("--output", metavar="FILE", required=True, help="where the picture goes: .png, .svg or .pdf")
     schedule.set_defaults(draw=draw_schedule)
 
+    attention = pictures.add_parser(
+        "attention",
+        help="what a run attended to in translating a sentence: one layer as a picture, or all on an HTML page",
+        allow_abbrev=False,
+    )
+    attention.add_argument("--workdir", metavar="RUN", required=True, help="the run's folder")
+    attention.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
+    attention.add_argument("--text", required=True, help="the sentence to translate")
+    attention.add_argument(
+        "--which", choices=WHICH, default="cross", help="the decoder's to the source, or either's own"
+    )
+    attention.add_argument("--layer", type=int, help="counted from 1 (default: the last)")
+    attention.add_argument("--head", help="counted from 1, or mean (default: all heads side by side)")
+    attention.add_argument(
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="a picture (.png, .svg, .pdf), or .html: everything, by hovering",
+    )
+    attention.set_defaults(draw=draw_attention)
+
+    page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
+    page.add_argument("--workdir", metavar="RUN", required=True, help="the run's folder")
+    page.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
+    page.add_argument("--output", metavar="FILE.html", help="where the page goes (default: RUN/page.html)")
+    page.set_defaults(draw=draw_page)
+
 
 def run(arguments: argparse.Namespace) -> None:
+    print(f"wrote {arguments.draw(arguments)}")
+
+
+def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
-    arguments.draw(arguments)
-    print(f"wrote {arguments.output}")
-
-
-def draw_positions(arguments: argparse.Namespace) -> None:
     if arguments.length < 1:
         raise BadInput(f"--length={arguments.length}: must be at least 1")
     if arguments.d_model < 2 or arguments.d_model % 2:
@@ -42,12 +92,146 @@ def draw_positions(arguments: argparse.Namespace) -> None:
     table_LD = sinusoidal_positions(arguments.length, arguments.d_model)
     title = f"Sinusoidal positions, {arguments.length} × {arguments.d_model} (even dimensions sine, odd cosine)"
     plots.save(plots.positional_encoding(table_LD, title), arguments.output)
+    return arguments.output
 
 
-def draw_schedule(arguments: argparse.Namespace) -> None:
+def draw_schedule(arguments: argparse.Namespace) -> str:
+    plots.check_format(arguments.output)
     from transformer_jax.training.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
     steps = experiment.train.steps
     rate = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
     plots.save(plots.schedule(rate, steps, f"Learning rate, {experiment.optimizer.schedule}"), arguments.output)
+    return arguments.output
+
+
+def draw_attention(arguments: argparse.Namespace) -> str:
+    is_page = Path(arguments.output).suffix == ".html"
+    (plots.check_directory if is_page else plots.check_format)(arguments.output)
+    if not arguments.text.strip():
+        raise BadInput("--text is blank: a sentence is needed")
+    from transformer_jax.decoding.run import load_run
+
+    run = load_run(arguments.workdir, arguments.weights)
+    (translation,) = run.translations([arguments.text])
+    print(translation.text)
+    views = attention_views(run, translation)
+    if is_page:
+        write_page(arguments.output, attention_page(arguments.text, list(views.values())))
+    else:
+        plots.save(attention_picture(views[arguments.which], arguments.layer, arguments.head), arguments.output)
+    return arguments.output
+
+
+def attention_views(run: Run, translation: Translation) -> dict[str, View]:
+    """The three attentions of a translation, with the pieces they are between.
+
+    What the decoder attends to at a step belongs to the token it writes there; its own rows are the tokens it has read.
+    """
+    weights, written = run.attention(translation), translation.hypotheses[0].tokens
+    source = run.tokenizer.pieces(translation.source.tokens)
+    target = run.target_tokenizer.pieces(written)
+    read = run.target_tokenizer.pieces([BOS, *written[:-1]])
+    return {
+        "cross": View("the decoder to the source", target, source, weights.cross_NHTS),
+        "encoder": View("the encoder to itself", source, source, weights.encoder_NHSS),
+        "decoder": View("the decoder to itself", read, read, weights.decoder_NHTT),
+    }
+
+
+def attention_picture(view: View, layer: int | None, head: str | None) -> Figure:
+    """One layer: all of its heads, one, or their mean."""
+    layers, heads = view.weights_NHTS.shape[:2]
+    number = layers if layer is None else layer
+    if not 1 <= number <= layers:
+        raise BadInput(f"--layer={layer}: this model has layers 1 to {layers}")
+    weights_HTS, title = view.weights_NHTS[number - 1], f"{view.name}, layer {number}"
+    if head is None:
+        return plots.attention_heads(weights_HTS, view.keys, view.queries, title)
+    if head == "mean":
+        return plots.attention_map(weights_HTS.mean(0), view.keys, view.queries, f"{title}, mean of its heads")
+    if not head.isdigit() or not 1 <= int(head) <= heads:
+        raise BadInput(f"--head={head}: this model has heads 1 to {heads}; mean is their mean")
+    return plots.attention_map(weights_HTS[int(head) - 1], view.keys, view.queries, f"{title}, head {head}")
+
+
+def write_page(path: str | Path, text: str) -> None:
+    with explained(Path(path)), published(Path(path)) as file:
+        file.write(text.encode())
+
+
+def draw_page(arguments: argparse.Namespace) -> str:
+    from transformer_jax.data.prepared import Prepared
+    from transformer_jax.decoding.run import load_run
+    from transformer_jax.training.run_folder import RunFolder, read_metrics
+
+    folder = RunFolder(arguments.workdir)
+    output = arguments.output or str(folder.path / "page.html")
+    plots.check_directory(output)
+    run = load_run(folder.path, arguments.weights)
+    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    prepared = Prepared.open(folder.data(run.config))
+    split = "test" if "test" in prepared.splits else "valid"
+    sources, references = (side[:SAMPLES] for side in prepared.texts(split))
+    translations = run.translations(sources)
+    texts = [translation.text for translation in translations]
+    write_page(
+        output,
+        page(
+            title=folder.path.name,
+            about=f"{describe(run.config.model)}; the translations are of the first sentences of {split}",
+            numbers=run_numbers(run, lines),
+            pictures=run_pictures(run, lines, translations[0]),
+            samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],
+            commands=GO_ON.format(run=folder.path),
+        ),
+    )
+    return output
+
+
+def describe(model: ModelConfig) -> str:
+    layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers"
+    return f"{layers}, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm"
+
+
+def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What metrics.jsonl says at the end, in the order in which one asks."""
+    from transformer_jax.training.export import flat
+
+    latest: dict[str, Any] = {}
+    for line in lines:
+        latest.update(line)
+    formats = {
+        "bleu": ("validation BLEU", "{:.1f}"),
+        "valid_perplexity": ("validation perplexity", "{:.3f}"),
+        "valid_accuracy": ("validation accuracy", "{:.1%}"),
+        "step": ("updates", "{:,}"),
+        "epoch": ("epochs", "{:.1f}"),
+        "target_tokens": ("target tokens", "{:,}"),
+    }
+    numbers = {label: form.format(latest[name]) for name, (label, form) in formats.items() if name in latest}
+    return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
+
+
+def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Translation) -> list[Picture]:
+    from transformer_jax.model.positions import sinusoidal_positions
+    from transformer_jax.training.optimizer import make_schedule
+
+    config = run.config
+    rate = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
+    losses = {"loss": "training", "valid_loss": "validation"}
+    perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
+    view = attention_views(run, translation)["cross"]
+    pictures = [
+        Picture(plots.learning_curves(lines, losses, "Loss"), "Label-smoothed, per token; training has dropout."),
+        Picture(
+            plots.learning_curves(lines, perplexities, "Perplexity", scale="log"), "Per token, without label smoothing."
+        ),
+        Picture(attention_picture(view, None, "mean"), "What the last layer attends to in the first sentence above."),
+        Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
+    ]
+    if config.model.positions == "sinusoidal":
+        table_LD = sinusoidal_positions(50, config.model.d_model)
+        pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
+    return pictures
