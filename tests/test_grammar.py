@@ -18,7 +18,6 @@ from transformer_jax.data.grammar import (
     phrases,
     sentence_pairs,
 )
-from transformer_jax.data.samples import sample_table
 from transformer_jax.data.grammar.conjugation import finite
 from transformer_jax.data.grammar.holdout import HELD_OUT, Construction, dictionary_form, is_held_out, pairs
 from transformer_jax.data.grammar.nouns import AROUND_FURNITURE, NOUNS
@@ -50,6 +49,7 @@ from transformer_jax.data.grammar.words import (
     TimeAdverbial,
     Verb,
 )
+from transformer_jax.data.samples import sample_table
 
 PAST, PERFECT, FUTURE = Tense.PAST, Tense.PERFECT, Tense.FUTURE
 THE, A, NO, THIS, EVERY, ALL, NONE, MANY, WHICH = (

@@ -167,6 +167,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.training.run_folder import RunFolder, read_metrics
 
     folder = RunFolder(arguments.workdir)
+    folder.load_config()  # first of all: is this a run?
     output = arguments.output or str(folder.path / "page.html")
     plots.check_directory(output)
     run = load_run(folder.path, arguments.weights)
@@ -223,11 +224,10 @@ def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Tran
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
     view = attention_views(run, translation)["cross"]
+    curves = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
         Picture(plots.learning_curves(lines, losses, "Loss"), "Label-smoothed, per token; training has dropout."),
-        Picture(
-            plots.learning_curves(lines, perplexities, "Perplexity", scale="log"), "Per token, without label smoothing."
-        ),
+        Picture(curves, "Per token, without label smoothing."),
         Picture(attention_picture(view, None, "mean"), "What the last layer attends to in the first sentence above."),
         Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
     ]
