@@ -1,7 +1,9 @@
 """Lines to work on as they arrive: from files, or from stdin, where nobody should wait for the end of it."""
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from transformer_jax.data.lines import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, Block, read_blocks
 from transformer_jax.data.progress import tell
@@ -51,7 +53,8 @@ def _arriving() -> Iterator[Block]:
 def _piece() -> bytes:
     if sys.stdin.isatty():
         print(PROMPT, end="", file=sys.stderr, flush=True)
-    return sys.stdin.buffer.read1(READ_BYTES)
+    # What there is, without waiting for more; typeshed knows stdin's buffer only as some file.
+    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
 
 
 def _block(raw_lines: list[bytes], first_line: int) -> Block:

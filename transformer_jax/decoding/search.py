@@ -8,7 +8,7 @@ Letters: B sentences, K beam, R rows of the decoder (B, or B * K in a beam), T t
 V vocabulary (N elsewhere in this package: here N counts the n-best).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +26,13 @@ Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
 # every possible one without making a NaN; -inf is kept for what the search itself forbids.
 RULED_OUT = -1e9
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only ones that may be forbidden
+
+
+class Stage(NamedTuple):
+    """A stretch of the search that gets by with a smaller cache: after `positions` tokens `grow` makes it larger."""
+
+    positions: int
+    grow: Callable[[Cache], Cache]
 
 
 class SearchResult(NamedTuple):
@@ -52,6 +59,7 @@ def greedy_search(
     max_lengths: Array | None = None,
     min_length: int = 0,
     prefix: Array | None = None,
+    stages: Sequence[Stage] = (),
 ) -> SearchResult:
     """Take the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
     rules = Rules.build(batch_size, max_length, bos_id, eos_id, pad_id, max_lengths, min_length, prefix)
@@ -62,7 +70,7 @@ def greedy_search(
         first_allowed_B1 = jnp.argmax(rules.allows(best_BC, position), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
-    return _roll_out(step, cache, choose, rules, penalties_T)
+    return _roll_out(step, cache, choose, rules, penalties_T, stages)
 
 
 def sample_search(
@@ -84,6 +92,7 @@ def sample_search(
     max_lengths: Array | None = None,
     min_length: int = 0,
     prefix: Array | None = None,
+    stages: Sequence[Stage] = (),
 ) -> SearchResult:
     """Draw every token from softmax(logits / temperature), cut to the `top_k` best and then to the nucleus `top_p`.
 
@@ -110,7 +119,7 @@ def sample_search(
         drawn_B = jax.vmap(jax.random.categorical)(keys_now_B, logits_BC)
         return jnp.take_along_axis(tokens_BC, drawn_B[:, None], axis=1)[:, 0]
 
-    return _roll_out(step, cache, choose, rules, penalties_T)
+    return _roll_out(step, cache, choose, rules, penalties_T, stages)
 
 
 def beam_search(
@@ -131,6 +140,7 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     reorder: Reorder | None = None,
+    stages: Sequence[Stage] = (),
 ) -> SearchResult:
     """Keep the K most probable unfinished hypotheses of each sentence; return the N finished ones of highest score.
 
@@ -147,6 +157,7 @@ def beam_search(
         return greedy_search(
             step, cache, batch_size=batch_size, max_length=max_length, bos_id=bos_id, eos_id=eos_id, pad_id=pad_id,
             length_penalty=length_penalty, alpha=alpha, max_lengths=max_lengths, min_length=min_length, prefix=prefix,
+            stages=stages,
         )  # fmt: skip
     rules = Rules.build(batch_size, max_length, bos_id, eos_id, pad_id, max_lengths, min_length, prefix)
     penalties_T = jnp.asarray(penalty_table(length_penalty, alpha, max_length), jnp.float32)
@@ -165,8 +176,22 @@ def beam_search(
         beam, parents_BK = _select(beam, _continuations(beam, logits_BKV, rules), rules, penalties_T)
         return beam, move(cache, parents_BK)
 
-    beam, _ = lax.while_loop(is_running, advance, (_Beam.start(rules, beam_size, n_best), cache))
+    beam, _ = _loop(is_running, advance, (_Beam.start(rules, beam_size, n_best), cache), stages)
     return beam.found
+
+
+def _loop(
+    is_running: Callable[[Any], Array], advance: Callable[[Any], Any], carry: Any, stages: Sequence[Stage]
+) -> Any:
+    """`lax.while_loop` over (what has a position, cache), in which the cache grows from stage to stage."""
+    for stage in stages:
+
+        def goes_on(carry: Any, end: int = stage.positions) -> Array:
+            return is_running(carry) & (carry[0].position < end)
+
+        search, cache = lax.while_loop(goes_on, advance, carry)
+        carry = search, stage.grow(cache)
+    return lax.while_loop(is_running, advance, carry)
 
 
 def gather_beams(cache: Cache, parents_BK: Array) -> Cache:
@@ -238,7 +263,12 @@ class _Rollout(NamedTuple):
 
 
 def _roll_out(
-    step: Step, cache: Cache, choose: Callable[[Array, Array], Array], rules: Rules, penalties_T: Array
+    step: Step,
+    cache: Cache,
+    choose: Callable[[Array, Array], Array],
+    rules: Rules,
+    penalties_T: Array,
+    stages: Sequence[Stage],
 ) -> SearchResult:
     """Append what `choose(logits_BV, position)` returns until every sentence has ended."""
     batch_size, max_length = rules.forced_BT.shape
@@ -266,7 +296,7 @@ def _roll_out(
         jnp.full((batch_size, max_length), rules.pad_id, jnp.int32),
         jnp.zeros(batch_size, jnp.float32),
     )
-    rollout, _ = lax.while_loop(lambda carry: ~jnp.all(carry[0].ended_B), advance, (start, cache))
+    rollout, _ = _loop(lambda carry: ~jnp.all(carry[0].ended_B), advance, (start, cache), stages)
     lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
     return SearchResult(
         rollout.tokens_BT[:, None, :],

@@ -64,8 +64,30 @@ class Stepper:
         logits_RN = logits_BKN.reshape(batch * beams, -1)
         return logits_RN, BeamCache(layers, cache.memory_mask, ancestors_BKL, cache.position + 1)
 
+    def grow(self, cache: BeamCache, length: int) -> BeamCache:
+        """The same cache with room for targets of `length` tokens."""
+        batch, beams, old_length = cache.ancestors_BKL.shape
+        config = self._model.config
+        memory_BSD = jax.ShapeDtypeStruct((batch, cache.memory_mask.shape[-1], config.d_model), config.dtype)
+        larger: Any = jax.eval_shape(
+            lambda memory_BSD: self._model.apply(self._variables, memory_BSD, length, beams, method="new_cache"),
+            memory_BSD,
+        )
+        layers = jax.tree.map(_padded_to, cache.layers, larger)
+        room = ((0, 0), (0, 0), (0, length - old_length))
+        ancestors_BKL = jnp.pad(cache.ancestors_BKL, room, constant_values=NOT_YET)
+        return cache._replace(layers=layers, ancestors_BKL=ancestors_BKL)
+
     @staticmethod
     def reorder(cache: BeamCache, parents_BK: jax.Array) -> BeamCache:
         """Beam k goes on from the hypothesis of beam parents_BK[b, k]."""
         ancestors_BKL = jnp.take_along_axis(cache.ancestors_BKL, parents_BK[:, :, None], axis=1)
         return cache._replace(ancestors_BKL=ancestors_BKL)
+
+
+def _padded_to(leaf: jax.Array, larger: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.lax.pad(
+        leaf,
+        jnp.zeros((), leaf.dtype),
+        [(0, new - old, 0) for old, new in zip(leaf.shape, larger.shape, strict=True)],
+    )

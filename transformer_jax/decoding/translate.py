@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import DecodeConfig, ExperimentConfig, ModelConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_jax.decoding.search import SearchResult, beam_search, sample_search
+from transformer_jax.decoding.search import SearchResult, Stage, beam_search, sample_search
 from transformer_jax.decoding.shapes import Group, groups, padded
 from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.training.sharding import batch_devices, batch_sharding
@@ -138,6 +138,10 @@ def search(
 ) -> SearchResult:
     """The search that `decode` describes, over one batch. Pure; to be jitted."""
     stepper = Stepper(model, params)
+    # Few translations need all the room they may have, and attention pays for all the room there is.
+    source_length = source_BS.shape[1]
+    first_length = min(source_length + source_length // 4 + 6, max_length)
+    is_split = first_length < max_length
     common: dict[str, Any] = {
         "batch_size": source_BS.shape[0],
         "max_length": max_length,
@@ -148,11 +152,12 @@ def search(
         "bos_id": BOS,
         "eos_id": EOS,
         "pad_id": PAD,
+        "stages": [Stage(first_length, lambda cache: stepper.grow(cache, max_length))] if is_split else [],
     }
     if decode.sample:
         return sample_search(
             stepper.step,
-            stepper.start(source_BS, max_length),
+            stepper.start(source_BS, first_length),
             jax.random.key(decode.seed),
             temperature=decode.temperature,
             top_k=decode.top_k,
@@ -162,7 +167,7 @@ def search(
         )
     return beam_search(
         stepper.step,
-        stepper.start(source_BS, max_length, decode.beam),
+        stepper.start(source_BS, first_length, decode.beam),
         beam_size=decode.beam,
         n_best=decode.n_best,
         reorder=stepper.reorder,
