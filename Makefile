@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
+DEMO   ?= runs/demo
 
 .PHONY: help demo test smoke drill lint format constraints clean
 
@@ -13,8 +14,19 @@ help:
 	@echo "make format   put the formatting right"
 	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 keeps it apart"
 
+# Learns the embedded grammar, then shows what was learnt. Run again, it goes on from what there is.
 demo: $(VENV)/ready
-	$(BIN)/transformer-jax inspect --config=configs/base.py
+	$(BIN)/transformer-jax train --config=configs/demo.py --workdir=$(DEMO)
+	$(BIN)/transformer-jax evaluate --workdir=$(DEMO) --split=test
+	@echo; echo "A few sentences, and their translations:"; cat configs/demo.txt; echo
+	@$(BIN)/transformer-jax translate --workdir=$(DEMO) configs/demo.txt
+	@echo
+	$(BIN)/transformer-jax plot attention --workdir=$(DEMO) --output=$(DEMO)/attention.html \
+	  --text="the old teacher who sleeps reads a book ."
+	$(BIN)/transformer-jax plot page --workdir=$(DEMO)
+	@echo
+	@echo "Look at $(DEMO)/page.html and $(DEMO)/attention.html. Type sentences of your own:"
+	@echo "  $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto

@@ -9,6 +9,7 @@ transformer-jax plot page --workdir=runs/demo
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,7 +183,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
         page(
             title=folder.path.name,
             about=f"{describe(run.config.model)}; the translations are of the first sentences of {split}",
-            numbers=run_numbers(run, lines),
+            numbers=scores(folder.path, split, arguments.weights) | run_numbers(run, lines),
             pictures=run_pictures(run, lines, translations[0]),
             samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],
             commands=GO_ON.format(run=folder.path),
@@ -194,6 +195,16 @@ def draw_page(arguments: argparse.Namespace) -> str:
 def describe(model: ModelConfig) -> str:
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers"
     return f"{layers}, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm"
+
+
+def scores(run_path: Path, split: str, weights: str) -> dict[str, str]:
+    """What `evaluate` found for these weights, if it was asked."""
+    found = run_path / "translations" / f"{split}.{weights}.json"
+    if not found.is_file():
+        return {}
+    report = json.loads(found.read_text())
+    names = {"bleu": "BLEU", "chrf": "chrF"}
+    return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

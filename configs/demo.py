@@ -1,0 +1,25 @@
+"""The demo: the embedded English-German grammar, learnt in minutes on two CPU cores.
+
+transformer-jax train --config=configs/demo.py --workdir=runs/demo
+"""
+
+from transformer_jax.config import default_config
+
+
+def get_config():
+    config = default_config()
+    config.data.corpus = "grammar"
+    config.data.tokens_per_batch = 4096
+    config.model.vocab_size = 2000
+    config.model.num_encoder_layers = 2
+    config.model.num_decoder_layers = 2
+    config.model.d_model = 128
+    config.model.d_ff = 512
+    config.model.num_heads = 4
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.warmup_steps = 400
+    config.train.steps = 1600
+    config.train.log_every = 100
+    config.train.eval_every = 200
+    config.train.checkpoint_every = 200
+    return config
