@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,6 +39,20 @@ class Restored:
     damaged: dict[int, str]
 
 
+class Keep:
+    """Which checkpoints stay: the newest and the best. Orbax's own policy forgets the scores at a restart."""
+
+    def __init__(self, latest: int, best: int):
+        self._latest, self._best = latest, best
+        self.scores: dict[int, float] = {}
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
+        scored = sorted((step for step in steps if step in self.scores), key=lambda step: self.scores[step])
+        kept = {*steps[-self._latest :], *(scored[-self._best :] if self._best else ())}
+        return [checkpoint.step in kept for checkpoint in checkpoints]
+
+
 class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
@@ -46,19 +60,19 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
-        logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells its diary there
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax tells its diary there
+        _hear_no_coroutines()
         self.directory = directory.absolute()
-        policies = ocp.checkpoint_managers
-        best = policies.BestN(
-            get_metric_fn=lambda metrics: metrics["score"], n=keep_best, keep_checkpoints_without_metrics=False
-        )
+        self._keep = Keep(keep_latest, keep_best)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep_latest), best]),
+            preservation_policy=self._keep,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             create=not read_only,
         )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
+        if not read_only:
+            self._keep.scores = self.scores()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -80,8 +94,9 @@ class Checkpoints:
         record = {"content": json.dumps(content, sort_keys=True)}
         record["crc32"] = str(zlib.crc32(record["content"].encode()))
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
-        metrics = None if score is None else {"score": score}
-        self._check(lambda: self._manager.save(step, args=arguments, metrics=metrics))
+        if score is not None:
+            self._keep.scores[step] = score
+        self._check(lambda: self._manager.save(step, args=arguments))
 
     def wait(self) -> None:
         """Until all that was begun is on the disk."""
@@ -128,7 +143,7 @@ class Checkpoints:
                 "state"
             ]
         except Exception as error:
-            _quiet_coroutines()
+            _quiet_futures()
             raise DamagedCheckpoint(_first_line(error)) from error
         found = digests(state)
         changed = [name for name, digest in record["digests"].items() if found[name] != digest]
@@ -153,7 +168,7 @@ class Checkpoints:
         try:
             act()
         except Exception as error:
-            _quiet_coroutines()
+            _quiet_futures()
             whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
             safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
             raise Failed(
@@ -170,6 +185,7 @@ class Checkpoints:
         except DamagedCheckpoint:
             raise
         except Exception as error:
+            _quiet_futures()
             raise DamagedCheckpoint(f"its record cannot be read: {_first_line(error)}") from error
 
 
@@ -196,12 +212,22 @@ def _reason(error: Exception) -> str:
     return "the disk is full" if "No space left" in text or "RESOURCE_EXHAUSTED" in text else _first_line(error)
 
 
-def _quiet_coroutines() -> None:
-    """After a failed restore, orbax's forgotten coroutines would each complain at exit, hundreds of lines in all."""
-    previous = sys.unraisablehook
+def _quiet_futures() -> None:
+    """After a failed restore, what orbax forgot to await would complain at exit, hundreds of lines in all."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
-    def hook(unraisable: Any) -> None:
-        if "coroutine" not in repr(unraisable.object):
-            previous(unraisable)
 
-    sys.unraisablehook = hook
+def _hear_no_coroutines() -> None:
+    """The same, for what complains already while the restore is failing."""
+    if sys.unraisablehook is not _quieter:
+        _heard_before.append(sys.unraisablehook)
+        sys.unraisablehook = _quieter
+
+
+def _quieter(unraisable: Any) -> None:
+    is_forgotten = "coroutine" in repr(unraisable.object) or "Event loop is closed" in str(unraisable.exc_value)
+    if not is_forgotten:
+        _heard_before[-1](unraisable)
+
+
+_heard_before: list[Callable[[Any], Any]] = []

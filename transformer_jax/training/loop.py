@@ -11,7 +11,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.batching import EvaluationBatches, training_batches
+from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
@@ -49,6 +49,14 @@ class Memory:
     validations_since_best: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """Why a run ends, and whether that is its own end: one that was only stopped goes on another time."""
+
+    why: str
+    final: bool = True
+
+
 def train(config: ExperimentConfig, prepared: Prepared, folder: RunFolder, evaluators: Sequence[Evaluator] = ()) -> str:
     """Trains, or goes on training, until the config's end; returns why it ended."""
     loop = Loop(config, prepared, folder, evaluators)
@@ -77,6 +85,8 @@ class Loop:
         parts = sharding.batch_devices(self.mesh) * config.train.accumulate
         self.batches = training_batches(config.data, prepared.pairs("train"), parts)
         self.validation = validation_batches(config, prepared, self.mesh)
+        self.data = prepared.fingerprint
+        check(config, self.batches, self.validation, watched=bool(evaluators))
         self.last_step = config.train.steps
         if config.train.epochs is not None:
             self.last_step = min(self.last_step, math.ceil(config.train.epochs * self.batches.steps_per_epoch))
@@ -86,7 +96,7 @@ class Loop:
         self.step_once = make_train_step(config, self.optimizer, self.mesh, self.plan)
         self.evaluate_once = make_eval_step(config, self.mesh)
         self.new_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-        self.memory = Memory()
+        self.memory, self.warned = Memory(), False
         self.throughput = Throughput(config, self.batches.statistics(), self.mesh.devices.size)
 
     def start(self, checkpoints: Checkpoints) -> TrainState:
@@ -100,13 +110,18 @@ class Loop:
             for step, reason in restored.damaged.items():
                 aside = checkpoints.set_aside(step)
                 self.tell(f"warning: the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
-            if restored.notes["batches"] != self.batches.digest:
-                raise BadInput(f"{self.folder.path}: its data or its batches are no longer those of its checkpoints")
+            if restored.notes["data"] != self.data or restored.notes["batches"] != self.batches.digest:
+                raise BadInput(
+                    f"{self.folder.path}: its prepared data has changed since the checkpoint of step {restored.step}; "
+                    "put the old data back, or use another --workdir"
+                )
             self.memory = Memory(**restored.notes["memory"])
             self.folder.drop_metrics_after(restored.step)
             state = restored.state
         about = (self.config, self.batches, self.mesh, self.schedule, self.last_step, self.throughput, state.params)
         self.tell(header(*about))
+        if self.validation is None:
+            self.tell("warning: there is no validation data: the loss on unseen sentences will not be known")
         if restored is not None:
             self.tell(f"going on from the checkpoint of step {restored.step:,}")
         return state
@@ -121,7 +136,7 @@ class Loop:
     ) -> str:
         """Steps until there is a reason to end; the reason."""
         every, step = self.config.train, int(state.step)
-        began, saved, score = time.monotonic(), step, None
+        began, saved, validated, score = time.monotonic(), step, step, None
         pulses: collections.deque[Pulse] = collections.deque()
         with Prefetcher(self.placed_batch, step) as prefetcher:
             self.throughput.start(prefetcher)
@@ -135,33 +150,35 @@ class Loop:
                     state = self.log(state, step, metrics, progress)
                 with self.throughput.paused():
                     if step % every.eval_every == 0 or is_last:
-                        score = self.validate(state, step, metrics, progress)
+                        validated, score = step, self.validate(state, step, metrics, progress)
                     if step % every.checkpoint_every == 0 or is_last:
-                        self.save(checkpoints, state, step, score)
+                        self.save(checkpoints, state, step, score if validated == step else None)
                         saved = step
+        if ending.final and validated != step:
+            validated, score = step, self.validate(state, step, metrics, progress)
         if saved != step:
-            self.save(checkpoints, state, step, score=None)
+            self.save(checkpoints, state, step, score if validated == step else None)
         checkpoints.wait()
-        progress.tell(f"{ending} at step {step:,}; {self.watch}")
-        return ending
+        progress.tell(f"{ending.why} at step {step:,}; {self.watch}")
+        return ending.why
 
     def placed_batch(self, step: int) -> Any:
         """A step's batch, on the devices: what the prefetching thread makes."""
         batch = self.batches.batch(step, jax.process_index(), jax.process_count())
         return sharding.place_batch(batch, self.mesh)
 
-    def reason_to_end(self, step: int, began: float, signals: StopSignals) -> str | None:
+    def reason_to_end(self, step: int, began: float, signals: StopSignals) -> Ending | None:
         limits = self.config.train
         if step >= self.last_step:
-            return "finished"
+            return Ending("finished")
         if limits.tokens is not None and self.memory.target_tokens >= limits.tokens:
-            return f"finished {self.memory.target_tokens:,} target tokens"
+            return Ending(f"finished {self.memory.target_tokens:,} target tokens")
         if limits.patience is not None and self.memory.validations_since_best >= limits.patience:
-            return f"finished: no better {limits.best_metric} in {limits.patience} validations"
+            return Ending(f"finished: no better {limits.best_metric} in {limits.patience} validations")
         if limits.hours is not None and time.monotonic() - began > limits.hours * 3600:
-            return f"stopped after train.hours = {limits.hours:g}"
+            return Ending(f"stopped after train.hours = {limits.hours:g}", final=False)
         if (signal := signals.stop_at(step)) is not None:
-            return f"stopped by {signal}"
+            return Ending(f"stopped by {signal}", final=False)
         return None
 
     def feel(self, pulses: collections.deque[Pulse], ahead: int, step: int, saved: int, progress: ProgressLine) -> None:
@@ -195,7 +212,18 @@ class Loop:
         }
         metrics.write(step, values)
         progress.report(step, values)
+        self.warn_of_divergence(step, _over(sums.nll, tokens), progress)
         return dataclasses.replace(state, sums=self.new_sums())
+
+    def warn_of_divergence(self, step: int, nll: float, progress: ProgressLine) -> None:
+        """Once: a model that has learnt nothing at all is as bad as guessing, one that has diverged is far worse."""
+        guessing = math.log(self.config.model.target_vocab_size or self.config.model.vocab_size)
+        if not self.warned and step > self.config.optimizer.warmup_steps and nll > 2 * guessing:
+            self.warned = True
+            progress.tell(
+                f"warning: {nll:.3g} nats a token is worse than guessing blindly ({guessing:.3g}): has it diverged? "
+                "A lower optimizer.learning_rate or an optimizer.clip_norm may help"
+            )
 
     def validate(self, state: TrainState, step: int, metrics: Metrics, progress: ProgressLine) -> float | None:
         """Writes how well the model does on validation data; returns its score, higher being better."""
@@ -212,14 +240,14 @@ class Loop:
         if name not in values:
             raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(values)}")
         score = values[name] if self.config.train.best_is == "highest" else -values[name]
-        if self.memory.best is None or score > self.memory.best:
+        if math.isfinite(score) and (self.memory.best is None or score > self.memory.best):
             self.memory.best, self.memory.validations_since_best = score, 0
         else:
             self.memory.validations_since_best += 1
         return score if math.isfinite(score) else None
 
     def save(self, checkpoints: Checkpoints, state: TrainState, step: int, score: float | None) -> None:
-        notes = {"memory": dataclasses.asdict(self.memory), "batches": self.batches.digest}
+        notes = {"memory": dataclasses.asdict(self.memory), "batches": self.batches.digest, "data": self.data}
         checkpoints.save(step, state, notes, score)
 
 
@@ -230,8 +258,28 @@ def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) 
     return EvaluationBatches(
         prepared.pairs("valid"),
         tokens_per_batch=config.data.tokens_per_batch,
+        num_shapes=config.data.num_shapes,
         row_multiple=sharding.batch_devices(mesh),
     )
+
+
+def check(
+    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, watched: bool
+) -> None:
+    """Refuses now what would fail at the first batch, or at the first validation, hours from now."""
+    if config.model.positions == "learned":
+        shapes = [*batches.shapes, *(validation.shapes if validation else ())]
+        longest = max(max(shape.source, shape.target) for shape in shapes)
+        if longest > config.model.max_length:
+            raise BadInput(
+                f"model.max_length = {config.model.max_length} learned positions are fewer than the {longest} tokens "
+                "of the longest row of a batch: raise model.max_length, or lower data.max_length (for training data)"
+            )
+    name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
+    if not watched and name not in known:
+        raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(known)}")
+    if not watched and validation is None and config.train.patience is not None:
+        raise BadInput(f"train.patience = {config.train.patience} needs validation data, and there is none")
 
 
 def evaluate(evaluate_once: Callable[..., Any], params: Any, batches: EvaluationBatches, mesh: Any) -> dict[str, float]:
