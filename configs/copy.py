@@ -1,6 +1,8 @@
 """The smallest thing that learns: copying strings of letters.
 
 transformer-jax train --config=configs/copy.py --workdir=runs/copy
+
+Seen on two busy CPU cores: 49 s from nothing (half of it compiling), 99.9 % of the tokens of unseen strings right.
 """
 
 from transformer_jax.config import default_config
@@ -10,14 +12,15 @@ def get_config():
     config = default_config()
     config.data.corpus = "copy"
     config.data.tokenizer = "words"
-    config.data.task.train_size = 10_000
+    config.data.task.train_size = 20_000
     config.data.tokens_per_batch = 2048
-    config.data.num_shapes = 2
+    config.data.num_shapes = 1
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
-    config.model.num_encoder_layers = 2
-    config.model.num_decoder_layers = 2
+    config.model.num_encoder_layers = 1
+    config.model.num_decoder_layers = 1
+    config.model.dropout = 0.0
     config.optimizer.warmup_steps = 100
     config.optimizer.learning_rate = 3e-3
     config.train.steps = 400

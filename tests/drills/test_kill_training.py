@@ -1,0 +1,61 @@
+"""Drill: a training is killed at ten random moments and taken up each time, and ends as if it never had been."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from training_runs import assert_quiet, assert_same_run, command, environment, metrics, train
+
+# Several epochs of 38 batches; checkpoints fall between lines of metrics, and both fall in the middle of epochs.
+OPTIONS = ("train.steps=3000", "train.log_every=70", "train.eval_every=100", "train.checkpoint_every=100")
+KILLS = 10
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("kills")
+
+
+@pytest.fixture(scope="module")
+def straight(place):
+    train(place / "cold", "train.steps=6", *OPTIONS[1:])  # fills the compile cache
+    begin = time.monotonic()
+    train(place / "straight", *OPTIONS)
+    return place / "straight", time.monotonic() - begin
+
+
+def interrupted(workdir, number, seconds):
+    """Starts it, sends the signal after so long, and says whether it was still at work and what it told."""
+    process = subprocess.Popen(command(workdir, *OPTIONS), env=environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        told = process.communicate(timeout=seconds)[1]
+        return False, told
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+        return True, process.communicate()[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_interrupted_ten_times(place, straight, number):
+    undisturbed, seconds = straight
+    workdir, dice = place / number.name, random.Random(number)
+    hit, reached = 0, []
+    while hit < KILLS:
+        # From before the first import to well into the training: a start alone takes some seconds.
+        was_at_work, told = interrupted(workdir, number, dice.uniform(0.1, 1.0) * seconds * 0.7)
+        assert_quiet(told)
+        hit += was_at_work
+        if (workdir / "metrics.jsonl").exists():
+            reached.append(metrics(workdir)[-1]["step"] if metrics(workdir) else 0)
+        if not was_at_work:
+            break
+    assert hit >= 3 and len(set(reached)) >= 2, (hit, reached)
+    assert_quiet(train(workdir, *OPTIONS))
+    assert_same_run(workdir, undisturbed)
