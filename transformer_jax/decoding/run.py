@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax import schema
@@ -65,13 +66,16 @@ class Run:
         """The log-probability of each (source, target): every target token's given those before it, and <eos>'s."""
         sources = self.tokenizer.encode_batch([source for source, _ in pairs])
         targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
-        self._refuse_what_has_no_position(sources, targets)
-        tokens = self.config.decode.tokens_per_batch
-        scores = self._scorer.score(self.params, token_pairs(sources, targets), tokens)
+        scores = self.score_tokens(sources, targets)
         return [
             Score(float(values.sum()), (*target, EOS), tuple(values.tolist()))
             for values, target in zip(scores, targets, strict=True)
         ]
+
+    def score_tokens(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The same for pairs that are tokens already (without special ones): an array of log-probabilities each."""
+        self._refuse_what_has_no_position(sources, targets)
+        return self._scorer.score(self.params, token_pairs(sources, targets), self.config.decode.tokens_per_batch)
 
     def attention(self, translation: Translation, rank: int = 0) -> Attention:
         """What every layer and head attended to, when this model reads the source and writes that hypothesis."""

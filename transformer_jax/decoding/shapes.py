@@ -16,7 +16,13 @@ class Group(NamedTuple):
 
 
 def groups(
-    lengths: Sequence[int], *, extra_length: int, longest_target: int | None, tokens: int, devices: int
+    lengths: Sequence[int],
+    *,
+    extra_length: int,
+    min_length: int,
+    longest_target: int | None,
+    tokens: int,
+    devices: int,
 ) -> Iterator[Group]:
     """Every sentence once, the longest first, so that what has too little memory says so at once.
 
@@ -27,7 +33,8 @@ def groups(
     begin = 0
     while begin < len(order):
         source = rounded_up(lengths[order[begin]])
-        target = min(source + extra_length, longest_target or source + extra_length)
+        target = max(source + extra_length, min_length)
+        target = min(target, longest_target or target)
         rows = devices
         while rows < len(order) - begin and 2 * rows * target <= tokens:
             rows *= 2

@@ -69,12 +69,14 @@ class Translator:
         for group in groups(
             [len(sources[number].tokens) for number in shown],
             extra_length=decode.extra_length,
+            min_length=decode.min_length,
             longest_target=position_limit(self._config.model),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
         ):
             members = [shown[member] for member in group.members]
-            limits = [min(len(sources[number].tokens) + decode.extra_length, group.target) for number in members]
+            wanted = [len(sources[number].tokens) + decode.extra_length for number in members]
+            limits = [min(max(length, decode.min_length), group.target) for length in wanted]
             ids = [first_id + number for number in members]
             found = self._decode(params, [sources[number].tokens for number in members], limits, ids, group, decode)
             for row, number in enumerate(members):

@@ -1,0 +1,66 @@
+"""Decoding with the cache that beams share is decoding without a cache."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_models import SOURCE, assert_close, built, every_kind, every_norm
+
+from transformer_jax.decoding.search import beam_search, gather_beams, repeat_beams
+from transformer_jax.decoding.stepper import Stepper
+
+BEAMS, LENGTH, GROWS_AT = 3, 5, 3
+IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
+
+
+@every_norm
+@every_kind
+def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
+    """The beams are mixed at random after each step; every beam's logits are then those of its own whole target."""
+    model, variables = built(positions=positions, norm=norm)
+    stepper, dice = Stepper(model.config, variables["params"]), np.random.default_rng(0)
+    cache = stepper.start(SOURCE, GROWS_AT, BEAMS)
+    targets_BKT = np.ones((len(SOURCE), BEAMS, 1), np.int32)
+    for position in range(LENGTH):
+        if position == GROWS_AT:
+            cache = stepper.grow(cache, LENGTH)
+        logits_RN, cache = stepper.step(targets_BKT[:, :, -1].reshape(-1), cache)
+        whole_RTN = model.apply(variables, np.repeat(SOURCE, BEAMS, 0), targets_BKT.reshape(-1, position + 1))
+        assert_close(logits_RN, whole_RTN[:, -1])
+        parents_BK = dice.integers(0, BEAMS, targets_BKT.shape[:2])
+        cache = stepper.reorder(cache, jnp.asarray(parents_BK))
+        chosen_BK1 = dice.integers(3, 20, (*parents_BK.shape, 1)).astype(np.int32)
+        targets_BKT = np.concatenate([np.take_along_axis(targets_BKT, parents_BK[..., None], 1), chosen_BK1], -1)
+
+
+def test_the_search_finds_what_it_finds_with_copied_caches():
+    model, variables = built()
+    stepper = Stepper(model.config, variables["params"])
+    options = {"batch_size": len(SOURCE), "max_length": 8, "beam_size": BEAMS, "n_best": BEAMS, **IDS}
+    shared = jax.jit(
+        lambda: beam_search(stepper.step, stepper.start(SOURCE, 8, BEAMS), **options, reorder=stepper.reorder)
+    )
+
+    def step(tokens_R, cache):
+        logits_R1N, layers = model.apply(
+            variables, tokens_R[:, None], None, cache["mask"], cache=cache["layers"], method="decode"
+        )
+        return logits_R1N[:, 0], {**cache, "layers": layers}
+
+    def copied():
+        memory_BSD = model.apply(variables, SOURCE, method="encode")
+        layers = model.apply(variables, memory_BSD, 8, method="new_cache")
+        cache = {"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}
+        return beam_search(step, repeat_beams(cache, BEAMS), **options, reorder=gather_beams)
+
+    ours, theirs = shared(), jax.jit(copied)()
+    np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
+    assert_close(ours.scores_BN, theirs.scores_BN)
+
+
+def test_learned_positions_count_positions_and_not_slots():
+    model, variables = built(positions="learned")
+    stepper = Stepper(model.config, variables["params"])
+    stepper.start(SOURCE, model.config.max_length, BEAMS)
+    with pytest.raises(ValueError, match="learned positions end at max_length = 16, but 17 are asked for"):
+        stepper.start(SOURCE, model.config.max_length + 1, BEAMS)
