@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_the_mean_over_all_tokens():
         )
 
 
-@pytest.mark.parametrize("changes", [{}, SGD], ids=["adam", "sgd"])
+@pytest.mark.parametrize("changes", [{}, pytest.param(SGD, marks=pytest.mark.slow)], ids=["adam", "sgd"])
 def test_four_parts_make_the_same_update(changes):
     whole = trainer(**changes).train(batches())
     in_parts = trainer(**changes, train__accumulate=4).train(batches())
@@ -76,6 +76,7 @@ def test_buckets_and_packing_make_the_same_update():
     assert float(many_a_row.sums.target_tokens) == float(one_a_row.sums.target_tokens)
 
 
+@pytest.mark.slow
 def test_empty_rows_change_nothing():
     filled = [jax.tree.map(lambda rows: np.pad(rows, [(0, 8), (0, 0)]), batch) for batch in batches(3)]
     dropped = {"model__dropout": 0.2}
@@ -83,6 +84,7 @@ def test_empty_rows_change_nothing():
     assert worst_difference(ours, theirs) < (WITHIN,)
 
 
+@pytest.mark.slow
 def test_the_logged_rate_is_the_one_used():
     """Plain SGD moves by rate * gradient, and the schedule is asked with the updates made before."""
     run = trainer(**SGD, optimizer__warmup_steps=5)
@@ -145,6 +147,7 @@ def test_bfloat16_trains_with_float32_parameters():
     assert {leaf.dtype for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim} == {jnp.dtype("float32")}
 
 
+@pytest.mark.slow
 def test_dropout_follows_from_seed_and_step_alone():
     def after(seed, steps):
         return trainer(model__dropout=0.2, seed=seed).train(batches(steps))
