@@ -50,7 +50,7 @@ BAD_COMMAND_LINES = [
     ([], "required: COMMAND"),
     (["inspct"], "inspct: no such command; did you mean inspect?"),
     (["--colour"], "required: COMMAND"),
-    (["inspect"], "inspect needs --config=FILE.py or --options"),
+    (["inspect"], "inspect needs --config=FILE.py, --workdir=RUN or --options"),
     (["inspect", BASE, "--confg=x"], "--confg=x: inspect has no such argument; did you mean --config?"),
     (["inspect", BASE, "surplus"], "surplus: inspect has no such argument"),
     (["inspect", "--config"], "--config: expected one argument"),

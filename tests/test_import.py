@@ -29,3 +29,9 @@ def test_import_adds_few_modules():
         "import sys, jax, flax.linen; n = len(sys.modules); import transformer_jax; print(len(sys.modules) - n)"
     )
     assert int(added) < 40
+
+
+def test_every_public_name_is_there():
+    import transformer_jax
+
+    assert all(getattr(transformer_jax, name) is not None for name in transformer_jax.__all__)

@@ -1,5 +1,6 @@
 """The Transformer of "Attention Is All You Need" in JAX and Flax: for ablations, for many devices, for import."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.config import ModelConfig
@@ -8,10 +9,15 @@ from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_produ
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.positions import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.training.loss import label_smoothed_cross_entropy
 from transformer_jax.version import __version__
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.run import load_run
+    from transformer_jax.training.optimizer import inverse_sqrt_schedule
+
+# These come when they are first asked for: what they need (orbax, optax) takes longer to import than all the rest.
+LAZY = {"load_run": "transformer_jax.decoding.run", "inverse_sqrt_schedule": "transformer_jax.training.optimizer"}
 
 __all__ = [
     "ModelConfig",
@@ -22,6 +28,8 @@ __all__ = [
     "causal_mask",
     "combine_masks",
     "greedy_search",
+    "inverse_sqrt_schedule",
+    "label_smoothed_cross_entropy",
     "load_run",
     "padding_mask",
     "sample_search",
@@ -31,9 +39,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`load_run` comes when it is first asked for: it needs orbax, which takes longer to import than all the rest."""
-    if name == "load_run":
-        from transformer_jax.decoding.run import load_run
-
-        return load_run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(LAZY[name]), name)

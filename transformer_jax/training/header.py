@@ -28,8 +28,8 @@ def header(
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     per_step = statistics.steps_per_epoch
-    rates = [float(schedule(count)) for count in range(0, last_step, max(last_step // 1000, 1))]
-    rates.append(float(schedule(min(max(config.optimizer.warmup_steps - 1, 0), last_step - 1))))
+    # The peak of every schedule is the last step of its warmup, or of the run.
+    peak = float(schedule(min(max(config.optimizer.warmup_steps - 1, 0), last_step - 1)))
     sizes = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}"
     )
@@ -43,7 +43,7 @@ def header(
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the budget's cells, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
-        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, peak rate {max(rates):.3g} after "
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, peak rate {peak:.3g} after "
         f"{config.optimizer.warmup_steps:,} updates; label smoothing {config.train.label_smoothing:g}; "
         f"dropout {model.dropout:g}",
         "length": f"{last_step:,} updates = {last_step / per_step:.1f} epochs",
