@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,10 @@ from transformer_jax.table3 import TABLE_3
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
+
+
+# Random keys are made of 32 bits: larger seeds would repeat smaller ones.
+MAX_SEED = 2**32 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +152,8 @@ class TaskConfig(Section):
     train_size: int = option(50_000, "pairs to train on", at_least=1)
     valid_size: int = option(1_000, "pairs to validate on", at_least=0)
     test_size: int = option(1_000, "pairs of each test split", at_least=0)
-    seed: int = option(0, "which sentences are made", at_least=0)
-    alphabet: int = option(26, "how many different symbols copy, reverse and sort use", at_least=2)
+    seed: int = option(0, "which sentences are made", at_least=0, at_most=MAX_SEED)
+    alphabet: int = option(26, "how many different symbols copy, reverse and sort use", at_least=2, at_most=10_000)
     min_length: int = option(4, "symbols of the shortest sequence of copy, reverse and sort", at_least=1)
     max_length: int = option(16, "symbols of the longest sequence of copy, reverse and sort", at_least=1)
 
@@ -215,7 +220,7 @@ class DataConfig(Section):
     tokens_per_batch: int = option(25_000, "of each side, padding included, on all devices together", at_least=1)
     max_length: int = option(256, "tokens; pairs with a longer side are left out of training and counted", at_least=1)
     num_shapes: int = option(8, "how many different batch shapes buckets may use: each is compiled once", at_least=1)
-    seed: int = option(0, "of the order of the training pairs and of which are held out", at_least=0)
+    seed: int = option(0, "of the order of the training pairs and of which are held out", at_least=0, at_most=MAX_SEED)
 
     def contradictions(self) -> list[str]:
         problems = []
@@ -273,6 +278,15 @@ class MeshConfig(Section):
     fsdp: int = option(1, "devices that share the batch and each keep a part of every parameter", at_least=1)
     tensor: int = option(1, "devices that share each matrix product", at_least=1)
     replicate: tuple[str, ...] = option((), "patterns of parameters of one's own parts that every device keeps whole")
+
+    def contradictions(self) -> list[str]:
+        problems = []
+        for pattern in self.replicate:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                problems.append(f"replicate: {pattern!r} is no regular expression: {error}")
+        return problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,7 +347,7 @@ class DecodeConfig(Section):
     temperature: float = option(1.0, "of sampling: logits are divided by it", above=0)
     top_k: int | None = option(None, "sample from so many tokens at most; none = all", at_least=1)
     top_p: float = option(1.0, "sample from the fewest tokens with so much probability", above=0, at_most=1)
-    seed: int = option(0, "of sampling", at_least=0)
+    seed: int = option(0, "of sampling", at_least=0, at_most=MAX_SEED)
 
     tokens_per_batch: int = option(
         4096, "decoded at once, counted by the room for them: sentences x longest possible translation", at_least=1
@@ -352,7 +366,7 @@ class DecodeConfig(Section):
 class ExperimentConfig(Section):
     """One run, whole."""
 
-    seed: int = option(0, "of the initial parameters and of dropout", at_least=0)
+    seed: int = option(0, "of the initial parameters and of dropout", at_least=0, at_most=MAX_SEED)
     model: ModelConfig = group(ModelConfig)
     data: DataConfig = group(DataConfig)
     optimizer: OptimizerConfig = group(OptimizerConfig)

@@ -28,7 +28,7 @@ def running(path: str) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserCodeError(path, error) from error
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from transformer_jax.errors import ConfigError
 
+# The longest choice that is told in full.
+SHOWN_NAMES = 40
 # A part of the model that may be a user's own class: the class itself, or "path/to/file.py:Name", or None for ours.
 Part = str | type | None
 
@@ -120,9 +122,14 @@ def parse(text: str, kind: Any, path: str) -> Any:
 
 def nearest(name: str, names: list[str]) -> str:
     """Ends a complaint about an unknown name: the closest known one, or the whole choice."""
+    same_end = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    if same_end:
+        return f"did you mean {same_end[0]}?"
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]}?"
+    if len(names) > SHOWN_NAMES:
+        return "transformer-jax inspect --options lists what there is"
     return f"there are: {', '.join(names)}"
 
 
@@ -209,7 +216,10 @@ def _normalised(value: Any, kind: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and int in alternatives and float not in alternatives:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and float in alternatives and int not in alternatives:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf  # which is then refused
     return value
 
 

@@ -10,11 +10,12 @@ The result is RUN/averaged, a folder like those of `export`; `translate` and `ev
 import argparse
 from typing import Any
 
+from transformer_jax.commands import configuration
 from transformer_jax.errors import BadInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="the run's folder")
+    parser.add_argument("--workdir", type=configuration.path, required=True, metavar="RUN", help="the run's folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="the newest N checkpoints (paper: 5, and 20 for big)")
     which.add_argument("--best", type=int, metavar="N", help="the N checkpoints that validated best")
@@ -40,6 +41,9 @@ def chosen_steps(arguments: argparse.Namespace, weights: Any) -> list[int]:
                 raise BadInput(f"--{name}={count}: must be at least 1")
             return weights.last_steps(count) if name == "last" else weights.best_steps(count)
     try:
-        return [int(step) for step in arguments.steps.split(",")]
+        steps = [int(step) for step in arguments.steps.split(",")]
     except ValueError:
         raise BadInput(f"--steps={arguments.steps}: must be steps with commas between them, as in 8000,9000") from None
+    if len(set(steps)) < len(steps):
+        raise BadInput(f"--steps={arguments.steps}: names a step twice")
+    return steps

@@ -20,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
     parser.set_defaults(overrides=[])
 
 
+def path(text: str) -> str:
+    """A path as a flag's value: an empty one (an unset shell variable) would mean the current directory."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; a path would be right")
+    return text
+
+
 def load(file: str, overrides: list[tuple[str, str]]) -> ExperimentConfig:
     """The validated experiment of a config file, with the command line's changes; everything wrong is told at once."""
     values = _values_of(file)

@@ -9,10 +9,14 @@ Any numpy reads it: safetensors.numpy.load_file("model/model.safetensors").
 import argparse
 from pathlib import Path
 
+from transformer_jax.commands import configuration
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="the run's folder")
-    parser.add_argument("--output", required=True, metavar="DIR", help="the folder to write; it must not exist")
+    parser.add_argument("--workdir", type=configuration.path, required=True, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--output", type=configuration.path, required=True, metavar="DIR", help="the folder to write; it must not exist"
+    )
     parser.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
 
 

@@ -40,9 +40,16 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
         return
-    print(resolved(experiment))
-    print()
-    print(size_report(experiment))
+    check_optimizer(experiment)
+    print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
+
+
+def check_optimizer(experiment: ExperimentConfig) -> None:
+    """Refuses what training would refuse: an optimizer that optax does not have, or not with these arguments."""
+    from transformer_jax.training.optimizer import make_optimizer, make_schedule
+
+    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, experiment.train.steps)
+    make_optimizer(experiment.optimizer, schedule)
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
+from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput, ConfigError
 
@@ -15,7 +16,9 @@ FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser, flags: tuple[str, ...] = FLAGS) -> None:
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="a run's folder, or an exported folder")
+    parser.add_argument(
+        "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
+    )
     parser.add_argument(
         "--weights",
         default="latest",

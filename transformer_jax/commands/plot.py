@@ -42,12 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     positions = pictures.add_parser("positions", help="the paper's sinusoids as a heat map", allow_abbrev=False)
     positions.add_argument("--length", type=int, default=50, help="positions, the rows (default 50)")
     positions.add_argument("--d-model", type=int, default=128, help="dimensions, the columns (default 128)")
-    positions.add_argument("--output", metavar="FILE", required=True, help="where the picture goes: .png, .svg or .pdf")
+    positions.add_argument(
+        "--output",
+        type=configuration.path,
+        metavar="FILE",
+        required=True,
+        help="where the picture goes: .png, .svg or .pdf",
+    )
     positions.set_defaults(draw=draw_positions)
 
     schedule = pictures.add_parser("schedule", help="a config's learning rate over its steps", allow_abbrev=False)
     configuration.add_arguments(schedule)
-    schedule.add_argument("--output", metavar="FILE", required=True, help="where the picture goes: .png, .svg or .pdf")
+    schedule.add_argument(
+        "--output",
+        type=configuration.path,
+        metavar="FILE",
+        required=True,
+        help="where the picture goes: .png, .svg or .pdf",
+    )
     schedule.set_defaults(draw=draw_schedule)
 
     attention = pictures.add_parser(
@@ -55,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a run attended to in translating a sentence: one layer as a picture, or all on an HTML page",
         allow_abbrev=False,
     )
-    attention.add_argument("--workdir", metavar="RUN", required=True, help="the run's folder")
+    attention.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
     attention.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
     attention.add_argument("--text", required=True, help="the sentence to translate")
     attention.add_argument(
@@ -72,9 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.set_defaults(draw=draw_attention)
 
     page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
-    page.add_argument("--workdir", metavar="RUN", required=True, help="the run's folder")
+    page.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
     page.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
-    page.add_argument("--output", metavar="FILE.html", help="where the page goes (default: RUN/page.html)")
+    page.add_argument(
+        "--output", type=configuration.path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)"
+    )
     page.set_defaults(draw=draw_page)
 
 
@@ -152,7 +166,7 @@ def attention_picture(view: View, layer: int | None, head: str | None) -> Figure
         return plots.attention_heads(weights_HTS, view.keys, view.queries, title)
     if head == "mean":
         return plots.attention_map(weights_HTS.mean(0), view.keys, view.queries, f"{title}, mean of its heads")
-    if not head.isdigit() or not 1 <= int(head) <= heads:
+    if not head.isdecimal() or not 1 <= int(head) <= heads:
         raise BadInput(f"--head={head}: this model has heads 1 to {heads}; mean is their mean")
     return plots.attention_map(weights_HTS[int(head) - 1], view.keys, view.queries, f"{title}, head {head}")
 
@@ -183,7 +197,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
         page(
             title=folder.path.name,
             about=f"{describe(run.config.model)}; the translations are of the first sentences of {split}",
-            numbers=scores(folder.path, split, arguments.weights) | run_numbers(run, lines),
+            numbers=scores(folder.path, split, arguments.weights, run.steps) | run_numbers(run, lines),
             pictures=run_pictures(run, lines, translations[0]),
             samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],
             commands=GO_ON.format(run=folder.path),
@@ -197,12 +211,14 @@ def describe(model: ModelConfig) -> str:
     return f"{layers}, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm"
 
 
-def scores(run_path: Path, split: str, weights: str) -> dict[str, str]:
+def scores(run_path: Path, split: str, weights: str, steps: list[int]) -> dict[str, str]:
     """What `evaluate` found for these weights, if it was asked."""
     found = run_path / "translations" / f"{split}.{weights}.json"
     if not found.is_file():
         return {}
     report = json.loads(found.read_text())
+    if report["steps"] != steps:  # it was trained further since
+        return {}
     names = {"bleu": "BLEU", "chrf": "chrF"}
     return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
 
@@ -242,7 +258,7 @@ def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Tran
         Picture(attention_picture(view, None, "mean"), "What the last layer attends to in the first sentence above."),
         Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
     ]
-    if config.model.positions == "sinusoidal":
+    if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
         table_LD = sinusoidal_positions(50, config.model.d_model)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
     return pictures

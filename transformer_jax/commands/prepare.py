@@ -15,7 +15,13 @@ from transformer_jax.data.prepare import prepare
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="the run's directory; data goes to RUN/data")
+    parser.add_argument(
+        "--workdir",
+        type=configuration.path,
+        required=True,
+        metavar="RUN",
+        help="the run's directory; data goes to RUN/data",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -17,7 +17,13 @@ from transformer_jax.data.prepared import Prepared
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
-    parser.add_argument("--workdir", required=True, metavar="RUN", help="the run's folder, made if there is none")
+    parser.add_argument(
+        "--workdir",
+        type=configuration.path,
+        required=True,
+        metavar="RUN",
+        help="the run's folder, made if there is none",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -37,7 +43,6 @@ def run(arguments: argparse.Namespace) -> None:
         prepared = prepare(experiment, folder.data(experiment))
         prepared.verify()
         experiment = with_vocabulary(experiment, prepared)
-        folder.settle(experiment)
         evaluators = []
         if experiment.decode.bleu_sentences:
             from transformer_jax.evaluation import bleu_evaluator

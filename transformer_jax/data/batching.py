@@ -120,9 +120,6 @@ class TrainingBatches(_Batches, ABC):
     def _plan(self, random: np.random.Philox) -> Plan:
         """Deal the pairs for one epoch."""
 
-    def epoch_of(self, step: int) -> int:
-        return step // self.steps_per_epoch
-
     def batch(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """This process's rows of a step's batch; the rows of all processes, in order, are the whole batch."""
         epoch, number = divmod(step, self.steps_per_epoch)

@@ -19,6 +19,12 @@ NO_ROOM = {
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "a file got too big",
 }
+NO_PLACE = {
+    errno.ENOENT: "there is no such place to write to",
+    errno.EISDIR: "is a directory; a file would be right",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "its symbolic links run in a circle",
+}
 NO_PERMISSION = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
@@ -60,6 +66,8 @@ def explained(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise BadInput(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
+        if error.errno in NO_PLACE:
+            raise BadInput(f"{error.filename or directory}: {NO_PLACE[error.errno]}") from None
         if error.errno in NO_PERMISSION:
             raise BadInput(f"{error.filename or directory}: {NO_PERMISSION[error.errno]}") from None
         if error.errno in (errno.ENOTDIR, errno.EEXIST):

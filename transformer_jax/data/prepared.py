@@ -121,6 +121,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         found = manifest["format"]
+        if found == FORMAT and not (manifest["tokenizers"]["source"]["file"] and manifest["splits"]["train"]["arrays"]):
+            raise KeyError
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
     if found != FORMAT:

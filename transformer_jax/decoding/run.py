@@ -96,6 +96,8 @@ def load_run(workdir: str | Path, weights: str = "latest") -> Run:
     `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
     """
     if (Path(workdir) / WEIGHTS).is_file():
+        if weights != "latest":
+            raise BadInput(f"--weights={weights}: {workdir} is an exported folder, which has only one set of weights")
         return _exported(Path(workdir))
     folder = RunFolder(workdir)
     if weights == "averaged":

@@ -14,6 +14,8 @@ from transformer_jax.model.positions import Places
 # Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
 MASKED = -1e30
 
+IMPLEMENTATIONS = ("plain", "jax", "cudnn")
+
 # What attention remembers between decoding steps: "keys" BLHK and "values" BLHV; self-attention's cache also has
 # "filled", how many of the L slots hold something.
 Cache = dict[str, jax.Array]
@@ -82,6 +84,11 @@ class MultiHeadAttention(nn.Module):
     implementation: str = "plain"
 
     def setup(self) -> None:
+        if self.num_heads < 1 or not 0 <= self.dropout < 1 or self.implementation not in IMPLEMENTATIONS:
+            raise ValueError(
+                f"num_heads = {self.num_heads} must be at least 1, dropout = {self.dropout} at least 0 and below 1, "
+                f"implementation = {self.implementation!r} one of {', '.join(IMPLEMENTATIONS)}"
+            )
         self.query, self.key, self.value, self.output = (Linear(self.use_bias, self.dtype) for _ in range(4))
         self.drop = Dropout(self.dropout)
 
@@ -170,6 +177,10 @@ class MultiHeadAttention(nn.Module):
         return heads_BTHV
 
     def _head_width(self, chosen: int | None, x: jax.Array) -> int:
+        if chosen is None and x.shape[-1] % self.num_heads:
+            raise ValueError(
+                f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: give d_k and d_v as well"
+            )
         return chosen or x.shape[-1] // self.num_heads
 
     def _heads(self, x_BTF: jax.Array) -> jax.Array:

@@ -37,7 +37,7 @@ def header(
         "model": f"{count(params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, {model.dtype}",
         "vocabulary": f"{model.vocab_size:,}"
         + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
-        + f"; embeddings tied: {model.tie_embeddings}; positions: {model.positions}",
+        + f"; embeddings tied: {model.tie_embeddings}; positions: {model.parts.positions or model.positions}",
         "data": f"{statistics.pairs:,} pairs an epoch in {per_step:,} batches of {len(batches.shapes)} shapes; "
         f"{statistics.dropped:,} dropped as longer than {config.data.max_length}",
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "

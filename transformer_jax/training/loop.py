@@ -60,6 +60,7 @@ class Ending:
 def train(config: ExperimentConfig, prepared: Prepared, folder: RunFolder, evaluators: Sequence[Evaluator] = ()) -> str:
     """Trains, or goes on training, until the config's end; returns why it ended."""
     loop = Loop(config, prepared, folder, evaluators)
+    folder.settle(config)  # only now: what cannot be trained leaves no trace of a run
     keep = config.train.keep_latest, config.train.keep_best
     is_first = jax.process_index() == 0
     with (

@@ -15,7 +15,7 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.disk import explained, published
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, ConfigError
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
@@ -72,13 +72,18 @@ class RunFolder:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
         try:
-            return configuration.from_json(self.config.read_text())
+            return configuration.from_json(self.config.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
             raise BadInput(f"{self.config}:{error.lineno}: is no JSON: {error.msg}") from None
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{self.config}: is no UTF-8 text (byte {error.start})") from None
+        except ConfigError as error:
+            raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
 
     def settle(self, config: ExperimentConfig) -> None:
-        """Notes what this run is, or refuses to go on with a run that is another one."""
-        differences = _differences(self.load_config(), config) if self.config.is_file() else []
+        """Notes what this run is, or refuses to go on with one that is another; without a checkpoint there is none."""
+        begun = self.config.is_file() and self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+        differences = _differences(self.load_config(), config) if begun else []
         if differences:
             raise BadInput(
                 f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
@@ -101,9 +106,11 @@ class RunFolder:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl. A last line that a killed process left unfinished is no line."""
     lines = []
-    for line in path.read_text().split("\n"):
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with contextlib.suppress(json.JSONDecodeError):
-            lines.append(json.loads(line))
+            line = json.loads(text)
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
+                lines.append(line)
     return lines
 
 
