@@ -150,3 +150,20 @@ def test_heads_can_be_masked():
     _, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD)
     output = attention.apply(variables, X_BTD, X_BTD, head_mask_H=jnp.zeros(2))
     assert (output == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"num_heads": 3}, "num_heads = 3 does not divide the width 8"),
+        ({"num_heads": 16}, "num_heads = 16 does not divide the width 8"),
+        ({"num_heads": 0}, "num_heads = 0 must be at least 1"),
+        ({"num_heads": 2, "dropout": 1.5}, "dropout = 1.5"),
+        ({"num_heads": 2, "implementation": "fast"}, "'fast' one of plain, jax, cudnn"),
+    ],
+    ids=str,
+)
+def test_used_alone_it_refuses_what_makes_no_sense(fields, told):
+    x = jnp.ones((1, 2, 8))
+    with pytest.raises(ValueError, match=told):
+        MultiHeadAttention(**fields).init(jax.random.key(0), x, x)

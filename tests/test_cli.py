@@ -55,6 +55,11 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "surplus"], "surplus: inspect has no such argument"),
     (["inspect", "--config"], "--config: expected one argument"),
     (["inspect", "--config=missing.py"], "missing.py: no such config file"),
+    (["train", BASE, "--workdir="], "argument --workdir: is empty; a path would be right"),
+    (["inspect", BASE, "--config.seed=4294967296"], "--config.seed = 4294967296: must be at least 0 and at most"),
+    (["inspect", BASE, "--config.mesh.replicate=("], "replicate: '(' is no regular expression"),
+    (["inspect", BASE, "--config.optimizer.name=addam"], "optax has no such optimizer; did you mean adam?"),
+    (["inspect", BASE, "--config.data.vocab_size=9"], "did you mean model.vocab_size?"),
     (["inspect", f"--config={ROOT}"], "is not a config file (its name must end in .py)"),
     (["inspect", f"--config={ROOT}/README.md"], "is not a config file"),
     (["inspect", BASE, "--config.model.num_heads"], "--config.model.num_heads: needs a value"),
@@ -101,6 +106,7 @@ BAD_FILES = [
     ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),
     ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
     ("def get_config():\n    return {3: 4}", "3: no such option"),
+    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", "must be a finite number"),
 ]
 
 
@@ -115,7 +121,10 @@ def test_bad_config_file(run, tmp_path, text, told):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["def get_config(:", "1 / 0", "def get_config():\n    return undefined_name"])
+@pytest.mark.parametrize(
+    "text",
+    ["def get_config(:", "1 / 0", "import sys; sys.exit(0)", "def get_config():\n    return undefined_name"],
+)
 def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, text):
     file = tmp_path / "mine.py"
     file.write_text(text)

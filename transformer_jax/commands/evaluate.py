@@ -40,7 +40,7 @@ class TestSet(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    model_choice.add_arguments(parser)
+    model_choice.add_arguments(parser, used=tuple(name for name in model_choice.SEARCHING if name != "n_best"))
     parser.add_argument("--split", default="test", help="of the run's data: test (the default), valid ...")
     parser.add_argument("--source", metavar="FILE", help="in place of a split: text, a sentence a line")
     parser.add_argument("--target", metavar="FILE", help="and its reference translation, line by line")

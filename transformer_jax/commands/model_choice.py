@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 # Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
+# What a search makes use of: all but the option that training looks at.
+SEARCHING = tuple(option.path for option in schema.options(DecodeConfig) if option.path != "bleu_sentences")
 
 
-def add_arguments(parser: argparse.ArgumentParser, flags: tuple[str, ...] = FLAGS) -> None:
+def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = SEARCHING) -> None:
+    """The run, its weights, and the options of decoding that the command makes use of: it takes no others."""
     parser.add_argument(
         "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
     )
@@ -26,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser, flags: tuple[str, ...] = FLAG
         help="latest (the default) or best checkpoint, averaged, or an exported folder",
     )
     for option in schema.options(DecodeConfig):
-        if option.path not in flags:
+        if option.path not in FLAGS or option.path not in used:
             continue
         flag, text = f"--{option.path.replace('_', '-')}", f"{option.meaning} (default: the run's decode.{option.path})"
         if option.kind is bool:
             parser.add_argument(flag, action="store_const", const="true", help=text)
         else:
-            parser.add_argument(flag, metavar=option.type_name.split()[-1].upper(), help=text)
-    parser.set_defaults(overrides=[], decode_flags=flags)
+            parser.add_argument(flag, metavar="NUMBER", help=text)
+    parser.set_defaults(overrides=[], decode_used=used)
 
 
 def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
@@ -49,18 +52,21 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    known = {option.path: option for option in schema.options(DecodeConfig)}
+    options = {option.path: option for option in schema.options(DecodeConfig)}
+    known = {name: options[name] for name in arguments.decode_used}
     changes = {}
     for path, text in arguments.overrides:
         group, _, name = path.partition(".")
+        if group == "decode" and name in options and name not in known:
+            raise BadInput(f"--config.{path}: {arguments.command} makes no use of it")
         if group != "decode" or name not in known:
             raise BadInput(
                 f"--config.{path}: only decode.* can be changed here; "
                 f"{schema.nearest(path, [f'decode.{name}' for name in known])}"
             )
         changes[name] = _value(f"--config.{path}", text, known[name])
-    for name in arguments.decode_flags:
-        if (text := getattr(arguments, name)) is not None:
+    for name in known:
+        if (text := getattr(arguments, name, None)) is not None:
             changes[name] = _value(f"--{name.replace('_', '-')}", text, known[name])
     return changes
 

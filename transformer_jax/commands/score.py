@@ -17,7 +17,7 @@ from transformer_jax.errors import BadInput
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="text, a sentence a line")
     parser.add_argument("target", metavar="TARGET", help="its translation, line by line")
-    model_choice.add_arguments(parser, flags=())
+    model_choice.add_arguments(parser, used=())
     parser.add_argument("--json", action="store_true", help="write JSON lines with every token's log-probability")
 
 
