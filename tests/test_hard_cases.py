@@ -64,6 +64,18 @@ def test_a_metric_that_nobody_measures_is_told_before_the_first_step(tmp_path):
     assert line.startswith("error: train.best_metric = 'valid_los' is not among what is validated: valid_loss, ")
 
 
+def test_more_parts_than_rows(tmp_path):
+    (line,) = errors(train(tmp_path / "run", "train.accumulate=1000", status=2))
+    assert line.startswith("error: train.accumulate = 1000 parts are more than the ")
+
+
+def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
+    (line,) = errors(train(tmp_path / "run", "optimizer.name=addam", status=2))
+    assert "did you mean adam?" in line
+    assert not (tmp_path / "run/config.json").exists()
+    assert "finished at step 24" in train(tmp_path / "run")
+
+
 def test_data_that_changed_under_a_run(tmp_path):
     """Other sentences of the same lengths: nothing but a fingerprint tells them apart."""
     for name, text in (("old", "a b c\nb c a\n"), ("new", "c b a\na c b\n")):

@@ -276,6 +276,9 @@ def check(
                 f"model.max_length = {config.model.max_length} learned positions are fewer than the {longest} tokens "
                 "of the longest row of a batch: raise model.max_length, or lower data.max_length (for training data)"
             )
+    rows = max(shape.rows for shape in batches.shapes)
+    if config.train.accumulate > rows:
+        raise BadInput(f"train.accumulate = {config.train.accumulate} parts are more than the {rows} rows of any batch")
     name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
     if not watched and name not in known:
         raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(known)}")
