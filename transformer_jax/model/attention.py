@@ -16,8 +16,9 @@ MASKED = -1e30
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
-# What attention remembers between decoding steps: "keys" BLHK and "values" BLHV; self-attention's cache also has
-# "filled", how many of the L slots hold something.
+# What attention remembers between decoding steps: "keys" BHKL and "values" BHVL; self-attention's cache also has
+# "filled", how many of the L slots hold something. Slots come last because that is how the products with them run
+# through memory: in the order BLHK each step would first copy all that is remembered into this one.
 Cache = dict[str, jax.Array]
 
 
@@ -117,15 +118,16 @@ class MultiHeadAttention(nn.Module):
         if key_value is None:
             if cache is None:
                 raise ValueError("attention needs key_value, or a cache that remembers one")
-            held = cache
+            k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         else:
-            held = self.remember(key_value)
+            k_BSHK, v_BSHV = self._keys(key_value), self._values(key_value)
             if places is not None:
-                held["keys"] = places.kind.rotate(held["keys"], places.queries_BT)
+                k_BSHK = places.kind.rotate(k_BSHK, places.queries_BT)
             if cache is not None:
                 mask = _filled_slots(cache, query.shape[1]) if mask is None else mask
-                held = cache = _append(cache, held)
-        heads_BTHV = self.attend(q_BTHK, held["keys"], held["values"], mask, places, deterministic)
+                cache = _append(cache, k_BSHK, v_BSHV)
+                k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, places, deterministic)
         if head_mask_H is not None:
             heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
         output = self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1])
@@ -133,18 +135,14 @@ class MultiHeadAttention(nn.Module):
 
     def remember(self, key_value: jax.Array) -> Cache:
         """The keys and values of a sequence: all that attention to it needs, computed once."""
-        return {
-            "keys": self._heads(self.key(key_value, self.num_heads * self._head_width(self.d_k, key_value))),
-            "values": self._heads(self.value(key_value, self.num_heads * self._head_width(self.d_v, key_value))),
-        }
+        return {"keys": _to_slots(self._keys(key_value)), "values": _to_slots(self._values(key_value))}
 
     def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
         """An empty cache for decoding up to `length` tokens."""
-        shape = (batch, length, self.num_heads)
         d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
         return {
-            "keys": jnp.zeros((*shape, d_k), self.dtype),
-            "values": jnp.zeros((*shape, d_v), self.dtype),
+            "keys": jnp.zeros((batch, self.num_heads, d_k, length), self.dtype),
+            "values": jnp.zeros((batch, self.num_heads, d_v, length), self.dtype),
             "filled": jnp.zeros((), jnp.int32),
         }
 
@@ -176,6 +174,12 @@ class MultiHeadAttention(nn.Module):
             heads_BTHV = heads_BTHV + places.kind.moved_values(weights_BHTS, places.queries_BT, places.keys_BS)
         return heads_BTHV
 
+    def _keys(self, key_value: jax.Array) -> jax.Array:
+        return self._heads(self.key(key_value, self.num_heads * self._head_width(self.d_k, key_value)))
+
+    def _values(self, key_value: jax.Array) -> jax.Array:
+        return self._heads(self.value(key_value, self.num_heads * self._head_width(self.d_v, key_value)))
+
     def _head_width(self, chosen: int | None, x: jax.Array) -> int:
         if chosen is None and x.shape[-1] % self.num_heads:
             raise ValueError(
@@ -187,17 +191,25 @@ class MultiHeadAttention(nn.Module):
         return x_BTF.reshape(*x_BTF.shape[:-1], self.num_heads, -1)
 
 
-def _append(cache: Cache, new: Cache) -> Cache:
+def _to_slots(x_BSHK: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x_BSHK, 1, -1)
+
+
+def _from_slots(x_BHKL: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x_BHKL, -1, 1)
+
+
+def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
     """Writes the new keys and values into the next free slots."""
-    first = (0, cache["filled"], 0, 0)
+    first = (0, 0, 0, cache["filled"])
     return {
-        "keys": jax.lax.dynamic_update_slice(cache["keys"], new["keys"].astype(cache["keys"].dtype), first),
-        "values": jax.lax.dynamic_update_slice(cache["values"], new["values"].astype(cache["values"].dtype), first),
-        "filled": cache["filled"] + new["keys"].shape[1],
+        "keys": jax.lax.dynamic_update_slice(cache["keys"], _to_slots(k_BTHK).astype(cache["keys"].dtype), first),
+        "values": jax.lax.dynamic_update_slice(cache["values"], _to_slots(v_BTHV).astype(cache["values"].dtype), first),
+        "filled": cache["filled"] + k_BTHK.shape[1],
     }
 
 
 def _filled_slots(cache: Cache, new: int) -> jax.Array:
     """The causal mask over a cache that is about to receive new tokens: each sees the slots up to its own. 11TL."""
-    slots_L, own_T = jnp.arange(cache["keys"].shape[1]), cache["filled"] + jnp.arange(new)
+    slots_L, own_T = jnp.arange(cache["keys"].shape[-1]), cache["filled"] + jnp.arange(new)
     return (slots_L[None] <= own_T[:, None])[None, None]

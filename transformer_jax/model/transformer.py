@@ -151,7 +151,7 @@ class Transformer(nn.Module):
         deterministic: bool = True,
     ) -> tuple[jax.Array, DecoderCache | None]:
         if cache is not None:
-            slots = cache[0]["self"]["keys"].shape[1]
+            slots = cache[0]["self"]["keys"].shape[-1]
             positions = cache[0]["self"]["filled"] + _counted(target_BT) if positions is None else positions
             key_positions = jnp.arange(slots)[None] if key_positions is None else key_positions
         else:
