@@ -11,9 +11,9 @@ import pytest
 from translating_runs import make_run
 
 from transformer_jax import cli, load_run
-from transformer_jax.commands.train import with_vocabulary
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.evaluation import bleu_evaluator, measures, paired_bootstrap, paper_bleu, perplexities
+from transformer_jax.runs import with_vocabulary
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
 HYPOTHESES = ["the cat sat on a mat", "a well-known rich text format .", "it rains cats and dogs today"] * 5

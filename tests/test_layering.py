@@ -18,6 +18,7 @@ FLOORS = [
     ["training"],
     ["decoding"],
     ["evaluation"],
+    ["runs"],
     ["commands"],
     ["cli", "__init__", "__main__"],
 ]

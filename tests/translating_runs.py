@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 from transformer_jax import Transformer
-from transformer_jax.commands.train import with_vocabulary
 from transformer_jax.config import from_config_dict
 from transformer_jax.data.prepare import prepare
+from transformer_jax.runs import with_vocabulary
 from transformer_jax.training.export import write_export
 from transformer_jax.training.run_folder import RunFolder
 

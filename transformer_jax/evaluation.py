@@ -64,6 +64,24 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
     return {**per_unit, "log_probability": total, **{f"{unit}s": count for unit, count in counts.items()}}
 
 
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
+    """What corpus BLEU adds up, sentence by sentence: lengths of hypothesis and reference, then of n = 1 to 4 how many
+    n-grams agree, and how many there are."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(effective_order=True)  # as sacreBLEU wishes of single sentences; the counts are the same
+    scores = [metric.sentence_score(*pair) for pair in zip(hypotheses, ([text] for text in references), strict=True)]
+    return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
+
+
+def bleu_of_statistics(totals: Sequence[float]) -> float:
+    """Corpus BLEU (exponential smoothing, as sacreBLEU's default) of added-up `bleu_statistics`."""
+    from sacrebleu.metrics import BLEU
+
+    whole = [int(total) for total in totals]
+    return BLEU.compute_bleu(whole[2:6], whole[6:], whole[0], whole[1]).score
+
+
 def paired_bootstrap(
     hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]
 ) -> dict[str, dict[str, Any]]:

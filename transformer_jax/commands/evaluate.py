@@ -4,39 +4,24 @@
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
 
-Scores and translations are kept in RUN/translations/. --against tells whether the difference to another run, which was
-evaluated before on the same test set, is more than chance (paired bootstrap).
+Scores and translations are kept in RUN/translations/, those of another search (--beam ...) in files of their own.
+--against tells whether the difference to another run, which was evaluated before on the same test set, is more than
+chance (paired bootstrap).
 """
 
 import argparse
 import dataclasses
-import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
-from transformer_jax.data.disk import explained, publish_json, published
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.config import DecodeConfig
     from transformer_jax.decoding.run import Run
-
-
-class TestSet(NamedTuple):
-    """Texts with the name they are known by."""
-
-    name: str
-    file_name: str
-    sources: list[str]
-    references: list[str]
-
-    @property
-    def digest(self) -> str:
-        content = json.dumps([self.sources, self.references], ensure_ascii=False)
-        return hashlib.sha256(content.encode()).hexdigest()
+    from transformer_jax.runs import TestSet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,21 +41,26 @@ def run(arguments: argparse.Namespace) -> None:
     test_set = _test_set(arguments, model)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
-    name = f"{test_set.file_name}.{Path(arguments.weights).name}"
+    name = f"{test_set.file_name}.{Path(arguments.weights).name}{_changed(decode, model.config.decode)}"
     other = None if arguments.against is None else _other(arguments.against, name, test_set)
-    record, hypotheses = _evaluated(model, decode, test_set, arguments.weights)
-    if other is not None:
-        from transformer_jax.evaluation import paired_bootstrap
 
-        record["against"] = {"run": arguments.against, **paired_bootstrap(hypotheses, other, test_set.references)}
+    from transformer_jax.evaluation import paired_bootstrap
+    from transformer_jax.runs import evaluate_run
+
+    evaluation = evaluate_run(model, decode, test_set, arguments.weights)
+    if other is not None:
+        tests = paired_bootstrap(evaluation.hypotheses, other, test_set.references)
+        evaluation.record["against"] = {"run": arguments.against, **tests}
     directory = Path(arguments.workdir) / "translations"
-    with explained(directory):
-        directory.mkdir(exist_ok=True)
-        with published(directory / f"{name}.txt") as file:
-            file.write("".join(f"{hypothesis}\n" for hypothesis in hypotheses).encode())
-        publish_json(directory / f"{name}.json", record)
-    print(table(record))
+    evaluation.save(directory, name)
+    print(table(evaluation.record))
     print(f"\n{directory / name}.txt and .json")
+
+
+def _changed(decode: "DecodeConfig", usual: "DecodeConfig") -> str:
+    """How a search differs from the run's own, for a file name: the scores of one do not replace those of another."""
+    differences = dataclasses.asdict(decode).items() - dataclasses.asdict(usual).items()
+    return "".join(f".{name}={value}" for name, value in sorted(differences) if name != "tokens_per_batch")
 
 
 def table(record: dict[str, Any]) -> str:
@@ -88,35 +78,9 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _evaluated(
-    model: "Run", decode: "DecodeConfig", test_set: TestSet, weights: str
-) -> tuple[dict[str, Any], list[str]]:
-    """All that was measured, and the translations it was measured on."""
-    import numpy as np
+def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
+    from transformer_jax.runs import TestSet, split_of
 
-    from transformer_jax.evaluation import measures, perplexities
-
-    translations = model.translations(test_set.sources, decode=decode)
-    # A line feed that the model wrote would make two lines of one sentence in the file.
-    hypotheses = [translation.text.replace("\n", " ") for translation in translations]
-    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
-    record = {
-        "test_set": test_set.name,
-        "test_set_sha256": test_set.digest,
-        "n": len(hypotheses),
-        "weights": weights,
-        "steps": model.steps,
-        "decode": dataclasses.asdict(decode),
-        "measures": {name: m._asdict() for name, m in measures(hypotheses, test_set.references).items()},
-        "perplexity": perplexities(
-            [np.asarray(score.token_log_probabilities) for score in scores], test_set.references
-        ),
-        "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
-    }
-    return record, hypotheses
-
-
-def _test_set(arguments: argparse.Namespace, model: "Run") -> TestSet:
     if arguments.source is not None:
         sources, references = _lines(arguments.source), _lines(arguments.target)
         if len(sources) != len(references):
@@ -126,21 +90,14 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> TestSet:
             )
         return TestSet(f"{arguments.source} -> {arguments.target}", Path(arguments.source).name, sources, references)
 
-    from transformer_jax.data.prepared import Prepared
-    from transformer_jax.training.run_folder import RunFolder
-
-    data, split = model.config.data, arguments.split
-    prepared = Prepared.open(RunFolder(arguments.workdir).data(model.config))
-    files: Sequence[str] = getattr(data, f"{split}_source", ())
-    name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
-    return TestSet(name, split, *prepared.texts(split))
+    return split_of(arguments.workdir, model.config, arguments.split)
 
 
 def _lines(path: str) -> list[str]:
     return [line for block in text_input.blocks([path]) for line in block.lines]
 
 
-def _other(against: str, name: str, test_set: TestSet) -> list[str]:
+def _other(against: str, name: str, test_set: "TestSet") -> list[str]:
     """Another run's translations of the same test set."""
     path = Path(against) if against.endswith(".json") else Path(against) / "translations" / f"{name}.json"
     if not path.is_file():

@@ -1,0 +1,105 @@
+"""One run from end to end, as the commands and the sweeps make it: prepared, trained, and measured on a test set."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.data.disk import explained, publish_json, published
+from transformer_jax.data.prepare import prepare
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.decoding.run import Run
+from transformer_jax.evaluation import bleu_evaluator, bleu_statistics, measures, perplexities
+from transformer_jax.training.compilation import use_cache
+from transformer_jax.training.hardware import keep_freed_memory
+from transformer_jax.training.loop import train
+from transformer_jax.training.run_folder import RunFolder
+
+
+class TestSet(NamedTuple):
+    """Texts with the name they are known by."""
+
+    name: str
+    file_name: str
+    sources: list[str]
+    references: list[str]
+
+    @property
+    def digest(self) -> str:
+        content = json.dumps([self.sources, self.references], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+class Evaluation(NamedTuple):
+    """All that was measured, and the translations it was measured on."""
+
+    record: dict[str, Any]
+    hypotheses: list[str]
+
+    def save(self, directory: Path, name: str) -> None:
+        """The translations a line each, then the scores: who finds the scores finds their translations."""
+        with explained(directory):
+            directory.mkdir(exist_ok=True)
+            with published(directory / f"{name}.txt") as file:
+                file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
+            publish_json(directory / f"{name}.json", self.record)
+
+
+def train_run(experiment: ExperimentConfig, workdir: str | Path) -> str:
+    """Prepares the data, if need be, and trains in `workdir`, or goes on training there; returns why it ended."""
+    keep_freed_memory()
+    use_cache(experiment.train.compile_cache)
+    folder = RunFolder(workdir)
+    with folder.held():
+        prepared = prepare(experiment, folder.data(experiment))
+        prepared.verify()
+        experiment = with_vocabulary(experiment, prepared)
+        evaluators = [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
+        return train(experiment, prepared, folder, evaluators)
+
+
+def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
+    """The experiment with the sizes of the vocabularies there really are, in place of those asked for."""
+    model = dataclasses.replace(
+        experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=prepared.target_vocab_size
+    )
+    return dataclasses.replace(experiment, model=model)
+
+
+def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> TestSet:
+    """A split of the data a run was prepared with."""
+    data = experiment.data
+    files: tuple[str, ...] = getattr(data, f"{split}_source", ())
+    name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+    return TestSet(name, split, *Prepared.open(RunFolder(workdir).data(experiment)).texts(split))
+
+
+def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
+    """Translates and scores a whole test set, every sentence of it once."""
+    translations = model.translations(test_set.sources, decode=decode)
+    # A line feed that the model wrote would make two lines of one sentence in the file.
+    hypotheses = [translation.text.replace("\n", " ") for translation in translations]
+    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
+    log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
+    record = {
+        "test_set": test_set.name,
+        "test_set_sha256": test_set.digest,
+        "n": len(hypotheses),
+        "weights": weights,
+        "steps": model.steps,
+        "decode": dataclasses.asdict(decode),
+        "measures": {name: m._asdict() for name, m in measures(hypotheses, test_set.references).items()},
+        "perplexity": perplexities(log_probabilities, test_set.references),
+        "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
+        # Of each sentence, so that two runs can be compared without their texts.
+        "sentences": {
+            "bleu_statistics": bleu_statistics(hypotheses, test_set.references),
+            "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
+            "tokens": [len(values) for values in log_probabilities],
+        },
+    }
+    return Evaluation(record, hypotheses)
