@@ -19,6 +19,7 @@ FLOORS = [
     ["decoding"],
     ["evaluation"],
     ["runs"],
+    ["sweeps"],
     ["commands"],
     ["cli", "__init__", "__main__"],
 ]
@@ -79,6 +80,7 @@ ORDER = {
         "loop",
     ],
     "decoding": ["stepper", "shapes", "translate", "scoring", "run"],
+    "sweeps": ["cost", "spec", "folder"],
     "commands": ["configuration", "model_choice", "text_input"],
 }
 

@@ -8,7 +8,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from transformer_jax.errors import ConfigError
@@ -118,6 +118,30 @@ def parse(text: str, kind: Any, path: str) -> Any:
     if str in _alternatives(kind) or typing.get_origin(kind) is Literal:
         return text
     raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Sets the option `group.name` in nested plain values."""
+    *groups, name = path.split(".")
+    for key in groups:
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            return  # there is a value where a group belongs; `build` says so
+    values[name] = value
+
+
+def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Sets options as they are typed on a command line, (path, text) each; returns what is wrong with them."""
+    known = {option.path: option for option in options(section)}
+    problems: list[str] = []
+    for path, text in texts:
+        try:
+            if path not in known:
+                raise ConfigError([f"{path}: no such option; {nearest(path, list(known))}"])
+            put(values, path, parse(text, known[path].kind, path))
+        except ConfigError as error:
+            problems += error.problems
+    return problems
 
 
 def nearest(name: str, names: list[str]) -> str:

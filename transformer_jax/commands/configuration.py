@@ -30,15 +30,7 @@ def path(text: str) -> str:
 def load(file: str, overrides: list[tuple[str, str]]) -> ExperimentConfig:
     """The validated experiment of a config file, with the command line's changes; everything wrong is told at once."""
     values = _values_of(file)
-    known = {option.path: option for option in schema.options(ExperimentConfig)}
-    problems = []
-    for path, text in overrides:
-        try:
-            if path not in known:
-                raise ConfigError([f"{path}: no such option; {schema.nearest(path, list(known))}"])
-            _set(values, path, schema.parse(text, known[path].kind, path))
-        except ConfigError as error:
-            problems += [f"--config.{problem}" for problem in error.problems]
+    problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
     try:
         experiment = configuration.from_config_dict(values)
     except ConfigError as error:
@@ -68,15 +60,6 @@ def _values_of(file: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise BadInput(f"{path}: get_config() returned {type(values).__name__}; a ConfigDict would be right")
     return values
-
-
-def _set(values: dict[str, Any], path: str, value: Any) -> None:
-    *groups, name = path.split(".")
-    for key in groups:
-        values = values.setdefault(key, {})
-        if not isinstance(values, dict):
-            return  # the file put a value where a group belongs; the schema says so
-    values[name] = value
 
 
 def split_overrides(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -1,0 +1,30 @@
+"""What a run will cost, as far as its config tells."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig, ModelConfig
+from transformer_jax.model import size
+from transformer_jax.model.transformer import Transformer
+
+# Sentences that FLOPs are told for before the data is there: attention's share of them grows with the length.
+LENGTH = 32
+
+
+def parameters(model: ModelConfig) -> int:
+    """How many the model has, with the vocabulary that the config asks for."""
+    if not any(part is not None for part in schema.to_dict(model.parts).values()):
+        return sum(size.parameter_counts(model).values())
+    tokens = jnp.ones((1, 1), jnp.int32)  # parts of one's own: no formula knows them
+    shapes: Any = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+
+
+def training_flops(config: ExperimentConfig) -> float:
+    """Of a whole run: every step a full batch, of sentences of `LENGTH` tokens. Runs that end earlier cost less."""
+    tokens = config.train.steps * config.data.tokens_per_batch
+    return size.training_flops(config.model, LENGTH, LENGTH).of(tokens, tokens)

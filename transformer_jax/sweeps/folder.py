@@ -1,0 +1,299 @@
+"""A sweep's folder, which explains itself, and the folder of each of its runs. What is finished is told by files alone.
+
+SWEEP/sweep.json                  the definition: base, variants, seeds
+SWEEP/data/KEY/                   prepared data, shared by all runs that ask for the same
+SWEEP/runs/SLUG/seed-N/           a run as `train` makes it, and: log.txt, attempt.json (how the last try went),
+                                  translations/, analysis/, and result.json, written last: the run is finished
+SWEEP/runs/SLUG/tune-FACTOR/      a try of a learning rate
+SWEEP/tuned.json                  which learning rate each variant was found to do best with
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.disk import explained, publish_json
+from transformer_jax.data.recipe import recipe_of
+from transformer_jax.errors import BadInput
+from transformer_jax.sweeps import spec
+from transformer_jax.sweeps.spec import Definition
+from transformer_jax.training.run_folder import RunFolder
+
+# These say where and how long the work is done, not what comes out of it.
+TECHNICAL = (
+    "data.directory",
+    "data.tfds_data_dir",
+    "train.compile_cache",
+    "train.hours",
+    "train.peak_flops",
+    "train.tensorboard",
+)
+SHOWN_DIFFERENCES = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep: a variant with a seed, or with a learning rate that is tried."""
+
+    path: Path
+    variant: str
+    seed: int
+    experiment: ExperimentConfig
+    tests: tuple[str, ...] = ()
+    analyses: tuple[str, ...] = ()
+    factor: float | None = None  # of the learning rate that is tried
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant}, " + (f"seed {self.seed}" if self.factor is None else f"rate x {self.factor:g}")
+
+    @property
+    def address(self) -> str:
+        """SLUG/seed-N: what a worker is told."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.path)
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def digest(self) -> str:
+        return digest(self.experiment)
+
+    def attempt(self) -> dict[str, Any]:
+        """How the last try went; empty where there was none."""
+        return read_json(self.path / "attempt.json") or {}
+
+    def note_attempt(self, **values: Any) -> None:
+        publish_json(self.path / "attempt.json", {**self.attempt(), **values})
+
+    def result(self) -> dict[str, Any] | None:
+        """What came out of it, if it is finished: trained as the sweep says now, and measured on all it is to be."""
+        result = read_json(self.path / "result.json")
+        if result is None or result.get("config_digest") != self.digest or set(self.tests) - set(result["tests"]):
+            return None
+        return result if all(self.analysis(name).is_file() for name in self.analyses) else None
+
+    def analysis(self, name: str) -> Path:
+        return self.path / "analysis" / f"{name}.json"
+
+    def is_held(self) -> bool:
+        """Whether a process is at work on it."""
+        try:
+            with open(self.path / ".worker.lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes off this run; waits for the one that has it. The kernel frees what a killed one had."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".worker.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class SweepFolder:
+    """Where everything of one sweep lies."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @property
+    def definition_file(self) -> Path:
+        return self.path / "sweep.json"
+
+    @property
+    def tuned_file(self) -> Path:
+        return self.path / "tuned.json"
+
+    def load(self) -> Definition:
+        """The sweep that the folder holds."""
+        if not self.definition_file.is_file():
+            raise BadInput(f"{self.path}: is no sweep (it has no sweep.json); transformer-jax sweep FILE.py makes one")
+        record = read_json(self.definition_file)
+        if record is None or record.get("format") != spec.FORMAT:
+            raise BadInput(f"{self.definition_file}: is no definition of a sweep that this version can read")
+        return spec.from_json(record, str(self.definition_file))
+
+    def merged(self, definition: Definition) -> Definition:
+        """The definition with the seeds the folder has besides, or a refusal if it holds another sweep."""
+        if not self.definition_file.is_file():
+            with explained(self.path):
+                if self.path.exists() and any(self.path.iterdir()):
+                    raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
+            return definition
+        there = self.load()
+        found = differences(there, definition)
+        if found:
+            more = [f"... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
+            raise BadInput(
+                f"{self.path}: holds another sweep; use another --workdir. Variants and seeds may be added, "
+                "but it differs in:\n  " + "\n  ".join([*found[:SHOWN_DIFFERENCES], *more])
+            )
+        seeds = tuple(dict.fromkeys([*there.seeds, *definition.seeds]))
+        return dataclasses.replace(definition, seeds=seeds)
+
+    def settle(self, definition: Definition) -> None:
+        """Notes what this sweep is."""
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            publish_json(self.definition_file, definition.to_json())
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps a second launcher out."""
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / ".lock").touch()
+        with open(self.path / ".lock", "r+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BadInput(
+                    f"{self.path}: process {lock.read().strip()} is at work on this sweep; wait, or use --status"
+                ) from None
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
+    def data(self, experiment: ExperimentConfig) -> Path:
+        """Where the prepared data of a run lies: in one place for all runs that ask for the same."""
+        if experiment.data.directory is not None:
+            return Path(experiment.data.directory)
+        return self.path / "data" / data_key(experiment)
+
+    def tuned(self) -> dict[str, dict[str, Any]]:
+        """Of each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}}."""
+        return read_json(self.tuned_file) or {}
+
+    def note_tuned(self, variant: str, factor: float, losses: dict[str, float | None]) -> None:
+        with explained(self.path):
+            publish_json(self.tuned_file, {**self.tuned(), variant: {"factor": factor, "losses": losses}})
+
+    def runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
+        """Every run of the sweep, seed by seed, so that a sweep that ends early has all variants of the first seeds."""
+        tuned = self.tuned() if definition.tune else {}
+        return [
+            SweepRun(
+                self.path / "runs" / variant.slug / f"seed-{seed}",
+                variant.name,
+                seed,
+                definition.experiment(variant.name, seed, tuned.get(variant.name, {}).get("factor", 1.0)),
+                tuple(definition.sweep.tests),
+                tuple(definition.sweep.analyses),
+            )
+            for seed in definition.seeds
+            for variant in definition.sweep.variants
+            if variants is None or variant.name in variants
+        ]
+
+    def tries(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
+        """The runs that try learning rates, of variants for which none is chosen yet."""
+        tuned, seed = self.tuned(), definition.seeds[0]
+        return [
+            SweepRun(
+                self.path / "runs" / variant.slug / f"tune-{factor:g}",
+                variant.name,
+                seed,
+                definition.experiment(variant.name, seed, factor),
+                factor=factor,
+            )
+            for factor in definition.tune or ()
+            for variant in definition.sweep.variants
+            if variant.name not in tuned and (variants is None or variant.name in variants)
+        ]
+
+    def find(self, definition: Definition, address: str) -> SweepRun:
+        """The run of that address."""
+        runs = [*self.runs(definition), *self.tries(definition)]
+        for run in runs:
+            if run.address == address:
+                return run
+        raise BadInput(f"{address}: {self.path} has no such run")
+
+
+def digest(experiment: ExperimentConfig) -> str:
+    """Of all that has a part in what comes out of a run."""
+    values = {
+        option.path: schema.value_at(experiment, option.path)
+        for option in schema.options(ExperimentConfig)
+        if option.path not in TECHNICAL
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def data_key(experiment: ExperimentConfig) -> str:
+    """Names prepared data by what the config asks for; `prepare` itself compares the text."""
+    corpus = {
+        option.path: schema.value_at(experiment.data, option.path)
+        for option in schema.options(type(experiment.data))
+        if option.path.startswith(("source", "target", "valid_", "test_", "corpus", "task."))
+    }
+    recipe = recipe_of(experiment, corpus)
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def differences(there: Definition, here: Definition) -> list[str]:
+    """Why a folder's sweep is another one, a line each."""
+    lines = []
+    for name, old, new in (
+        ("name", there.sweep.name, here.sweep.name),
+        ("scale", there.scale, here.scale),
+        ("tune", _told(there.tune), _told(here.tune)),
+    ):
+        if old != new:
+            lines.append(f"{name}: {old} there, {new} here")
+    for option in schema.options(ExperimentConfig):
+        old, new = (schema.value_at(definition.base, option.path) for definition in (there, here))
+        if old != new and option.path not in TECHNICAL:
+            lines.append(f"base: {option.path}: {old} there, {new} here")
+    for variant in there.sweep.variants:
+        if variant.name not in here.experiments:
+            lines.append(f"variant {variant.name!r}: there, but not here (to leave it out, use --only)")
+            continue
+        old_changes, new_changes = variant.changes, here.variant(variant.name).changes
+        for path in dict.fromkeys([*old_changes, *new_changes]):
+            old, new = (
+                _plain(changes[path]) if path in changes else "not changed" for changes in (old_changes, new_changes)
+            )
+            if old != new:
+                lines.append(f"variant {variant.name!r}: {path}: {old} there, {new} here")
+    return lines
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What the file holds; None where there is none, or none that is whole."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _told(factors: tuple[float, ...] | None) -> str:
+    return "none" if factors is None else ",".join(f"{factor:g}" for factor in factors)
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return json.loads(json.dumps(value, default=str))
