@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model import fused
-from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.positions import Places
 
@@ -79,13 +79,13 @@ class MultiHeadAttention(nn.Module):
     num_heads: int
     d_k: int | None = None
     d_v: int | None = None
-    dropout: float = 0.0
+    dropout: Rate = 0.0
     use_bias: bool = False
     dtype: Any = jnp.float32
     implementation: str = "plain"
 
     def setup(self) -> None:
-        if self.num_heads < 1 or not 0 <= self.dropout < 1 or self.implementation not in IMPLEMENTATIONS:
+        if self.num_heads < 1 or not is_rate(self.dropout) or self.implementation not in IMPLEMENTATIONS:
             raise ValueError(
                 f"num_heads = {self.num_heads} must be at least 1, dropout = {self.dropout} at least 0 and below 1, "
                 f"implementation = {self.implementation!r} one of {', '.join(IMPLEMENTATIONS)}"
@@ -160,7 +160,7 @@ class MultiHeadAttention(nn.Module):
         moves_values = places is not None and places.kind.moves_values
         shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
         if self.implementation != "plain":
-            dropping = self.dropout > 0 and not deterministic
+            dropping = drops(self.dropout) and not deterministic
             reason = fused.unable(self.implementation, q_BTHK, k_BSHK, v_BSHV, dropping or shown or moves_values)
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)

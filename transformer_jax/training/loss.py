@@ -10,6 +10,10 @@ import jax.numpy as jnp
 Spread = Literal["all", "others"]
 # The most logits that are held at once while training, in float32 numbers: 256 MiB.
 HELD_LOGITS = 64 * 2**20
+# A number of the config; traced where runs that differ in it train together.
+Number = float | jax.Array
+# What the distribution aimed at has more on the right class than on a wrong one, and what it has on a wrong one.
+Masses = tuple[Number, Number]
 
 
 class TokenSums(NamedTuple):
@@ -25,7 +29,7 @@ class TokenSums(NamedTuple):
 
 
 def label_smoothed_cross_entropy(
-    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: float = 0.1, spread: Spread = "all"
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: Number = 0.1, spread: Spread = "all"
 ) -> tuple[jax.Array, jax.Array]:
     """Cross-entropy against (1 - epsilon) on the target and epsilon spread over the classes: (loss_sum, weight_sum).
 
@@ -36,14 +40,16 @@ def label_smoothed_cross_entropy(
 
 
 def token_sums(
-    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: float, spread: Spread = "all"
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: Number, spread: Spread = "all"
 ) -> TokenSums:
-    """All that a batch of logits adds up to.
+    """All that a batch of logits adds up to."""
+    return _token_sums(logits, targets, weights, _masses(logits.shape[-1], epsilon, spread))
 
-    -sum_k q_k log p_k with q = wrong everywhere and right more on the target, and log p = logit - log-normaliser.
-    """
+
+def _token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, masses: Masses) -> TokenSums:
+    """-sum_k q_k log p_k with q = wrong everywhere and right more on the target, and log p = logit - log-normaliser."""
     logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
-    right, wrong = _masses(logits.shape[-1], epsilon, spread)
+    right, wrong = masses
     normaliser = jax.nn.logsumexp(logits, axis=-1)
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = normaliser - target_logit
@@ -57,7 +63,7 @@ def token_sums(
     )
 
 
-def smoothed_targets(targets: jax.Array, classes: int, epsilon: float, spread: Spread = "all") -> jax.Array:
+def smoothed_targets(targets: jax.Array, classes: int, epsilon: Number, spread: Spread = "all") -> jax.Array:
     """The distribution that the loss aims at, written out; nothing else needs it in full."""
     right, wrong = _masses(classes, epsilon, spread)
     return jnp.where(jax.nn.one_hot(targets, classes, dtype=bool), right + wrong, wrong)
@@ -68,7 +74,7 @@ def output_loss(
     table_ND: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
-    epsilon: float,
+    epsilon: Number,
     spread: Spread = "all",
 ) -> TokenSums:
     """The loss of features times the output table, without ever holding all logits.
@@ -77,39 +83,38 @@ def output_loss(
     slices of time (the batch axis may lie on many devices), and each slice leaves its share of the gradient behind, so
     that the backward pass needs no logits either: the memory is that of one slice.
     """
-    slices = _slice_count(features_BTD.shape, table_ND.shape[0])
-    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), epsilon, spread, slices)
+    slices, masses = _slice_count(features_BTD.shape, table_ND.shape[0]), _masses(table_ND.shape[0], epsilon, spread)
+    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), masses, slices)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _output_loss(
     features_BTD: jax.Array,
     table_ND: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
-    epsilon: float,
-    spread: Spread,
+    masses: Masses,
     slices: int,
 ) -> TokenSums:
     def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
         x_BTD, targets_BT, weights_BT = part
-        sums = token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, epsilon, spread)
+        sums = _token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, masses)
         return _added(total, sums), None
 
     return jax.lax.scan(add, _nothing(), _time_slices((features_BTD, targets_BT, weights_BT), slices))[0]
 
 
-def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, epsilon, spread, slices):  # type: ignore[no-untyped-def]
+def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses, slices):  # type: ignore[no-untyped-def]
     """The loss, and the gradients of its sum: they only wait to be scaled by what the backward pass brings.
 
     A scan, because only there is one slice certain to be done with before the next begins.
     """
-    right, wrong = _masses(table_ND.shape[0], epsilon, spread)
+    right, wrong = masses
 
     def add(carried: Any, part: Any) -> tuple[Any, jax.Array]:
         (total, gradient_ND), (x_BTD, targets_BT, weights_BT) = carried, part
         logits_BTN = _logits(x_BTD, table_ND)
-        sums = token_sums(logits_BTN, targets_BT, weights_BT, epsilon, spread)
+        sums = _token_sums(logits_BTN, targets_BT, weights_BT, masses)
         # d loss / d logits = softmax - target distribution.
         aimed_BTN = wrong + right * jax.nn.one_hot(targets_BT, table_ND.shape[0], dtype=logits_BTN.dtype)
         error_BTN = ((jax.nn.softmax(logits_BTN) - aimed_BTN) * weights_BT[..., None]).astype(x_BTD.dtype)
@@ -125,10 +130,10 @@ def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, epsilon
     return total, (gradient_BTD, gradient_ND.astype(table_ND.dtype))
 
 
-def _output_loss_backward(epsilon, spread, slices, gradients, brought):  # type: ignore[no-untyped-def]
+def _output_loss_backward(slices, gradients, brought):  # type: ignore[no-untyped-def]
     """Only the smoothed loss is a loss; the other sums are told for their own sake and have no gradient."""
     gradient_BTD, gradient_ND = gradients
-    return (brought.loss * gradient_BTD).astype(gradient_BTD.dtype), brought.loss * gradient_ND, None, None
+    return (brought.loss * gradient_BTD).astype(gradient_BTD.dtype), brought.loss * gradient_ND, None, None, None
 
 
 _output_loss.defvjp(_output_loss_forward, _output_loss_backward)
@@ -140,8 +145,7 @@ def _logits(x_BTD: jax.Array, table_ND: jax.Array) -> jax.Array:
     return logits.reshape(*x_BTD.shape[:-1], table_ND.shape[0])
 
 
-def _masses(classes: int, epsilon: float, spread: Spread) -> tuple[float, float]:
-    """What the target distribution has more on the right class than on a wrong one, and what it has on a wrong one."""
+def _masses(classes: int, epsilon: Number, spread: Spread) -> Masses:
     wrong = epsilon / classes if spread == "all" else epsilon / (classes - 1)
     return 1.0 - wrong * classes, wrong
 

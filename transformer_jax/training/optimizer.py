@@ -44,7 +44,7 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
     """Clipping, then the optimizer that the config names, at the schedule's rate."""
     make = _find(config.name)
     arguments = _arguments(config, make)
-    if config.weight_decay and config.name == "adam":
+    if _decays(config) and config.name == "adam":
         make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
     try:
         optimizer = make(learning_rate=schedule, **arguments)
@@ -102,7 +102,7 @@ def _arguments(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, A
             arguments[theirs] = value
         elif value != getattr(defaults, ours):
             raise BadInput(f"optimizer.{ours} = {value}: optimizer.name = {config.name!r} has none")
-    if config.weight_decay and config.name != "adam":
+    if _decays(config) and config.name != "adam":
         if "weight_decay" not in takes:
             raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
         arguments |= {"weight_decay": config.weight_decay} | ({"mask": _matrices} if "mask" in takes else {})
@@ -113,6 +113,11 @@ def _arguments(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, A
             raise BadInput(f"optimizer.arguments: {text!r}; must be NAME=VALUE, {nearest(name, free)}")
         arguments[name] = _literal(value)
     return arguments
+
+
+def _decays(config: OptimizerConfig) -> bool:
+    """An array is the decay of several runs that train together; all of them have one."""
+    return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
 
 
 def _literal(text: str) -> bool | float | str:
