@@ -9,7 +9,7 @@ import pytest
 from small_models import assert_close, every_kind, small
 
 from transformer_jax import Transformer, sinusoidal_positions
-from transformer_jax.model.positions import KINDS
+from transformer_jax.model.positions import KINDS, sinusoid
 
 LENGTH, HEADS, D_K, D_V = 20, 2, 6, 4
 COUNTED = jnp.arange(LENGTH)[None]
@@ -120,6 +120,14 @@ def test_alibi_slopes_are_the_papers(heads, slopes):
     kind = KINDS["alibi"](small(num_heads=heads, d_model=48, positions="alibi"), True)
     bias = kind.apply({}, drawn(1, 3, heads, D_K), jnp.array([[2]]), jnp.array([[0, 1, 2]]), method="bias")
     np.testing.assert_allclose(bias[0, :, 0], -np.outer(slopes, [2, 1, 0]), rtol=1e-6)
+
+
+def test_halves_are_the_same_sinusoids_in_another_order():
+    positions = np.array([0, 3, 1])
+    halves, pairs = (np.asarray(sinusoid(positions, 10, layout)) for layout in ("halves", "interleaved"))
+    np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
+    kind = kind_of("sinusoidal", sinusoids="halves")
+    np.testing.assert_array_equal(kind.apply({}, np.zeros((1, 3, 10), np.float32), positions[None], method="embed")[0], halves)
 
 
 def test_learned_positions_are_rows_of_a_table():

@@ -17,8 +17,8 @@ def built_counts(config):
     groups = dict.fromkeys(("embeddings", "encoder", "decoder", "positions"), 0)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         names = [key.key for key in path]
-        group = "embeddings" if names[0].endswith("embedding") else names[0]
-        groups["positions" if names[1].startswith("positions") else group] += leaf.size
+        group = "embeddings" if names[0].endswith(("embedding", "output_bias")) else names[0]
+        groups["positions" if names[-2:][0].startswith("positions") else group] += leaf.size
     return groups
 
 
@@ -30,6 +30,8 @@ def built_counts(config):
         {"activation": "swiglu"},
         {"activation": "swiglu", "ffn_bias": False},
         {"attention_bias": True},
+        {"output_bias": True},
+        {"output_bias": True, "tie_embeddings": "target", "target_vocab_size": 31},
         {"tie_embeddings": "target", "target_vocab_size": 31},
         {"tie_embeddings": "none", "target_vocab_size": 31},
         {"num_encoder_layers": 3, "num_decoder_layers": 1},

@@ -162,6 +162,25 @@ def test_dropout_follows_from_seed_and_step_alone():
     assert len(losses) == 3
 
 
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied):
+    config = experiment(model__output_bias=True, model__tie_embeddings=tied)
+    params = jax.device_get(trainer(model__output_bias=True, model__tie_embeddings=tied).new().params)
+    params["output_bias"] = np.random.default_rng(0).normal(size=24).astype(np.float32)
+    batch = batches(1)[0]
+
+    def plain(params):
+        logits = Transformer(config.model).apply({"params": params}, batch.source, batch.target_input)
+        return token_sums(logits, batch.target_output, batch.target_output != 0, 0.1).loss
+
+    expected, by_hand = jax.jit(jax.value_and_grad(plain))(params)
+    loss, gradients = jax.jit(jax.value_and_grad(lambda params: batch_sums(config, params, batch, None).loss))(params)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
+        expected_gradient = functools.reduce(lambda tree, key: tree[key.key], path, by_hand)
+        np.testing.assert_allclose(gradient, expected_gradient, atol=1e-4)
+
+
 def test_evaluation_has_no_dropout():
     run = trainer(model__dropout=0.2)
     state, batch = run.new(), batches(1)[0]

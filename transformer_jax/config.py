@@ -70,11 +70,15 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
         "sinusoidal", "how the order of the tokens is told"
     )
+    sinusoids: Literal["interleaved", "halves"] = option(
+        "interleaved", "sinusoidal positions' order: sine and cosine in turn (paper), or all sines first"
+    )
     max_length: int = option(1024, "rows of the learned position table; no other kind has a limit", at_least=1)
     tie_embeddings: Literal["all", "target", "none"] = option(
         "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
     )
     scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
+    output_bias: bool = option(False, "a bias for each token's logit (the paper has none, Marian has)")
 
     # Computation.
     dtype: Literal["float32", "bfloat16"] = option("float32", "of the computation; parameters are always float32")
@@ -105,6 +109,8 @@ class ModelConfig(Section):
             problems.append(f"positions = 'rotary' turns pairs of numbers, but d_k = {self.key_size} is odd")
         if self.positions == "sinusoidal" and self.d_model % 2:
             problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
+        if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
+            problems.append(f"sinusoids = {self.sinusoids!r} is an order of sinusoidal positions, not {self.positions}")
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
             problems.append(
                 f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
@@ -337,11 +343,17 @@ class DecodeConfig(Section):
     )
     alpha: float = option(0.6, "the penalty's exponent", at_least=-10, at_most=10)
     extra_length: int = option(50, "tokens that a translation may be longer than its source", at_least=0)
+    max_length: int | None = option(
+        None, "tokens of the longest translation of any source, <eos> included; none = no such limit", at_least=1
+    )
     min_length: int = option(0, "tokens of the shortest translation, <eos> included", at_least=0)
     max_source_length: int | None = option(
         None, "tokens after which a source is cut, <eos> included; none = data.max_length", at_least=2
     )
     n_best: int = option(1, "translations of each source, best first; at most beam", at_least=1)
+    renormalize: bool = option(
+        False, "probabilities among the tokens that may follow: <pad> and <bos>, which never do, get no share"
+    )
 
     sample: bool = option(False, "draw the tokens instead of searching for the best")
     temperature: float = option(1.0, "of sampling: logits are divided by it", above=0)
@@ -355,6 +367,8 @@ class DecodeConfig(Section):
     bleu_sentences: int = option(0, "validation pairs to translate at each validation, for bleu; 0 = none", at_least=0)
 
     def contradictions(self) -> list[str]:
+        if self.max_length is not None and self.min_length > self.max_length:
+            return [f"min_length = {self.min_length} is more than max_length = {self.max_length}"]
         if self.sample and self.n_best > 1:
             return [f"n_best = {self.n_best} is a search's; sample = true draws one translation"]
         if not self.sample and self.n_best > self.beam:

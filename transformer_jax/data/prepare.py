@@ -147,6 +147,8 @@ class _Work:
                     "file": self._tokenizer_path(name).name,
                     "vocab_size": tokenizer.vocab_size,
                     "fingerprint": tokenizer.fingerprint,
+                    # Two ways to cut texts into the tokens of one vocabulary, as Marian has them.
+                    "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
                 }
                 for name, tokenizer in tokenizers.items()
             },
@@ -249,6 +251,11 @@ class _Work:
 
     def _token_shard(self, split: str, number: int) -> Path:
         return self._scratch / f"{split}-{number:05d}.npz"
+
+
+def _same_tokens(ours: Tokenizer, theirs: Tokenizer) -> bool:
+    size = ours.vocab_size
+    return size == theirs.vocab_size and ours.pieces(range(size)) == theirs.pieces(range(size))
 
 
 def _discard(partial: Path) -> None:

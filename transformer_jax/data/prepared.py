@@ -72,7 +72,8 @@ class Prepared:
     @property
     def target_vocab_size(self) -> int | None:
         """None where source and target share one vocabulary."""
-        return self.manifest["tokenizers"].get("target", {}).get("vocab_size")
+        target = self.manifest["tokenizers"].get("target")
+        return None if target is None or target.get("same_tokens") else target["vocab_size"]
 
     @property
     def fingerprint(self) -> str:

@@ -1,7 +1,8 @@
-"""Text to token ids and back: SentencePiece (BPE, unigram), words, characters. The special ids live here alone."""
+"""Text to token ids and back: SentencePiece, Marian, words, characters. The special ids live here alone."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -59,14 +60,8 @@ class SentencePieceTokenizer:
     """
 
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
-        from sentencepiece import SentencePieceProcessor
-
         self._model = model
-        self._processor: SentencePieceProcessor = SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except (RuntimeError, TypeError):
-            raise BadInput(f"{name}: is no SentencePiece model") from None
+        self._processor = _processor(model, name)
         size = self._processor.GetPieceSize()
         special = [i for i in range(size) if self._processor.IsControl(i) or self._processor.IsUnknown(i)]
         ordinary = sorted(set(range(size)) - set(special))
@@ -142,6 +137,76 @@ class SentencePieceTokenizer:
         return [self._ours[self._processor.PieceToId(f"<0x{byte:02X}>")] for byte in text.encode()]
 
 
+class MarianTokenizer:
+    """SentencePiece cuts the text, and a list of tokens numbers the pieces, as Marian and opus-mt have it.
+
+    The list holds what source and target can be cut into, and tokens that no cutting yields: a text may begin with
+    one of `>>xx<<`, which asks for a target language. Our ids are the four special ones, and behind them the list's
+    other tokens in its own order. Its `</s>` is our <eos>, its `<unk>` our <unk>. Its `<pad>`, with which Marian's
+    targets begin, is our <bos>: as padding it is never looked at, so that our <pad> can be a token the list lacks.
+    """
+
+    SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
+
+    def __init__(self, model: bytes, tokens: Sequence[str], name: str = "the SentencePiece model"):
+        self._model, self.tokens = model, tuple(tokens)
+        self._processor = _processor(model, name)
+        ordinary = [token for token in self.tokens if token not in self.SPECIAL]
+        self._ids = {token: i for i, token in enumerate(ordinary, start=len(SPECIAL_PIECES))}
+        self._pieces = [*SPECIAL_PIECES, *ordinary]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def fingerprint(self) -> str:
+        return _fingerprint(self.serialized())
+
+    @property
+    def model(self) -> bytes:
+        """The SentencePiece model."""
+        return self._model
+
+    @property
+    def our_ids(self) -> list[int]:
+        """Our id of each token of the list."""
+        return [self.SPECIAL.get(token) or self._ids[token] for token in self.tokens]
+
+    @property
+    def known_share(self) -> float:
+        """How much of what the model can cut a text into the list has: nearly all, if the two belong together."""
+        processor = self._processor
+        size = range(processor.GetPieceSize())
+        pieces = [processor.IdToPiece(i) for i in size if not (processor.IsControl(i) or processor.IsUnknown(i))]
+        return sum(piece in self._ids for piece in pieces) / max(len(pieces), 1)
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        codes, rests = zip(*map(_language_code, texts), strict=True) if texts else ((), ())
+        cut = self._processor.EncodeAsPieces(list(rests), num_threads=available_cores() if len(texts) > 1 else 1)
+        return [
+            [self._ids.get(piece, UNK) for piece in (*code, *pieces)] for code, pieces in zip(codes, cut, strict=True)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Unlike a SentencePieceTokenizer's, without a mark for <unk> and without spaces at the ends: as Marian's."""
+        pieces = [self._pieces[i] for i in ids if i >= len(SPECIAL_PIECES)]
+        return self._processor.DecodePieces(pieces).replace(SPACE_MARK, " ").strip()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        return [self._pieces[i] for i in ids]
+
+    def serialized(self) -> bytes:
+        content = {"kind": "marian", "model": base64.b64encode(self._model).decode(), "tokens": self.tokens}
+        return json.dumps(content, ensure_ascii=False, indent=0).encode()
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_bytes(self.serialized())
+
+
 class SymbolTokenizer:
     """A token for every word (what lies between single spaces) or every character of the training text."""
 
@@ -191,6 +256,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return SentencePieceTokenizer(content, str(path))
     try:
         stored = json.loads(content)
+        if stored["kind"] == "marian":
+            return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
         return SymbolTokenizer(stored["kind"], stored["symbols"])
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{path}: is no tokenizer of this library") from None
@@ -250,6 +317,23 @@ def train_sentencepiece(
 def available_cores() -> int:
     """The cores that this process may use, which on a shared machine are fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor(model: bytes, name: str) -> SentencePieceProcessor:
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except (RuntimeError, TypeError):
+        raise BadInput(f"{name}: is no SentencePiece model") from None
+    return processor
+
+
+def _language_code(text: str) -> tuple[tuple[str, ...], str]:
+    """The `>>xx<<` that a text begins with, and the rest."""
+    code, end, rest = text.partition("<<")
+    return ((code + end,), rest) if text.startswith(">>") and end else ((), text)
 
 
 def _symbols(text: str, kind: str) -> Sequence[str]:

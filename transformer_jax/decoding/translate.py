@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import DecodeConfig, ExperimentConfig, ModelConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_jax.decoding.search import SearchResult, Stage, beam_search, sample_search
+from transformer_jax.decoding.search import SearchResult, Stage, Step, beam_search, sample_search
 from transformer_jax.decoding.shapes import Group, groups, padded
 from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.training.sharding import batch_devices, batch_sharding
@@ -70,7 +71,7 @@ class Translator:
             [len(sources[number].tokens) for number in shown],
             extra_length=decode.extra_length,
             min_length=decode.min_length,
-            longest_target=position_limit(self._config.model),
+            longest_target=longest_target(self._config.model, decode),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
         ):
@@ -156,9 +157,10 @@ def search(
         "pad_id": PAD,
         "stages": [Stage(first_length, lambda cache: stepper.grow(cache, max_length))] if is_split else [],
     }
+    step = among_possible(stepper.step) if decode.renormalize else stepper.step
     if decode.sample:
         return sample_search(
-            stepper.step,
+            step,
             stepper.start(source_BS, first_length),
             jax.random.key(decode.seed),
             temperature=decode.temperature,
@@ -168,13 +170,29 @@ def search(
             **common,
         )
     return beam_search(
-        stepper.step,
+        step,
         stepper.start(source_BS, first_length, decode.beam),
         beam_size=decode.beam,
         n_best=decode.n_best,
         reorder=stepper.reorder,
         **common,
     )
+
+
+def longest_target(model: ModelConfig, decode: DecodeConfig) -> int | None:
+    """Tokens, <eos> included, of the longest translation of any source; None where nothing but the source limits it."""
+    limits = [limit for limit in (decode.max_length, position_limit(model)) if limit is not None]
+    return min(limits, default=None)
+
+
+def among_possible(step: Step) -> Step:
+    """The step with no probability on the two tokens that never follow, so that the others share it all."""
+
+    def step_without(tokens_R: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+        logits_RN, cache = step(tokens_R, cache)
+        return logits_RN.at[:, jnp.asarray([PAD, BOS])].set(-jnp.inf), cache
+
+    return step_without
 
 
 def longest_source(config: ExperimentConfig, decode: DecodeConfig) -> int:

@@ -20,9 +20,14 @@ def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
     return sinusoid(jnp.arange(length), d_model)
 
 
-def sinusoid(positions: jax.Array, d_model: int) -> jax.Array:
-    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis."""
+def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") -> jax.Array:
+    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis.
+
+    The layout "halves" has the same numbers in another order: all sines, then all cosines (Tensor2Tensor, Marian).
+    """
     angles = _angles(positions, d_model)
+    if layout == "halves":
+        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, d_model)
 
 
@@ -72,7 +77,7 @@ class Sinusoidal(Positions):
     """Section 3.5: fixed sinusoids added to the embeddings. Extrapolates to any length."""
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return x_BTD + sinusoid(positions_BT, x_BTD.shape[-1]).astype(x_BTD.dtype)
+        return x_BTD + sinusoid(positions_BT, x_BTD.shape[-1], self.config.sinusoids).astype(x_BTD.dtype)
 
 
 class Learned(Positions):

@@ -14,7 +14,7 @@ DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative
 def parameter_counts(config: ModelConfig) -> dict[str, int]:
     """Parameters of each group, all layers together.
 
-    Embeddings N D, one to three tables. A layer has attention, D h K + D h K + D h V + h V D (and h K + h K + h V + D
+    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D (and h K + h K + h V + D
     with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and F + D), SwiGLU 3 D F (and
     2 F + D); and a norm of 2 D for each of these.
     """
@@ -29,7 +29,7 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
     norm = 2 * c.d_model
     final_norm = norm if c.norm == "pre" else 0
     return {
-        "embeddings": (c.vocab_size + tables * target_rows) * c.d_model,
+        "embeddings": (c.vocab_size + tables * target_rows) * c.d_model + target_rows * c.output_bias,
         "encoder": c.num_encoder_layers * (attention + feed_forward + 2 * norm) + final_norm,
         "decoder": c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + final_norm,
         "positions": _position_parameters(c),

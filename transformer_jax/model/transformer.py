@@ -53,6 +53,8 @@ class Transformer(nn.Module):
             self.target_embedding = embedding(config, target_size)
         if config.tie_embeddings == "none":
             self.output_embedding = embedding(config, target_size)
+        if config.output_bias:
+            self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (target_size,))
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
@@ -62,7 +64,8 @@ class Transformer(nn.Module):
 
     def logits(self, features_BTD: jax.Array) -> jax.Array:
         """The pre-softmax linear transformation (section 3.4)."""
-        return self._output_embedding.logits(features_BTD)
+        logits_BTN = self._output_embedding.logits(features_BTD)
+        return logits_BTN + self.output_bias_N[None, None] if self.config.output_bias else logits_BTN
 
     def features(
         self,
@@ -103,8 +106,13 @@ class Transformer(nn.Module):
         return x_BTD
 
     def output_table(self) -> jax.Array | None:
-        """The matrix of the pre-softmax transformation, ND; None if a class of one's own has none."""
-        return getattr(self._output_embedding, "table_ND", None)
+        """The matrix of the pre-softmax transformation, ND; None if a class of one's own makes logits in its own way."""
+        embedding = self._output_embedding
+        return embedding.table_ND if getattr(type(embedding), "logits", None) is Embedding.logits else None
+
+    def output_bias(self) -> jax.Array | None:
+        """What is added to that product, N; None without model.output_bias."""
+        return self.output_bias_N if self.config.output_bias else None
 
     def encode(
         self,

@@ -23,6 +23,7 @@ BATCH_AXES = ("data", "fsdp")
 # The first pattern found in a parameter's path says which axis divides which of its dimensions.
 RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"embedding/table$", ("tensor", "fsdp")),
+    (r"output_bias$", ("tensor",)),
     (r"(query|key|value|inner|gate)/kernel$", ("fsdp", "tensor")),
     (r"(output|outer)/kernel$", ("tensor", "fsdp")),
     (r"(query|key|value|inner|gate)/bias$", ("tensor",)),

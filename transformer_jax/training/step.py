@@ -145,18 +145,21 @@ def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any],
 def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> TokenSums:
     """The model over one batch, with dropout if there is an rng for it."""
 
-    def run(model: Transformer) -> tuple[jax.Array, jax.Array | None]:
+    def run(model: Transformer) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
         packing = ("source_segments", "target_segments", "source_positions", "target_positions")
         given = {name: getattr(batch, name) for name in packing if getattr(batch, name) is not None}
         features = model.features(batch.source, batch.target_input, **given, deterministic=rng is None)
-        return features, model.output_table()
+        return features, model.output_table(), model.output_bias()
 
     rngs = {} if rng is None else {"dropout": rng}
     model, variables, train = Transformer(config.model), {"params": params}, config.train
-    features_BTD, table_ND = nn.apply(run, model)(variables, rngs=rngs)
+    features_BTD, table_ND, bias_N = nn.apply(run, model)(variables, rngs=rngs)
     weights_BT = batch.target_output != config.model.pad_id
     smoothing = (batch.target_output, weights_BT, train.label_smoothing, train.smoothing_over)
     if table_ND is not None:
+        if bias_N is not None:  # one more column of the table, against one more feature that is 1
+            features_BTD = jnp.pad(features_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
+            table_ND = jnp.concatenate([table_ND, bias_N[:, None]], axis=1)
         return output_loss(features_BTD, table_ND, *smoothing)
     logits_BTN: Any = model.apply(variables, features_BTD, method="logits")
     return token_sums(logits_BTN, *smoothing)
