@@ -25,6 +25,7 @@ COMMANDS = (
     "score",
     "average",
     "export",
+    "sweep",
     "prepare",
     "inspect",
     "plot",
