@@ -153,6 +153,16 @@ class Checkpoints:
             )
         return state, record["notes"]
 
+    def notes(self, step: int) -> dict[str, Any]:
+        """What was noted with a checkpoint, without its state. Raises DamagedCheckpoint."""
+        return self._record(step)["notes"]
+
+    def drop_after(self, step: int) -> None:
+        """Deletes the checkpoints of later steps, the newest first, because the run goes on from this one."""
+        for later in reversed(self.steps):
+            if later > step:
+                self._manager.delete(later)
+
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint out of the way of the one that will take its place."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)

@@ -2,308 +2,187 @@
 
 import collections
 import dataclasses
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+import numpy as np
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
+from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training import sharding
-from transformer_jax.training.checkpoint import Checkpoints
 from transformer_jax.training.compilation import CompileWatch
+from transformer_jax.training.course import Course
 from transformer_jax.training.header import header
-from transformer_jax.training.metrics import Metrics, ProgressLine
-from transformer_jax.training.optimizer import make_optimizer, make_schedule
+from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
+from transformer_jax.training.metrics import ProgressLine
+from transformer_jax.training.programs import Programs
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.signals import StopSignals
-from transformer_jax.training.step import (
-    IntervalSums,
-    Pulse,
-    TrainState,
-    abstract_state,
-    init_state,
-    make_eval_step,
-    make_train_step,
-)
+from transformer_jax.training.step import Pulse, TrainState
 from transformer_jax.training.throughput import Throughput
 
-# Called with the parameters at each validation; what it returns is written to metrics.jsonl under its names.
-Evaluator = Callable[[Any], Mapping[str, float]]
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
 
 
-@dataclasses.dataclass
-class Memory:
-    """What the loop itself remembers; it is saved with each checkpoint."""
-
-    target_tokens: int = 0
-    best: float | None = None
-    validations_since_best: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Ending:
-    """Why a run ends, and whether that is its own end: one that was only stopped goes on another time."""
-
-    why: str
-    final: bool = True
-
-
 def train(config: ExperimentConfig, prepared: Prepared, folder: RunFolder, evaluators: Sequence[Evaluator] = ()) -> str:
     """Trains, or goes on training, until the config's end; returns why it ended."""
-    loop = Loop(config, prepared, folder, evaluators)
+    course = Course(config, prepared, watched=bool(evaluators))
+    journal = Journal(config, folder, evaluators, course)
+    programs = Programs(config, journal.schedule, course.mesh)
+    loop = Loop(course, [journal], programs)
     folder.settle(config)  # only now: what cannot be trained leaves no trace of a run
-    keep = config.train.keep_latest, config.train.keep_best
-    is_first = jax.process_index() == 0
-    with (
-        StopSignals() as signals,
-        Checkpoints(folder.checkpoints, *keep) as checkpoints,
-        Metrics(folder.metrics, config.train.tensorboard, writes=is_first) as metrics,
-    ):
-        state = loop.start(checkpoints)
-        with ProgressLine(int(state.step), loop.last_step, shown=is_first) as progress:
-            return loop.run(state, checkpoints, metrics, progress, signals)
+    with StopSignals() as signals, journal:
+        ending = loop.run([journal.restore(programs.plan)], signals)[0]
+    if journal.failure is not None:
+        raise journal.failure
+    return ending.why
 
 
 class Loop:
-    """One run's data, programs and memory."""
+    """Takes runs through a course, step by step: usually one. A run that has ended is computed but no longer heard."""
 
-    def __init__(
-        self, config: ExperimentConfig, prepared: Prepared, folder: RunFolder, evaluators: Sequence[Evaluator]
-    ):
-        self.config, self.folder, self.evaluators = config, folder, evaluators
+    def __init__(self, course: Course, journals: Sequence[Journal], programs: Programs):
+        self.course, self.journals, self.programs = course, journals, programs
+        self.config = journals[0].config  # what the loop asks of it is the same for all
         self.watch = CompileWatch()
-        self.mesh = sharding.make_mesh(config.mesh)
-        # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
-        parts = sharding.batch_devices(self.mesh) * config.train.accumulate
-        self.batches = training_batches(config.data, prepared.pairs("train"), parts)
-        self.validation = validation_batches(config, prepared, self.mesh)
-        self.data = prepared.fingerprint
-        check(config, self.batches, self.validation, watched=bool(evaluators))
-        self.last_step = config.train.steps
-        if config.train.epochs is not None:
-            self.last_step = min(self.last_step, math.ceil(config.train.epochs * self.batches.steps_per_epoch))
-        self.schedule = make_schedule(config.optimizer, config.model.d_model, self.last_step)
-        self.optimizer = make_optimizer(config.optimizer, self.schedule)
-        self.plan = abstract_state(config, self.optimizer, self.mesh)
-        self.step_once = make_train_step(config, self.optimizer, self.mesh, self.plan)
-        self.evaluate_once = make_eval_step(config, self.mesh)
-        self.new_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-        self.memory, self.warned = Memory(), False
-        self.throughput = Throughput(config, self.batches.statistics(), self.mesh.devices.size)
+        self.throughput = Throughput(self.config, course.batches.statistics(), course.mesh.devices.size)
 
-    def start(self, checkpoints: Checkpoints) -> TrainState:
-        """The newest undamaged checkpoint's state, or a new one."""
-        restored = checkpoints.restore_newest(self.plan)
-        self.tell = ProgressLine(0, 0, shown=jax.process_index() == 0).tell
-        if restored is None:
-            self.folder.drop_metrics_after(-1)
-            state = init_state(self.config, self.optimizer, self.plan)
-        else:
-            for step, reason in restored.damaged.items():
-                aside = checkpoints.set_aside(step)
-                self.tell(f"warning: the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
-            if restored.notes["data"] != self.data or restored.notes["batches"] != self.batches.digest:
-                raise BadInput(
-                    f"{self.folder.path}: its prepared data has changed since the checkpoint of step {restored.step}; "
-                    "put the old data back, or use another --workdir"
-                )
-            self.memory = Memory(**restored.notes["memory"])
-            self.folder.drop_metrics_after(restored.step)
-            state = restored.state
-        about = (self.config, self.batches, self.mesh, self.schedule, self.last_step, self.throughput, state.params)
-        self.tell(header(*about))
-        if self.validation is None:
-            self.tell("warning: there is no validation data: the loss on unseen sentences will not be known")
-        if restored is not None:
-            self.tell(f"going on from the checkpoint of step {restored.step:,}")
-        return state
+    @property
+    def going(self) -> list[int]:
+        """The runs that have not ended, by their numbers."""
+        return [run for run, journal in enumerate(self.journals) if journal.ending is None]
 
-    def run(
-        self,
-        state: TrainState,
-        checkpoints: Checkpoints,
-        metrics: Metrics,
-        progress: ProgressLine,
-        signals: StopSignals,
-    ) -> str:
-        """Steps until there is a reason to end; the reason."""
-        every, step = self.config.train, int(state.step)
-        began, saved, validated, score = time.monotonic(), step, step, None
+    def run(self, restored: Sequence[TrainState | None], signals: StopSignals) -> list[Ending]:
+        """From what was restored of each run, or from the beginning, until each has a reason to end."""
+        state = self.programs.begin(restored)
+        step = int(_by_run(state.step)[0])
+        with ProgressLine(step, self.course.last_step, shown=jax.process_index() == 0) as progress:
+            schedule, plan = self.journals[0].schedule, self.programs.plan
+            about = (self.config, self.course.batches, self.course.mesh, schedule, self.course.last_step)
+            progress.tell(header(*about, self.throughput, plan.params))
+            if self.course.validation is None:
+                progress.tell("warning: there is no validation data: the loss on unseen sentences will not be known")
+            if restored[0] is not None:
+                progress.tell(f"going on from the checkpoint of step {step:,}")
+            self.take_steps(state, step, progress, signals)
+        return [journal.ending for journal in self.journals if journal.ending is not None]
+
+    def take_steps(self, state: TrainState, step: int, progress: ProgressLine, signals: StopSignals) -> None:
+        every, began = self.config.train, time.monotonic()
         pulses: collections.deque[Pulse] = collections.deque()
-        with Prefetcher(self.placed_batch, step) as prefetcher:
+        with Prefetcher(self.course.placed_batch, step) as prefetcher:
             self.throughput.start(prefetcher)
-            while (ending := self.reason_to_end(step, began, signals)) is None:
-                state, pulse = self.step_once(state, next(prefetcher))
+            while self.goes_on(state, step, self.reason_to_stop(step, began, signals), progress):
+                state, pulse = self.programs.step(state, next(prefetcher))
                 step += 1
                 pulses.append(pulse)
-                is_last = step == self.last_step
-                self.feel(pulses, 0 if is_last else STEPS_AHEAD, step, saved, progress)
+                is_last = step == self.course.last_step
+                self.feel(pulses, 0 if is_last else STEPS_AHEAD, step, progress)
                 if step % every.log_every == 0 or is_last:
-                    state = self.log(state, step, metrics, progress)
+                    state = self.log(state, step, progress)
                 with self.throughput.paused():
                     if step % every.eval_every == 0 or is_last:
-                        validated, score = step, self.validate(state, step, metrics, progress)
+                        self.validate(state, step, self.going, progress)
                     if step % every.checkpoint_every == 0 or is_last:
-                        self.save(checkpoints, state, step, score if validated == step else None)
-                        saved = step
-        if ending.final and validated != step:
-            validated, score = step, self.validate(state, step, metrics, progress)
-        if saved != step:
-            self.save(checkpoints, state, step, score if validated == step else None)
-        checkpoints.wait()
-        progress.tell(f"{ending.why} at step {step:,}; {self.watch}")
-        return ending.why
+                        self.save(state, step, self.going)
 
-    def placed_batch(self, step: int) -> Any:
-        """A step's batch, on the devices: what the prefetching thread makes."""
-        batch = self.batches.batch(step, jax.process_index(), jax.process_count())
-        return sharding.place_batch(batch, self.mesh)
-
-    def reason_to_end(self, step: int, began: float, signals: StopSignals) -> Ending | None:
-        limits = self.config.train
-        if step >= self.last_step:
-            return Ending("finished")
-        if limits.tokens is not None and self.memory.target_tokens >= limits.tokens:
-            return Ending(f"finished {self.memory.target_tokens:,} target tokens")
-        if limits.patience is not None and self.memory.validations_since_best >= limits.patience:
-            return Ending(f"finished: no better {limits.best_metric} in {limits.patience} validations")
-        if limits.hours is not None and time.monotonic() - began > limits.hours * 3600:
-            return Ending(f"stopped after train.hours = {limits.hours:g}", final=False)
+    def reason_to_stop(self, step: int, began: float, signals: StopSignals) -> Ending | None:
+        """A reason for all runs to be taken up another time."""
+        limit = self.config.train.hours
         if (signal := signals.stop_at(step)) is not None:
             return Ending(f"stopped by {signal}", final=False)
+        if limit is not None and time.monotonic() - began > limit * 3600:
+            return Ending(f"stopped after train.hours = {limit:g}", final=False)
         return None
 
-    def feel(self, pulses: collections.deque[Pulse], ahead: int, step: int, saved: int, progress: ProgressLine) -> None:
+    def goes_on(self, state: TrainState, step: int, stop: Ending | None, progress: ProgressLine) -> bool:
+        """Whether any run goes on. One that has a reason to end is validated and saved a last time."""
+        reasons = {run: self.journals[run].reason_to_end(step) or stop for run in self.going}
+        endings = {run: reason for run, reason in reasons.items() if reason is not None}
+        own = [run for run, ending in endings.items() if ending.final and self.journals[run].validated != step]
+        self.validate(state, step, own, progress)
+        self.save(state, step, [run for run in endings if self.journals[run].saved != step])
+        for run, ending in endings.items():
+            journal = self.journals[run]
+            with journal.by_itself():
+                journal.checkpoints.wait()
+                progress.tell(f"{journal.label}{ending.why} at step {step:,}; {self.watch}")
+            journal.ending = journal.ending or ending  # unless the saving failed
+        return bool(self.going)
+
+    def feel(self, pulses: collections.deque[Pulse], ahead: int, step: int, progress: ProgressLine) -> None:
         """Looks at the steps that must be done by now, so that the host is never far ahead of the devices."""
-        while len(pulses) > ahead:
+        while len(pulses) > ahead and self.going:
             pulse = jax.device_get(pulses.popleft())
-            progress.advance(float(pulse.loss))
-            if int(pulse.bad_in_a_row) >= self.config.train.max_bad_steps:
-                raise Failed(
-                    f"the gradient was not finite in {pulse.bad_in_a_row} steps in a row, up to step "
-                    f"{step - len(pulses):,} (learning rate {float(self.schedule(step)):.3g}); these updates were left "
-                    "out. A lower optimizer.learning_rate or an optimizer.clip_norm may help; "
-                    f"the last checkpoint is of step {saved:,}"
-                )
+            losses, bad_in_a_row = _by_run(pulse.loss), _by_run(pulse.bad_in_a_row)
+            progress.advance(float(np.mean(losses[self.going])))
+            for run in self.going:
+                with self.journals[run].by_itself():
+                    self.journals[run].feel(step - len(pulses), int(bad_in_a_row[run]))
 
-    def log(self, state: TrainState, step: int, metrics: Metrics, progress: ProgressLine) -> TrainState:
-        """A line of metrics about the steps since the last one; they are then forgotten."""
-        sums: IntervalSums = jax.device_get(state.sums)
-        tokens = int(sums.target_tokens)
-        self.memory.target_tokens += tokens
-        values = {
-            "epoch": round(step / self.batches.steps_per_epoch, 4),
-            "loss": _over(sums.loss, tokens),
-            "perplexity": _exp(_over(sums.nll, tokens)),
-            "accuracy": _over(sums.right, tokens),
-            "learning_rate": float(self.schedule(max(int(state.updates) - 1, 0))),
-            "gradient_norm": _over(sums.gradient_norm, int(sums.steps)),
-            "target_tokens": self.memory.target_tokens,
-            "skipped": int(state.skipped),
-            **self.throughput.lap(int(sums.source_tokens), tokens),
-        }
-        metrics.write(step, values)
-        progress.report(step, values)
-        self.warn_of_divergence(step, _over(sums.nll, tokens), progress)
-        return dataclasses.replace(state, sums=self.new_sums())
+    def log(self, state: TrainState, step: int, progress: ProgressLine) -> TrainState:
+        """A line of metrics of each run about the steps since the last one; they are then forgotten."""
+        counts = jax.tree.map(_by_run, jax.device_get((state.sums, state.updates, state.skipped)))
+        self.throughput.lap()
+        lines = []
+        for run in self.going:
+            sums, updates, skipped = jax.tree.map(lambda counted, run=run: counted[run], counts)
+            with self.journals[run].by_itself():
+                own = self.journals[run].log(step, sums, int(updates), int(skipped), self.throughput, progress)
+                lines.append(own)
+        if lines:
+            progress.report(step, lines)
+        return dataclasses.replace(state, sums=self.programs.new_sums())
 
-    def warn_of_divergence(self, step: int, nll: float, progress: ProgressLine) -> None:
-        """Once: a model that has learnt nothing at all is as bad as guessing, one that has diverged is far worse."""
-        guessing = math.log(self.config.model.target_vocab_size or self.config.model.vocab_size)
-        if not self.warned and step > self.config.optimizer.warmup_steps and nll > 2 * guessing:
-            self.warned = True
-            progress.tell(
-                f"warning: {nll:.3g} nats a token is worse than guessing blindly ({guessing:.3g}): has it diverged? "
-                "A lower optimizer.learning_rate or an optimizer.clip_norm may help"
-            )
+    def validate(self, state: TrainState, step: int, runs: Sequence[int], progress: ProgressLine) -> None:
+        """Loss on validation data, of all runs at once, and the evaluators' opinion of each."""
+        if not runs:
+            return
+        measured: Sequence[dict[str, float]] = [{} for _ in self.journals]
+        if self.course.validation is not None:
+            measured = evaluate(self.programs.evaluate, state.params, self.course.validation, self.course.mesh)
+        for run in runs:
+            journal = self.journals[run]
+            params = self.programs.take(state, run).params if journal.evaluators else None
+            with journal.by_itself():
+                journal.validate(step, measured[run], params, progress)
 
-    def validate(self, state: TrainState, step: int, metrics: Metrics, progress: ProgressLine) -> float | None:
-        """Writes how well the model does on validation data; returns its score, higher being better."""
-        values: dict[str, float] = {}
-        if self.validation is not None:
-            values |= evaluate(self.evaluate_once, state.params, self.validation, self.mesh)
-        for evaluator in self.evaluators:
-            values |= evaluator(state.params)
-        if not values:
-            return None
-        metrics.write(step, values)
-        progress.tell(f"step {step:>7,}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
-        name = self.config.train.best_metric
-        if name not in values:
-            raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(values)}")
-        score = values[name] if self.config.train.best_is == "highest" else -values[name]
-        if math.isfinite(score) and (self.memory.best is None or score > self.memory.best):
-            self.memory.best, self.memory.validations_since_best = score, 0
-        else:
-            self.memory.validations_since_best += 1
-        return score if math.isfinite(score) else None
-
-    def save(self, checkpoints: Checkpoints, state: TrainState, step: int, score: float | None) -> None:
-        notes = {"memory": dataclasses.asdict(self.memory), "batches": self.batches.digest, "data": self.data}
-        checkpoints.save(step, state, notes, score)
+    def save(self, state: TrainState, step: int, runs: Sequence[int]) -> None:
+        """Checkpoints. None is begun before all runs have their last ones whole: so there is a step that all have."""
+        for run in runs:
+            with self.journals[run].by_itself():
+                self.journals[run].checkpoints.wait()
+        for run in runs:
+            if self.journals[run].ending is None:
+                with self.journals[run].by_itself():
+                    self.journals[run].save(step, self.programs.take(state, run))
 
 
-def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:
-    """None where there is no validation data."""
-    if "valid" not in prepared.splits or not len(prepared.pairs("valid")):
-        return None
-    return EvaluationBatches(
-        prepared.pairs("valid"),
-        tokens_per_batch=config.data.tokens_per_batch,
-        num_shapes=config.data.num_shapes,
-        row_multiple=sharding.batch_devices(mesh),
-    )
-
-
-def check(
-    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, watched: bool
-) -> None:
-    """Refuses now what would fail at the first batch, or at the first validation, hours from now."""
-    if config.model.positions == "learned":
-        shapes = [*batches.shapes, *(validation.shapes if validation else ())]
-        longest = max(max(shape.source, shape.target) for shape in shapes)
-        if longest > config.model.max_length:
-            raise BadInput(
-                f"model.max_length = {config.model.max_length} learned positions are fewer than the {longest} tokens "
-                "of the longest row of a batch: raise model.max_length, or lower data.max_length (for training data)"
-            )
-    rows = max(shape.rows for shape in batches.shapes)
-    if config.train.accumulate > rows:
-        raise BadInput(f"train.accumulate = {config.train.accumulate} parts are more than the {rows} rows of any batch")
-    name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
-    if not watched and name not in known:
-        raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(known)}")
-    if not watched and validation is None and config.train.patience is not None:
-        raise BadInput(f"train.patience = {config.train.patience} needs validation data, and there is none")
-
-
-def evaluate(evaluate_once: Callable[..., Any], params: Any, batches: EvaluationBatches, mesh: Any) -> dict[str, float]:
-    """Loss, perplexity and accuracy over every sentence once: sums first, divided once."""
-    totals: collections.Counter[str] = collections.Counter()
+def evaluate(
+    evaluate_once: Callable[..., Any], params: Any, batches: EvaluationBatches, mesh: Any
+) -> list[dict[str, float]]:
+    """Each run's loss, perplexity and accuracy over every sentence once: sums first, divided once."""
+    totals: dict[str, Any] = collections.defaultdict(float)
     for number in range(len(batches)):
         batch = batches.batch(number, jax.process_index(), jax.process_count())
         sums = jax.device_get(evaluate_once(params, sharding.place_batch(batch, mesh)))
-        totals.update({name: float(value) for name, value in sums._asdict().items()})
-    tokens = totals["tokens"]
-    return {
-        "valid_loss": totals["loss"] / tokens,
-        "valid_perplexity": _exp(totals["nll"] / tokens),
-        "valid_accuracy": totals["right"] / tokens,
-    }
+        for name, value in sums._asdict().items():
+            totals[name] += _by_run(value).astype(np.float64)
+    return [
+        {
+            "valid_loss": float(loss / tokens),
+            "valid_perplexity": exp(float(nll / tokens)),
+            "valid_accuracy": float(right / tokens),
+        }
+        for loss, nll, right, tokens in zip(*(totals[name] for name in ("loss", "nll", "right", "tokens")), strict=True)
+    ]
 
 
-def _over(total: Any, count: int) -> float:
-    return float(total) / count if count else math.nan
-
-
-def _exp(x: float) -> float:
-    return math.exp(min(x, 700.0))
+def _by_run(numbers: Any) -> np.ndarray:
+    """One run's number as a list of one; several runs' numbers are one already."""
+    return np.atleast_1d(numbers)

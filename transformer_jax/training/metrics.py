@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,8 @@ from transformer_jax.data.progress import tell
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
+# Those that the progress line shows.
+SHOWN = ("loss", "perplexity", "learning_rate", "target_tokens_per_second", "data_wait")
 
 
 class Metrics:
@@ -78,14 +81,16 @@ class ProgressLine:
         elif self._shown:
             tell(line)
 
-    def report(self, step: int, values: dict[str, Any]) -> None:
-        """The state of things at a line of metrics."""
+    def report(self, step: int, lines: Sequence[dict[str, Any]]) -> None:
+        """The state of things at a line of metrics; of several runs' lines the means, and all their tokens."""
         done = step - self._first_step
         left = (time.monotonic() - self._start) / max(done, 1) * (self._last_step - step)
+        mean = {name: sum(line[name] for line in lines) / len(lines) for name in SHOWN}
         self.tell(
-            f"step {step:>7,}  loss {values['loss']:.3f}  perplexity {values['perplexity']:.2f}  "
-            f"rate {values['learning_rate']:.2e}  {values['target_tokens_per_second']:,.0f} tokens/s  "
-            f"data wait {values['data_wait']:.0%}  left {duration(left)}"
+            (f"{len(lines)} runs  " if len(lines) > 1 else "")
+            + f"step {step:>7,}  loss {mean['loss']:.3f}  perplexity {mean['perplexity']:.2f}  "
+            f"rate {mean['learning_rate']:.2e}  {mean['target_tokens_per_second'] * len(lines):,.0f} tokens/s  "
+            f"data wait {mean['data_wait']:.0%}  left {duration(left)}"
         )
 
 

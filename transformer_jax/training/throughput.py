@@ -36,21 +36,25 @@ class Throughput:
         yield
         self._begin += time.perf_counter() - begin
 
-    def lap(self, source_tokens: int, target_tokens: int) -> dict[str, Any]:
-        """The rates since the last lap, of tokens that are not padding.
+    def lap(self) -> None:
+        """Ends the lap that `rates` then tells of, and begins the next."""
+        now = time.perf_counter()
+        self._seconds, self._lap_waited = now - self._begin, self._prefetcher.data_wait - self._waited
+        self._begin, self._waited = now, self._prefetcher.data_wait
+
+    def rates(self, source_tokens: int, target_tokens: int) -> dict[str, Any]:
+        """How fast a run's tokens, those that are not padding, went through the last lap.
 
         MFU, model FLOPs utilisation, is the FLOPs that the model needs for these tokens (see model/size.py: matrix
         products alone, nothing for padding or recomputing) over seconds x devices x the peak FLOP/s of one.
         """
-        now = time.perf_counter()
-        seconds, waited = now - self._begin, self._prefetcher.data_wait - self._waited
-        self._begin, self._waited = now, self._prefetcher.data_wait
+        seconds = self._seconds
         flops = source_tokens * self._flops.source_token + target_tokens * self._flops.target_token
         return {
             "seconds": seconds,
             "source_tokens_per_second": source_tokens / seconds,
             "target_tokens_per_second": target_tokens / seconds,
-            "data_wait": waited / seconds,
+            "data_wait": self._lap_waited / seconds,
             "mfu": flops / (seconds * self._devices * self.peak),
             "memory_peak": hardware.memory_peak(),
         }

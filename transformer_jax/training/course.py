@@ -1,0 +1,67 @@
+"""What a run goes through: the batches in their order, the validation data, where it ends; refused where it cannot."""
+
+import math
+from typing import Any
+
+import jax
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
+from transformer_jax.training import sharding
+
+
+class Course:
+    """All that does not change while a run goes on, and that runs which train together share."""
+
+    def __init__(self, config: ExperimentConfig, prepared: Prepared, watched: bool):
+        self.mesh = sharding.make_mesh(config.mesh)
+        # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
+        parts = sharding.batch_devices(self.mesh) * config.train.accumulate
+        self.batches = training_batches(config.data, prepared.pairs("train"), parts)
+        self.validation = validation_batches(config, prepared, self.mesh)
+        self.data = prepared.fingerprint
+        check(config, self.batches, self.validation, watched)
+        self.last_step = config.train.steps
+        if config.train.epochs is not None:
+            self.last_step = min(self.last_step, math.ceil(config.train.epochs * self.batches.steps_per_epoch))
+
+    def placed_batch(self, step: int) -> Any:
+        """A step's batch, on the devices: what the prefetching thread makes."""
+        batch = self.batches.batch(step, jax.process_index(), jax.process_count())
+        return sharding.place_batch(batch, self.mesh)
+
+
+def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:
+    """None where there is no validation data."""
+    if "valid" not in prepared.splits or not len(prepared.pairs("valid")):
+        return None
+    return EvaluationBatches(
+        prepared.pairs("valid"),
+        tokens_per_batch=config.data.tokens_per_batch,
+        num_shapes=config.data.num_shapes,
+        row_multiple=sharding.batch_devices(mesh),
+    )
+
+
+def check(
+    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, watched: bool
+) -> None:
+    """Refuses now what would fail at the first batch, or at the first validation, hours from now."""
+    if config.model.positions == "learned":
+        shapes = [*batches.shapes, *(validation.shapes if validation else ())]
+        longest = max(max(shape.source, shape.target) for shape in shapes)
+        if longest > config.model.max_length:
+            raise BadInput(
+                f"model.max_length = {config.model.max_length} learned positions are fewer than the {longest} tokens "
+                "of the longest row of a batch: raise model.max_length, or lower data.max_length (for training data)"
+            )
+    rows = max(shape.rows for shape in batches.shapes)
+    if config.train.accumulate > rows:
+        raise BadInput(f"train.accumulate = {config.train.accumulate} parts are more than the {rows} rows of any batch")
+    name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
+    if not watched and name not in known:
+        raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(known)}")
+    if not watched and validation is None and config.train.patience is not None:
+        raise BadInput(f"train.patience = {config.train.patience} needs validation data, and there is none")

@@ -1,0 +1,232 @@
+"""What one run keeps of itself as it goes: its lines of metrics, its validations, its checkpoints, and why it ended."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.training.course import Course
+from transformer_jax.training.metrics import Metrics, ProgressLine
+from transformer_jax.training.optimizer import make_schedule
+from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.step import IntervalSums, TrainState
+from transformer_jax.training.throughput import Throughput
+
+# Called with the parameters at each validation; what it returns is written to metrics.jsonl under its names.
+Evaluator = Callable[[Any], Mapping[str, float]]
+
+
+@dataclasses.dataclass
+class Memory:
+    """What the loop itself remembers; it is saved with each checkpoint."""
+
+    target_tokens: int = 0
+    best: float | None = None
+    validations_since_best: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """Why a run ends, and whether that is its own end: one that was only stopped goes on another time."""
+
+    why: str
+    final: bool = True
+    failed: bool = False
+
+
+class Journal:
+    """One run's, in its folder. The loop says when; `label` names the run where there are several."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        folder: RunFolder,
+        evaluators: Sequence[Evaluator],
+        course: Course,
+        label: str = "",
+    ):
+        self.config, self.folder, self.evaluators, self.course = config, folder, evaluators, course
+        self.label = f"{label}: " if label else ""
+        self.schedule = make_schedule(config.optimizer, config.model.d_model, course.last_step)
+        self.memory, self.warned = Memory(), False
+        self.saved, self.validated = 0, 0  # at which steps
+        self.score: float | None = None  # of the last validation, higher being better
+        self.ending: Ending | None = None
+        self.failure: BadInput | Failed | None = None
+
+    def __enter__(self) -> "Journal":
+        train = self.config.train
+        with contextlib.ExitStack() as opened:
+            self.checkpoints = opened.enter_context(
+                Checkpoints(self.folder.checkpoints, train.keep_latest, train.keep_best)
+            )
+            writes = jax.process_index() == 0
+            self.metrics = opened.enter_context(Metrics(self.folder.metrics, train.tensorboard, writes))
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, traceback)
+
+    @contextlib.contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """What goes wrong inside is the end of this run, and of no other."""
+        try:
+            yield
+        except (BadInput, Failed) as failure:
+            self.failure, self.ending = failure, Ending(str(failure), failed=True)
+            if self.label:
+                tell(f"failed: {self.label}{failure}")
+
+    def restore(self, plan: TrainState) -> TrainState | None:
+        """The newest undamaged checkpoint's state, laid out as planned; None where the run begins."""
+        restored = self.checkpoints.restore_newest(plan)
+        if restored is None:
+            self.folder.drop_metrics_after(-1)
+            return None
+        for step, reason in restored.damaged.items():
+            self.set_aside(step, reason)
+        self.recall(restored.step, restored.notes)
+        self.folder.drop_metrics_after(restored.step)
+        return restored.state
+
+    def note_if_ended(self, plan: TrainState) -> None:
+        """A run that came to its own end in an earlier process is not made again."""
+        with contextlib.suppress(DamagedCheckpoint):
+            for step in self.checkpoints.steps[-1:]:
+                self.recall(step, self.checkpoints.notes(step))
+                if (ending := self.reason_to_end(step)) is not None:
+                    self.state_at(step, plan)  # whole?
+                    self.ending = ending
+                    tell(f"{self.label}{ending.why} at step {step:,}")
+
+    def state_at(self, step: int, plan: TrainState) -> TrainState | None:
+        """A certain checkpoint's state; None at step 0, where the run begins. Raises DamagedCheckpoint."""
+        if step == 0:
+            self.memory, self.saved, self.validated = Memory(), 0, 0
+            return None
+        try:
+            state, notes = self.checkpoints.restore(step, plan)
+        except DamagedCheckpoint as damage:
+            if self.checkpoints.steps == [step]:
+                raise BadInput(f"{self.checkpoints.directory}: every checkpoint is damaged ({damage})") from damage
+            self.set_aside(step, str(damage))
+            raise
+        self.recall(step, notes)
+        return state
+
+    def forget_after(self, step: int) -> None:
+        """What was written later is about to be made again."""
+        self.checkpoints.drop_after(step)
+        self.folder.drop_metrics_after(step or -1)
+
+    def set_aside(self, step: int, reason: str) -> None:
+        aside = self.checkpoints.set_aside(step)
+        tell(f"warning: {self.label}the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
+
+    def recall(self, step: int, notes: Mapping[str, Any]) -> None:
+        """Takes up what was noted with a checkpoint; refuses one of other data."""
+        if notes["data"] != self.course.data or notes["batches"] != self.course.batches.digest:
+            raise BadInput(
+                f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
+                "put the old data back, or use another --workdir"
+            )
+        self.memory, self.saved, self.validated = Memory(**notes["memory"]), step, step
+
+    def reason_to_end(self, step: int) -> Ending | None:
+        limits = self.config.train
+        if step >= self.course.last_step:
+            return Ending("finished")
+        if limits.tokens is not None and self.memory.target_tokens >= limits.tokens:
+            return Ending(f"finished {self.memory.target_tokens:,} target tokens")
+        if limits.patience is not None and self.memory.validations_since_best >= limits.patience:
+            return Ending(f"finished: no better {limits.best_metric} in {limits.patience} validations")
+        return None
+
+    def feel(self, step: int, bad_in_a_row: int) -> None:
+        if bad_in_a_row >= self.config.train.max_bad_steps:
+            raise Failed(
+                f"the gradient was not finite in {bad_in_a_row} steps in a row, up to step "
+                f"{step:,} (learning rate {float(self.schedule(step)):.3g}); these updates were left "
+                "out. A lower optimizer.learning_rate or an optimizer.clip_norm may help; "
+                f"the last checkpoint is of step {self.saved:,}"
+            )
+
+    def log(
+        self, step: int, sums: IntervalSums, updates: int, skipped: int, throughput: Throughput, progress: ProgressLine
+    ) -> dict[str, Any]:
+        """A line of metrics about the steps since the last one."""
+        tokens = int(sums.target_tokens)
+        self.memory.target_tokens += tokens
+        values = {
+            "epoch": round(step / self.course.batches.steps_per_epoch, 4),
+            "loss": _over(sums.loss, tokens),
+            "perplexity": exp(_over(sums.nll, tokens)),
+            "accuracy": _over(sums.right, tokens),
+            "learning_rate": float(self.schedule(max(updates - 1, 0))),
+            "gradient_norm": _over(sums.gradient_norm, int(sums.steps)),
+            "target_tokens": self.memory.target_tokens,
+            "skipped": skipped,
+            **throughput.rates(int(sums.source_tokens), tokens),
+        }
+        self.metrics.write(step, values)
+        self._warn_of_divergence(step, _over(sums.nll, tokens), progress)
+        return values
+
+    def _warn_of_divergence(self, step: int, nll: float, progress: ProgressLine) -> None:
+        """Once: a model that has learnt nothing at all is as bad as guessing, one that has diverged is far worse."""
+        guessing = math.log(self.config.model.target_vocab_size or self.config.model.vocab_size)
+        if not self.warned and step > self.config.optimizer.warmup_steps and nll > 2 * guessing:
+            self.warned = True
+            progress.tell(
+                f"warning: {self.label}{nll:.3g} nats a token is worse than guessing blindly ({guessing:.3g}): has it "
+                "diverged? A lower optimizer.learning_rate or an optimizer.clip_norm may help"
+            )
+
+    def validate(self, step: int, values: dict[str, float], params: Any, progress: ProgressLine) -> None:
+        """Writes how well the model does on validation data, its evaluators' opinion included."""
+        self.validated, self.score = step, None
+        for evaluator in self.evaluators:
+            values = {**values, **evaluator(params)}
+        if not values:
+            return
+        self.metrics.write(step, values)
+        told = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        progress.tell(f"{self.label}step {step:>7,}  {told}")
+        name = self.config.train.best_metric
+        if name not in values:
+            raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(values)}")
+        score = values[name] if self.config.train.best_is == "highest" else -values[name]
+        if math.isfinite(score) and (self.memory.best is None or score > self.memory.best):
+            self.memory.best, self.memory.validations_since_best = score, 0
+        else:
+            self.memory.validations_since_best += 1
+        self.score = score if math.isfinite(score) else None
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Begins to write a checkpoint, with the score of this step's validation, if there was one."""
+        notes = {
+            "memory": dataclasses.asdict(self.memory),
+            "batches": self.course.batches.digest,
+            "data": self.course.data,
+        }
+        self.checkpoints.save(step, state, notes, self.score if self.validated == step else None)
+        self.saved = step
+
+
+def _over(total: Any, count: int) -> float:
+    return float(total) / count if count else math.nan
+
+
+def exp(x: float) -> float:
+    return math.exp(min(x, 700.0))
