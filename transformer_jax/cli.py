@@ -26,6 +26,7 @@ COMMANDS = (
     "average",
     "export",
     "sweep",
+    "report",
     "prepare",
     "inspect",
     "plot",

@@ -1,0 +1,38 @@
+"""Tells what a sweep found: the table in the terminal, and a page with everything beside it. Reads files only.
+
+  transformer-jax report runs/table3
+  transformer-jax report runs/table3 --output=docs/results/table3
+
+Writes index.html (opens in a browser without a network), report.md, table.csv and report.json into SWEEP/report/.
+Works on a sweep that is half finished: runs that failed, are under way or never began are shown as such.
+"""
+
+import argparse
+import shutil
+
+from transformer_jax.commands import configuration
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sweep", metavar="SWEEP", type=configuration.path, help="the sweep's folder")
+    parser.add_argument(
+        "--output", type=configuration.path, metavar="DIR", help="where the report goes (default: SWEEP/report)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from transformer_jax.sweeps.report import write_report
+    from transformer_jax.sweeps.report_text import printable, terminal_table
+
+    content, directory = write_report(arguments.sweep, arguments.output)
+    width = shutil.get_terminal_size((160, 24)).columns
+    for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
+        print(f"{printable(findings.split)}: {printable(findings.name)}\n")
+        print(terminal_table(table, width))
+        print("", *(printable(line) for line in words), "", sep="\n")
+    print(content.state)
+    for name, what in content.unfinished:
+        print(f"  {printable(name)}: {printable(what)}")
+    for problem in content.sweep.problems:
+        print(f"  damaged: {printable(problem)}")
+    print(f"\n{directory / 'index.html'}, report.md, table.csv, report.json")

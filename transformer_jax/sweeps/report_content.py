@@ -1,0 +1,180 @@
+"""All that a report says, gathered once for every form it takes: page, Markdown, JSON, CSV, terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.sweeps import report_analyses, report_curves, report_samples
+from transformer_jax.sweeps.findings import TestFindings, find, in_words, reasons, state_sentence
+from transformer_jax.sweeps.report_table import Table, table
+from transformer_jax.sweeps.results import SweepResult
+from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
+from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
+
+METHOD = (
+    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides, each "
+    "drawn towards the typical one of all variants (empirical Bayes, Smyth 2004), plus what another choice of test "
+    f"sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees of freedom are "
+    "Satterthwaite's.",
+    f"All intervals of one column hold together with {CONFIDENCE:.0%} confidence (Bonferroni); p-values are corrected "
+    "within the column (Holm), which is a little sharper: an interval may touch 0 where p is just below "
+    f"{1 - CONFIDENCE:.2g}. Each measure on each test set is a family of its own.",
+    f"A difference is called resolved where the corrected p is below {1 - CONFIDENCE:.2g}. What is not resolved is not "
+    f"shown to be absent: the size that would have been found in {POWER:.0%} of such sweeps is given beside.",
+    "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
+)
+PERPLEXITY_BY_WORD = (
+    "The variants' vocabularies differ, so perplexity is compared per word; perplexities per token of different "
+    "vocabularies do not compare."
+)
+
+
+class Content(NamedTuple):
+    sweep: SweepResult
+    state: str
+    tests: Sequence[TestFindings]
+    tables: Sequence[Table]
+    words: Sequence[Sequence[str]]  # of each test set
+    unfinished: Sequence[tuple[str, str]]
+    sizes: Sequence[SizeView]  # on the main test set
+    curves: Sequence[report_curves.Chart]
+    analyses: Sequence[report_analyses.Analysis]
+    pictures: Sequence[report_analyses.Picture]
+    samples: Sequence[report_samples.Sample]
+    remarks: Sequence[str]
+    facts: Mapping[str, str]
+    base: str
+
+
+def gather(sweep: SweepResult) -> Content:
+    tests = find(sweep)
+    shown, left_out = report_analyses.pictures(sweep)
+    remarks = [*sweep.notes, *_remarks(sweep, tests)]
+    if left_out:
+        remarks.append(f"{left_out} pictures of analyses are too big for this page; they lie in the runs' folders.")
+    return Content(
+        sweep=sweep,
+        state=state_sentence(sweep),
+        tests=tests,
+        tables=[table(sweep, findings) for findings in tests],
+        words=[in_words(sweep, findings) for findings in tests],
+        unfinished=reasons(sweep.runs),
+        sizes=[size_view(sweep, tests[0], cost, measure) for cost in COSTS for measure in ("bleu", "perplexity")],
+        curves=report_curves.charts(sweep),
+        analyses=report_analyses.analyses(sweep),
+        pictures=shown,
+        samples=report_samples.samples(sweep, tests[0].split),
+        remarks=remarks,
+        facts=_facts(sweep, tests),
+        base=json.dumps(sweep.definition.get("base", {}), indent=1, ensure_ascii=False),
+    )
+
+
+def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
+    """What a reader must know of how the runs were made."""
+    remarks = [_tuning(sweep)]
+    if sweep.definition.get("together"):
+        remarks.append(
+            "Runs of one shape trained together in one program, on batches in one order: what another order of the "
+            "data would have changed is not among what the intervals count."
+        )
+    if any(findings.unit == "word" for findings in tests):
+        remarks.append(PERPLEXITY_BY_WORD)
+    return remarks
+
+
+def _tuning(sweep: SweepResult) -> str:
+    factors = sweep.definition.get("tune")
+    if not factors:
+        return (
+            "Learning rates were not tuned: every variant trains at the rate its config says, which may suit some "
+            "better than others."
+        )
+    tried = ", ".join(f"{factor:g}" for factor in factors)
+    text = f"Each variant's learning rate was chosen on validation loss, with one seed, among {tried} times its own."
+    chosen = [
+        f"{name} x {facts['factor']:g}"
+        for name, facts in sweep.tuned.items()
+        if isinstance(facts, dict) and isinstance(facts.get("factor"), (int, float))
+    ]
+    return f"{text} Chosen: {', '.join(chosen)}." if chosen else f"{text} None is chosen yet."
+
+
+def _facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
+    """What a reader needs to do the same again."""
+    finished = [run for run in sweep.runs if run.finished]
+    facts = {"command": command(sweep)}
+    for findings in tests:
+        if not findings.empty:
+            facts[f"test set {findings.split}"] = f"{findings.name}: {findings.sentences:,} sentences"
+            facts["BLEU"] = findings.signature
+    facts["seeds"] = ", ".join(map(str, sweep.seeds))
+    devices = dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result)
+    if devices:
+        facts["devices of a run"] = "; ".join(devices)
+    seconds = [value for run in finished if (value := run.number("train_seconds")) is not None]
+    if seconds:
+        facts["training time"] = f"{sum(seconds) / 3600:.2f} hours in all, {np.mean(seconds):.0f} s a run"
+    return facts | _versions(sweep)
+
+
+def command(sweep: SweepResult) -> str:
+    """The command that makes this sweep; what was given by --config.* stands in the base."""
+    definition = sweep.definition
+    words = ["transformer-jax", "sweep", str(definition.get("file", "?")), f"--workdir={sweep.path}"]
+    if definition.get("scale"):
+        words.append(f"--scale={definition['scale']}")
+    words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
+    if definition.get("tune"):
+        words.append(f"--tune={','.join(f'{factor:g}' for factor in definition['tune'])}")
+    if definition.get("together"):
+        words.append("--together")
+    return shlex.join(words)
+
+
+def _versions(sweep: SweepResult) -> dict[str, str]:
+    """Of the programs that made the runs; more than one, if the runs are not of one make."""
+    found: dict[str, dict[str, None]] = {}
+    for run in sweep.runs:
+        for name, version in run.versions.items():
+            if name != "command":
+                found.setdefault(name, {})[str(version)] = None
+    return {name: " and ".join(versions) for name, versions in found.items()}
+
+
+def to_json(content: Content) -> dict[str, Any]:
+    """Everything that was found, for other programs."""
+    sweep = content.sweep
+    return {
+        "format": 1,
+        "name": sweep.name,
+        "question": sweep.question,
+        "state": content.state,
+        "baseline": sweep.baseline,
+        "remarks": list(content.remarks),
+        "facts": dict(content.facts),
+        "problems": list(sweep.problems),
+        "runs": [
+            {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
+            for run in sweep.runs
+        ],
+        "tests": [_test_json(*parts) for parts in zip(content.tests, content.words, strict=True)],
+        "sizes": [
+            {**view._asdict(), "front": sorted(view.front), "beyond": {name: view.beyond(name) for name in view.points}}
+            for view in content.sizes
+        ],
+        "base": sweep.definition.get("base", {}),
+    }
+
+
+def _test_json(findings: TestFindings, words: Sequence[str]) -> dict[str, Any]:
+    differences = {
+        name: {variant: {**d._asdict(), "resolved": d.resolved} for variant, d in getattr(findings, name).items()}
+        for name in ("bleu_differences", "perplexity_differences")
+    }
+    return {**findings._asdict(), **differences, "words": list(words)}

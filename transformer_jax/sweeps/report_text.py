@@ -1,0 +1,121 @@
+"""A sweep's report as Markdown, and its table for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from transformer_jax.sweeps.report_content import METHOD, Content
+from transformer_jax.sweeps.report_table import Column, Row, Table
+
+# In this order columns find room in a terminal.
+ROOM = ("scores", "differences", "options", "published")
+
+
+def markdown(content: Content) -> str:
+    """The report without its pictures."""
+    sweep = content.sweep
+    parts = [f"# {_safe(sweep.name)}", _safe(sweep.question), content.state]
+    parts += [_listed([f"{name}: {what}" for name, what in content.unfinished])] if content.unfinished else []
+    parts += [_listed([f"damaged: {problem}" for problem in sweep.problems])] if sweep.problems else []
+    for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
+        parts += [f"## On {_safe(findings.split)}", _listed(words), _markdown_table(table)]
+    parts += ["## What to bear in mind", _listed(content.remarks)]
+    parts += _markdown_sizes(content)
+    for sample in content.samples:
+        title = "## Translations\n\n" if sample is content.samples[0] else ""
+        versions = [
+            f"{' '.join(word for word, _ in version.words)} ({', '.join(version.variants)})"
+            for version in sample.versions
+        ]
+        parts.append(f"{title}{_safe(sample.source)}\n→ {_safe(sample.reference)}\n\n{_listed(versions)}")
+    parts += ["## How it was done", _listed(METHOD)]
+    parts.append(
+        _listed([f"{name}: `{value.replace('`', ' ')}`" for name, value in content.facts.items()], escaped=True)
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    columns = [column for column in table.columns if any(row.cells[column.key].text for row in table.rows)]
+    lines = ["| variant | " + " | ".join(_safe(column.title) for column in columns) + " |"]
+    lines.append("|---" + "|--:" * len(columns) + "|")
+    for row in table.rows:
+        name = _safe(row.variant.name) + (f" ({_safe(row.variant.note)})" if row.variant.note else "")
+        cells = [_told(row, column) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _told(row: Row, column: Column) -> str:
+    cell = row.cells[column.key]
+    text = _safe(cell.text)
+    return f"**{text}**" if cell.mark else text
+
+
+def _markdown_sizes(content: Content) -> list[str]:
+    lines = []
+    for view in content.sizes:
+        front = sorted(view.front, key=lambda name: view.points[name])
+        if front:
+            measure = "BLEU" if view.measure == "bleu" else "perplexity"
+            lines.append(f"Best {measure} for its {view.cost.replace('_', ' ')}: {', '.join(front)}.")
+    return ["## Size and compute", _listed(lines)] if lines else []
+
+
+def _listed(texts: Sequence[str], escaped: bool = False) -> str:
+    return "\n".join(f"- {text if escaped else _safe(text)}" for text in texts)
+
+
+def _safe(text: str) -> str:
+    """On one line, and neither a tag nor a cell's end."""
+    text = " ".join(text.split())
+    for mark, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*"), ("_", "\\_")):
+        text = text.replace(mark, written)
+    return text
+
+
+def terminal_table(table: Table, width: int) -> str:
+    """As many of the columns as there is room for."""
+    chosen: list[Column] = []
+    for kind in ROOM:
+        more = [c for c in table.columns if c.kind == kind and any(row.cells[c.key].text for row in table.rows)]
+        tried = [column for column in table.columns if column in chosen or column in more]
+        if chosen and _width(_cells(table, tried)) > width:
+            continue
+        chosen = tried
+    cells = _cells(table, chosen)
+    widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
+    lines, group = [], ""
+    for number, line in enumerate(cells):
+        if number and table.rows[number - 1].variant.group != group:
+            group = table.rows[number - 1].variant.group
+            lines.append(printable(group))
+        padded = [" " * (wide - _columns(cell)) + cell for cell, wide in zip(line[1:], widths[1:], strict=True)]
+        lines.append("  ".join([line[0] + " " * (widths[0] - _columns(line[0])), *padded]).rstrip())
+    return "\n".join(lines)
+
+
+def _cells(table: Table, columns: Sequence[Column]) -> list[list[str]]:
+    head = ["variant", *(printable(column.title) for column in columns)]
+    return [
+        head,
+        *([printable(row.variant.name), *(printable(row.cells[c.key].text) for c in columns)] for row in table.rows),
+    ]
+
+
+def _width(cells: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(_columns, column)) + 2 for column in zip(*cells, strict=True))
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
