@@ -84,7 +84,7 @@ ORDER = {
         "together",
     ],
     "decoding": ["stepper", "shapes", "translate", "scoring", "run"],
-    "sweeps": ["cost", "spec", "folder"],
+    "sweeps": ["cost", "spec", "folder", "measure", "worker", "process", "status", "plan", "local", "launch"],
     "commands": ["configuration", "model_choice", "text_input"],
 }
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -70,7 +72,7 @@ class SweepRun:
     def log(self) -> Path:
         return self.path / "log.txt"
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         return digest(self.experiment)
 
@@ -135,13 +137,15 @@ class SweepFolder:
         return spec.from_json(record, str(self.definition_file))
 
     def merged(self, definition: Definition) -> Definition:
-        """The definition with the seeds the folder has besides, or a refusal if it holds another sweep."""
+        """The definition with what the folder has besides, or a refusal if it holds another sweep."""
         if not self.definition_file.is_file():
             with explained(self.path):
-                if self.path.exists() and any(self.path.iterdir()):
+                # A launcher that was killed while it prepared data leaves these two.
+                if self.path.exists() and {file.name for file in self.path.iterdir()} - {".lock", "data"}:
                     raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
             return definition
         there = self.load()
+        definition = dataclasses.replace(definition, tune=definition.tune or there.tune)
         found = differences(there, definition)
         if found:
             more = [f"... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
@@ -174,7 +178,13 @@ class SweepFolder:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
-            yield
+            try:
+                yield
+            finally:
+                if not self.definition_file.exists():  # refused: it leaves no trace
+                    (self.path / ".lock").unlink()
+                    with contextlib.suppress(OSError):
+                        self.path.rmdir()
 
     def data(self, experiment: ExperimentConfig) -> Path:
         """Where the prepared data of a run lies: in one place for all runs that ask for the same."""
@@ -288,6 +298,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _told(factors: tuple[float, ...] | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import fnmatch
 import inspect
 import itertools
 import math
@@ -88,6 +89,14 @@ class Definition:
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
+
+    def chosen(self, only: str | None) -> list[str]:
+        """The names of the variants that fit a pattern; none = of all."""
+        names = [variant.name for variant in self.sweep.variants]
+        found = [name for name in names if only is None or fnmatch.fnmatchcase(name, only)]
+        if not found:
+            raise BadInput(f"--only={only}: fits no variant; {schema.nearest(str(only), names)}")
+        return found
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` is of the peak learning rate."""

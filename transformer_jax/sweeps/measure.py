@@ -1,0 +1,121 @@
+"""What a trained run of a sweep comes to: measured on every test split, analysed, and told in its result.json."""
+
+import json
+import os
+import statistics
+from typing import Any
+
+import jax
+
+from transformer_jax import extension
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.batching import training_batches
+from transformer_jax.data.disk import explained, publish_json
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.decoding.run import Run, load_run
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.model.size import training_flops
+from transformer_jax.runs import TestSet, evaluate_run, split_of
+from transformer_jax.sweeps.folder import SweepRun, read_json
+from transformer_jax.sweeps.spec import Definition, peak_learning_rate
+from transformer_jax.training.header import count
+from transformer_jax.training.run_folder import read_metrics
+
+
+def finish(run: SweepRun, definition: Definition, together: int) -> None:
+    """Measures a run that is trained, as far as it is not measured yet; result.json comes last, and whole."""
+    model = load_run(run.path)
+    config = run.folder.load_config()  # with the sizes of the vocabularies there are
+    test_sets = {split: split_of(run.path, config, split) for split in run.tests}
+    tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
+    for name in run.analyses:
+        analyse(run, model, config, test_sets, name, definition.sweep.analyses[name])
+    with explained(run.path):
+        publish_json(
+            run.path / "result.json",
+            {
+                "variant": run.variant,
+                "seed": run.seed,
+                "config_digest": run.digest,
+                "parameters": count(model.params),
+                "learning_rate": peak_learning_rate(config),
+                **training(run, config),
+                "tests": tests,
+                "together": together,
+                "devices": devices(),
+            },
+        )
+
+
+def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
+    """The scores on a split, translated now unless these very weights have been before."""
+    if not test_set.sources:
+        raise BadInput(f"{test_set.name}: has no sentences to measure a run on")
+    directory, name = run.path / "translations", f"{test_set.file_name}.latest"
+    record = read_json(directory / f"{name}.json")
+    if record is None or record["steps"] != model.steps or record["test_set_sha256"] != test_set.digest:
+        evaluation = evaluate_run(model, model.config.decode, test_set)
+        evaluation.save(directory, name)
+        record = evaluation.record
+    return {
+        "file": f"translations/{name}.json",
+        "bleu": record["measures"]["bleu"]["score"],
+        "chrf": record["measures"]["chrf"]["score"],
+        "perplexity_per_token": record["perplexity"]["per_token"],
+    }
+
+
+def analyse(
+    run: SweepRun, model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str
+) -> None:
+    """Runs one analysis of the experiment's, a function of a user's file, and keeps what it found."""
+    if run.analysis(name).is_file():
+        return
+    function = extension.load_object(address)
+    with extension.running(address.rpartition(":")[0]):
+        found = function(model, config, tests)
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"analysis {name!r}: what {address} returned cannot be kept as JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"analysis {name!r}: {address} returned {type(found).__name__}; a dict would be right")
+    with explained(run.path):
+        run.analysis(name).parent.mkdir(exist_ok=True)
+        publish_json(run.analysis(name), found)
+
+
+def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
+    """What metrics.jsonl tells of the whole training."""
+    lines = read_metrics(run.folder.metrics)
+    logged = [line for line in lines if "seconds" in line]
+    if not logged:
+        raise Failed(f"{run.folder.metrics}: has no line about the training; train.log_every may be too large")
+    seconds = sum(line["seconds"] for line in logged)
+    source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
+    target_tokens = logged[-1]["target_tokens"]
+    pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
+    flops = training_flops(
+        config.model, round(pairs.source_tokens / pairs.pairs), round(pairs.target_tokens / pairs.pairs)
+    )
+    validated = [line for line in lines if "valid_loss" in line or "bleu" in line]
+    names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
+    return {
+        "steps": lines[-1]["step"],
+        "target_tokens": target_tokens,
+        "train_seconds": seconds,
+        # The median, because a line that counts the compiling, or a restart, says nothing of the speed.
+        "tokens_per_second": statistics.median(line["target_tokens_per_second"] for line in logged),
+        "training_flops": flops.of(source_tokens, target_tokens),
+        "valid": {name.removeprefix("valid_"): validated[-1].get(name) for name in names if name in validated[-1]}
+        if validated
+        else {},
+    }
+
+
+def devices() -> str:
+    """What it ran on: "2 CPU cores", "1 NVIDIA H200"."""
+    if jax.default_backend() == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return f"{cores} CPU core{'s' * (cores > 1)}"
+    return f"{len(jax.devices())} {jax.devices()[0].device_kind}"

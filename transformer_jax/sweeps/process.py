@@ -1,0 +1,88 @@
+"""A worker as its launcher sees it: started, asked to stop by closing its stdin, and asked how its runs went."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_jax.sweeps.folder import SweepFolder, SweepRun
+
+# Lines of a log that are shown where a process ended without a word.
+LAST_LINES = 8
+
+
+class Outcome(NamedTuple):
+    """How a run went in one process."""
+
+    state: str  # finished, failed, stopped
+    error: str = ""
+
+
+class WorkerProcess:
+    """One process at work on some runs."""
+
+    def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun], environment: Mapping[str, str] | None = None):
+        self.runs = tuple(runs)
+        first = runs[0]
+        first.path.mkdir(parents=True, exist_ok=True)
+        for run in runs[1:]:
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
+        addresses = [run.address for run in runs]
+        with open(first.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "transformer_jax.sweeps.worker", "--until-stdin-ends", sweep.path, *addresses],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks
+            )
+
+    def ask_to_stop(self) -> None:
+        """It saves and ends. The same happens when this process dies and leaves the pipe without a writer."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        """At once, without saving."""
+        self.process.send_signal(signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Of each run by its address, once it has ended; a run it did not speak of has failed."""
+        assert self.process.stdout is not None
+        told = {}
+        for text in self.process.stdout.read().decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, KeyError):
+                line = json.loads(text)
+                told[line["run"]] = Outcome(line["state"], line["error"] or "")
+        self.ask_to_stop()
+        self.process.stdout.close()
+        status = self.process.wait()
+        return {run.address: told.get(run.address) or Outcome("failed", self._last_words(status)) for run in self.runs}
+
+    def _last_words(self, status: int) -> str:
+        """Why a process ended that said nothing of it: killed for want of memory, or broken before its first line."""
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}"
+
+
+def last_lines(log: Path) -> str:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return f"(no log: {error})"
+    return "\n".join(text.rstrip().splitlines()[-LAST_LINES:])
