@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,14 @@ from transformer_jax.data.disk import explained, publish_json, published
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import Run
+from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import bleu_evaluator, bleu_statistics, measures, perplexities
 from transformer_jax.training.compilation import use_cache
 from transformer_jax.training.hardware import keep_freed_memory
+from transformer_jax.training.journal import Ending, Evaluator
 from transformer_jax.training.loop import train
 from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.together import refuse_incompatible, train_together
 
 
 class TestSet(NamedTuple):
@@ -55,11 +59,44 @@ def train_run(experiment: ExperimentConfig, workdir: str | Path) -> str:
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir)
     with folder.held():
-        prepared = prepare(experiment, folder.data(experiment))
-        prepared.verify()
+        prepared = prepared_data(experiment, folder)
         experiment = with_vocabulary(experiment, prepared)
-        evaluators = [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
-        return train(experiment, prepared, folder, evaluators)
+        return train(experiment, prepared, folder, evaluators_of(experiment, prepared))
+
+
+def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path]) -> list[Ending]:
+    """`train_run` of several runs in one program, which differ only in numbers: how each of them ended, or failed.
+
+    Raises BadInput where they cannot train together; training/together.py says what may differ.
+    """
+    refuse_incompatible(experiments)
+    keep_freed_memory()
+    use_cache(experiments[0].train.compile_cache)
+    folders = [RunFolder(workdir) for workdir in workdirs]
+    prepared: dict[Path, Prepared] = {}
+    for experiment, folder in zip(experiments, folders, strict=True):
+        # Without data.directory each run has the data in its own folder, as when it is alone.
+        if (directory := folder.data(experiment)) not in prepared:
+            prepared[directory] = prepared_data(experiment, folder)
+    if len({own.fingerprint for own in prepared.values()}) > 1:
+        raise BadInput(
+            f"runs that train together need the same data; not all of these are: {', '.join(map(str, prepared))}"
+        )
+    data = next(iter(prepared.values()))
+    experiments = [with_vocabulary(experiment, data) for experiment in experiments]
+    return train_together(experiments, data, folders, evaluators_of(experiments[0], data))
+
+
+def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
+    """A run's data, prepared if need be, and as it was prepared."""
+    prepared = prepare(experiment, folder.data(experiment))
+    prepared.verify()
+    return prepared
+
+
+def evaluators_of(experiment: ExperimentConfig, prepared: Prepared) -> list[Evaluator]:
+    """What the training loop calls besides its own validation."""
+    return [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
 
 
 def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
