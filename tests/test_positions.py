@@ -127,7 +127,9 @@ def test_halves_are_the_same_sinusoids_in_another_order():
     halves, pairs = (np.asarray(sinusoid(positions, 10, layout)) for layout in ("halves", "interleaved"))
     np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
     kind = kind_of("sinusoidal", sinusoids="halves")
-    np.testing.assert_array_equal(kind.apply({}, np.zeros((1, 3, 10), np.float32), positions[None], method="embed")[0], halves)
+    np.testing.assert_array_equal(
+        kind.apply({}, np.zeros((1, 3, 10), np.float32), positions[None], method="embed")[0], halves
+    )
 
 
 def test_learned_positions_are_rows_of_a_table():

@@ -101,9 +101,10 @@ def evaluators_of(experiment: ExperimentConfig, prepared: Prepared) -> list[Eval
 
 def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
     """The experiment with the sizes of the vocabularies there really are, in place of those asked for."""
-    model = dataclasses.replace(
-        experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=prepared.target_vocab_size
-    )
+    # Marian cuts source and target in two ways into the same tokens, which have one table.
+    one_table = experiment.model.tie_embeddings == "all" and prepared.same_tokens
+    target_size = None if one_table else prepared.target_vocab_size
+    model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
     return dataclasses.replace(experiment, model=model)
 
 

@@ -71,9 +71,13 @@ class Prepared:
 
     @property
     def target_vocab_size(self) -> int | None:
-        """None where source and target share one vocabulary."""
-        target = self.manifest["tokenizers"].get("target")
-        return None if target is None or target.get("same_tokens") else target["vocab_size"]
+        """None where source and target share one tokenizer."""
+        return self.manifest["tokenizers"].get("target", {}).get("vocab_size")
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether source and target are cut, by one tokenizer or by two, into the tokens of one vocabulary."""
+        return self.manifest["tokenizers"].get("target", {"same_tokens": True}).get("same_tokens", False)
 
     @property
     def fingerprint(self) -> str:

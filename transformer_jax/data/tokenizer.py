@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL_PIECES = ("<pad>", "<bos>", "<eos>", "<unk>")
 
+# Marian's special tokens, by our ids of the same meaning; see MarianTokenizer.
+MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
+
 # SentencePiece writes a space as this character, so it cannot tell the two apart in a text.
 SPACE_MARK = "\u2581"
 
@@ -146,12 +149,10 @@ class MarianTokenizer:
     targets begin, is our <bos>: as padding it is never looked at, so that our <pad> can be a token the list lacks.
     """
 
-    SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
-
     def __init__(self, model: bytes, tokens: Sequence[str], name: str = "the SentencePiece model"):
         self._model, self.tokens = model, tuple(tokens)
         self._processor = _processor(model, name)
-        ordinary = [token for token in self.tokens if token not in self.SPECIAL]
+        ordinary = [token for token in self.tokens if token not in MARIAN_SPECIAL]
         self._ids = {token: i for i, token in enumerate(ordinary, start=len(SPECIAL_PIECES))}
         self._pieces = [*SPECIAL_PIECES, *ordinary]
 
@@ -171,7 +172,7 @@ class MarianTokenizer:
     @property
     def our_ids(self) -> list[int]:
         """Our id of each token of the list."""
-        return [self.SPECIAL.get(token) or self._ids[token] for token in self.tokens]
+        return [MARIAN_SPECIAL.get(token) or self._ids[token] for token in self.tokens]
 
     @property
     def known_share(self) -> float:

@@ -14,9 +14,9 @@ DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative
 def parameter_counts(config: ModelConfig) -> dict[str, int]:
     """Parameters of each group, all layers together.
 
-    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D (and h K + h K + h V + D
-    with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and F + D), SwiGLU 3 D F (and
-    2 F + D); and a norm of 2 D for each of these.
+    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D
+    (and h K + h K + h V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
+    F + D), SwiGLU 3 D F (and 2 F + D); and a norm of 2 D for each of these.
     """
     c = config
     target_rows = c.target_vocab_size or c.vocab_size
