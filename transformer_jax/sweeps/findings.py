@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from transformer_jax.sweeps.statistics import (
 
 # From here on, BLEU has hardly any room left above the baseline.
 CEILING = 98.0
+# States that are told in other words.
+TOLD = {"waiting": "never started"}
 
 
 class TestFindings(NamedTuple):
@@ -139,7 +141,7 @@ def state_sentence(sweep: SweepResult) -> str:
     if counts == {"finished": total}:
         return f"All {total} runs are finished."
     order = ("finished", "running", "stopped", "failed", "damaged", "waiting")
-    told = ", ".join(f"{counts[state]} {state}" for state in order if state in counts)
+    told = ", ".join(f"{counts[state]} {TOLD.get(state, state)}" for state in order if state in counts)
     return f"Of {total} runs: {told}."
 
 
@@ -149,7 +151,7 @@ def in_words(sweep: SweepResult, findings: TestFindings) -> list[str]:
         return [f"On {findings.split}, nothing is measured yet."]
     lines = []
     if findings.bleu_differences:
-        lines.append(_resolved(findings.bleu_differences, "BLEU", bleu_text, higher_is_better=True))
+        lines.append(_resolved(findings.bleu_differences, "BLEU", bleu_change, higher_is_better=True))
         base = findings.bleu.get(sweep.baseline, [])
         if base and np.mean(base) >= CEILING:
             lines.append(
@@ -157,7 +159,7 @@ def in_words(sweep: SweepResult, findings: TestFindings) -> list[str]:
                 "perplexity tells more here."
             )
         ppl = findings.perplexity_differences
-        lines.append(_resolved(ppl, f"perplexity per {findings.unit}", perplexity_text, higher_is_better=False))
+        lines.append(_resolved(ppl, f"Perplexity per {findings.unit}", perplexity_change, higher_is_better=False))
         lines.append(_how_sure(findings.bleu_differences))
         lines += _agreement(sweep, findings)
     if findings.not_compared:
@@ -168,7 +170,7 @@ def in_words(sweep: SweepResult, findings: TestFindings) -> list[str]:
 
 
 def _resolved(
-    differences: Mapping[str, Difference], measure: str, told: Callable[[Difference], str], higher_is_better: bool
+    differences: Mapping[str, Difference], measure: str, told: Callable[[float], str], higher_is_better: bool
 ) -> str:
     better: list[str] = []
     worse: list[str] = []
@@ -177,7 +179,9 @@ def _resolved(
         if not difference.resolved:
             open_.append(name)
         else:
-            (better if (difference.value > 0) == higher_is_better else worse).append(f"{name} ({told(difference)})")
+            (better if (difference.value > 0) == higher_is_better else worse).append(
+                f"{name} ({told(difference.value)})"
+            )
     count = len(differences)
     are = "difference is" if count == 1 else "differences are"
     text = f"{measure}: {len(better) + len(worse)} of {count} {are} resolved. "
@@ -189,8 +193,8 @@ def _resolved(
         text += f"Not resolved: {', '.join(open_)}. "
     detectable = [difference.detectable for difference in differences.values()]
     typical = float(np.median(detectable))
-    size = f"{typical:.2f}" if measure == "BLEU" else f"{100 * math.expm1(typical):.1f} %"
-    sweeps = f"{POWER:.0%} of such sweeps (the median of the comparisons)"
+    size = told(typical).removeprefix("+")
+    sweeps = f"{percent(POWER)} of such sweeps (the median of the comparisons)"
     return text + f"A true difference of {size} would have been found in {sweeps}."
 
 
@@ -199,7 +203,7 @@ def _how_sure(differences: Mapping[str, Difference]) -> str:
     spreads = {difference.seed_spread for difference in differences.values()}
     count = len(differences)
     family = f"The {count} intervals of a column hold together" if count > 1 else "The interval holds"
-    text = f"{family} with {CONFIDENCE:.0%} confidence"
+    text = f"{family} with {percent(CONFIDENCE)} confidence"
     if spreads == {"none"}:
         return text + (
             "; with one seed a variant they count the choice of sentences ONLY, not what another seed would give: "
@@ -235,14 +239,28 @@ def _agreement(sweep: SweepResult, findings: TestFindings) -> list[str]:
     return lines
 
 
+def bleu_change(difference: float) -> str:
+    return f"{difference:+.2f}".replace("-", "−")
+
+
+def perplexity_change(difference: float) -> str:
+    """A difference of logarithms, as the change in percent."""
+    return f"{100 * math.expm1(min(difference, 50.0)):+.1f} %".replace("-", "−")
+
+
 def bleu_text(difference: Difference) -> str:
-    return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]".replace("-", "−")
+    """The value and its interval."""
+    return f"{bleu_change(difference.value)} [{bleu_change(difference.low)}, {bleu_change(difference.high)}]"
 
 
 def perplexity_text(difference: Difference) -> str:
-    """A difference of logarithms, as the change in percent."""
-    value, low, high = (100 * math.expm1(min(x, 50.0)) for x in (difference.value, difference.low, difference.high))
-    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    """The value and its interval."""
+    low, high = (perplexity_change(bound).removesuffix(" %") for bound in (difference.low, difference.high))
+    return f"{perplexity_change(difference.value)} [{low}, {high}]"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def mean_and_spread(values: Sequence[float], decimals: int) -> str:
@@ -260,6 +278,5 @@ def reasons(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
         if not run.finished:
             at = "" if run.step is None else f" at step {run.step:,}"
             why = f": {run.reason}" if run.reason else ""
-            state = "never started" if run.state == "waiting" else run.state
-            told.append((f"{run.variant}, seed {run.seed}", f"{state}{at}{why}"))
+            told.append((f"{run.variant}, seed {run.seed}", f"{TOLD.get(run.state, run.state)}{at}{why}"))
     return told

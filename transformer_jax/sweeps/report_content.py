@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.sweeps import report_analyses, report_curves, report_samples
-from transformer_jax.sweeps.findings import TestFindings, find, in_words, reasons, state_sentence
+from transformer_jax.sweeps.findings import TestFindings, find, in_words, percent, reasons, state_sentence
 from transformer_jax.sweeps.report_table import Table, table
 from transformer_jax.sweeps.results import SweepResult
 from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
@@ -21,11 +21,11 @@ METHOD = (
     "drawn towards the typical one of all variants (empirical Bayes, Smyth 2004), plus what another choice of test "
     f"sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees of freedom are "
     "Satterthwaite's.",
-    f"All intervals of one column hold together with {CONFIDENCE:.0%} confidence (Bonferroni); p-values are corrected "
-    "within the column (Holm), which is a little sharper: an interval may touch 0 where p is just below "
+    f"All intervals of one column hold together with {percent(CONFIDENCE)} confidence (Bonferroni); p-values are "
+    "corrected within the column (Holm), which is a little sharper: an interval may touch 0 where p is just below "
     f"{1 - CONFIDENCE:.2g}. Each measure on each test set is a family of its own.",
     f"A difference is called resolved where the corrected p is below {1 - CONFIDENCE:.2g}. What is not resolved is not "
-    f"shown to be absent: the size that would have been found in {POWER:.0%} of such sweeps is given beside.",
+    f"shown to be absent: the size that would have been found in {percent(POWER)} of such sweeps is given beside.",
     "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
 )
 PERPLEXITY_BY_WORD = (

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer_jax.page import PAGE
-from transformer_jax.sweeps.findings import TestFindings, bleu_text, perplexity_text
+from transformer_jax.plots import COLOURS
+from transformer_jax.sweeps.findings import (
+    TOLD,
+    TestFindings,
+    bleu_change,
+    bleu_text,
+    perplexity_change,
+    perplexity_text,
+)
 from transformer_jax.sweeps.report_analyses import Analysis
 from transformer_jax.sweeps.report_content import METHOD, Content
 from transformer_jax.sweeps.report_plots import Interval, Point, forest, scatter
@@ -58,7 +66,7 @@ def _head(content: Content) -> str:
     troubled = "".join(
         f"<li><b>{escape(name)}</b>: {escape(what)}</li>"
         for name, what in content.unfinished
-        if what != "never started"
+        if what != TOLD["waiting"]
     )
     more = f"<ul>{troubled}</ul>" if troubled else ""
     more += f"<p>Damaged files:</p><ul>{problems}</ul>" if problems else ""
@@ -121,21 +129,27 @@ def _heading(column: Column) -> str:
 
 def _cell(cell: Cell, kind: str = "") -> str:
     value = "" if cell.value is None else escape(str(cell.value))
-    return f'<td class="{kind} {cell.mark}" data-value="{value}">{escape(cell.text)}</td>'
+    text, bracket, interval = cell.text.partition(" [")
+    below = f"<small>{escape(bracket.strip() + interval)}</small>" if interval and kind == "differences" else ""
+    shown = escape(text) + below if below else escape(cell.text)
+    return f'<td class="{kind} {cell.mark}" data-value="{value}">{shown}</td>'
 
 
 def _forests(sweep: SweepResult, findings: TestFindings) -> str:
     figures = []
     kinds = (
         ("BLEU", "bleu", findings.bleu_differences, 1, "difference in BLEU"),
-        ("perplexity", "perplexity", findings.perplexity_differences, -1, f"log-perplexity per {findings.unit}"),
+        ("Perplexity", "perplexity", findings.perplexity_differences, -1, f"log-perplexity per {findings.unit}"),
     )
     for title, key, differences, sign, axis in kinds:
         if differences:
             rows = [_interval(sweep, name, found, key, sign) for name, found in differences.items()]
             better = "right" if sign > 0 else "left"
-            figures.append((f"{title}: difference from the baseline ({better} is better)", forest(rows, axis)))
-    return _figures(figures)
+            diamonds = "; ◇ is the published one" if any(row.published is not None for row in rows) else ""
+            figures.append(
+                (f"{title}: differences from the baseline ({better} is better{diamonds})", forest(rows, axis))
+            )
+    return _figures(figures, "large")
 
 
 def _interval(sweep: SweepResult, name: str, found: Difference, key: str, sign: int) -> Interval:
@@ -147,13 +161,13 @@ def _interval(sweep: SweepResult, name: str, found: Difference, key: str, sign: 
     if theirs is None or base is None or min(theirs, base) <= 0:
         return Interval(name, found.value, found.low, found.high, told, mark)
     published = theirs - base if key == "bleu" else math.log(theirs / base)
-    told += f"; published {published:+.2f}" if key == "bleu" else f"; published {100 * math.expm1(published):+.1f} %"
+    told += f"; published {(bleu_change if key == 'bleu' else perplexity_change)(published)}"
     return Interval(name, found.value, found.low, found.high, told, mark, published)
 
 
-def _figures(figures: Sequence[tuple[str, str]]) -> str:
+def _figures(figures: Sequence[tuple[str, str]], kind: str = "") -> str:
     shown = "".join(f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in figures)
-    return f'<div class="pictures">{shown}</div>' if shown else ""
+    return f'<div class="pictures {kind}">{shown}</div>' if shown else ""
 
 
 def _sizes(content: Content) -> str:
@@ -172,7 +186,7 @@ def _sizes(content: Content) -> str:
             f"({', '.join(resized)}): what a usual model of that cost would reach. "
             "The columns tell how far each variant lies from it."
         )
-    return f"<p>{escape(text)}</p>{_figures(figures)}{_size_table(content)}"
+    return f"<p>{escape(text)}</p>{_figures(figures, 'large')}{_size_table(content)}"
 
 
 def _size_title(view: SizeView) -> str:
@@ -180,7 +194,8 @@ def _size_title(view: SizeView) -> str:
 
 
 def _size_plot(content: Content, view: SizeView) -> str:
-    colours = {group: number % 8 for number, group in enumerate(dict.fromkeys(v.group for v in content.sweep.variants))}
+    groups = dict.fromkeys(v.group for v in content.sweep.variants if v.name != content.sweep.baseline)
+    colours = {group: COLOURS[number % len(COLOURS)] for number, group in enumerate(groups)}
     points = []
     for variant in content.sweep.variants:
         if variant.name in view.points:
@@ -188,15 +203,17 @@ def _size_plot(content: Content, view: SizeView) -> str:
             shown = score if view.measure == "bleu" else math.exp(min(score, 700.0))
             told = f"{variant.name}: {MEASURES[view.measure]} {shown:.4g}, {count_text(cost)} {COSTS[view.cost]}"
             ringed = variant.name in view.front
-            points.append(Point(variant.name, cost, shown, told, colours[variant.group], ringed))
-    costs = [point.x for point in points]
+            colour = "var(--ink)" if variant.name == content.sweep.baseline else colours[variant.group]
+            points.append(Point(cost, shown, told, colour, ringed))
     line = []
-    if view.line:
-        for cost in np.geomspace(min(costs), max(costs), 20):
-            expected = view.expected(float(cost)) or 0.0
+    for cost in np.geomspace(*view.reach, 20).clip(*view.reach) if view.line else ():
+        if (expected := view.expected(float(cost))) is not None:
             line.append((float(cost), expected if view.measure == "bleu" else math.exp(min(expected, 700.0))))
     unit = " per word" if view.measure == "perplexity" and content.tests[0].unit == "word" else ""
-    names = {group or "base and others": colour for group, colour in colours.items()}
+    names = [
+        (content.sweep.baseline, "var(--ink)"),
+        *((group or "others", colour) for group, colour in colours.items()),
+    ]
     return scatter(points, COSTS[view.cost], MEASURES[view.measure] + unit, line, names)
 
 
@@ -229,8 +246,7 @@ def _beyond(view: SizeView, name: str) -> Cell:
     beyond = view.beyond(name)
     if beyond is None:
         return Cell()
-    text = f"{beyond:+.2f}" if view.measure == "bleu" else f"{100 * math.expm1(min(beyond, 50.0)):+.1f} %"
-    return Cell(text.replace("-", "−"), beyond)
+    return Cell((bleu_change if view.measure == "bleu" else perplexity_change)(beyond), beyond)
 
 
 def _analyses(content: Content) -> str:
@@ -294,7 +310,7 @@ def _runs(content: Content) -> str:
     for run in content.sweep.runs:
         seconds, rate = run.number("train_seconds"), run.number("tokens_per_second")
         cells = [
-            f'<td class="left">{escape("never started" if run.state == "waiting" else run.state)}</td>',
+            f'<td class="left">{escape(TOLD.get(run.state, run.state))}</td>',
             _cell(Cell() if run.step is None else Cell(f"{run.step:,}", run.step)),
             _cell(Cell() if seconds is None else Cell(duration(seconds), seconds)),
             _cell(Cell() if rate is None else Cell(f"{rate:,.0f}", rate)),

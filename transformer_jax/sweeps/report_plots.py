@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer_jax.plots import COLOURS
@@ -28,11 +28,10 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    name: str
     x: float
     y: float
     told: str
-    colour: int = 0
+    colour: str
     ringed: bool = False
 
 
@@ -135,9 +134,9 @@ def scatter(
     x: str,
     y: str,
     line: Sequence[tuple[float, float]] = (),
-    colours: Mapping[str, int] | None = None,
+    names: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """A point a variant over the log of x; `line` runs through the models of usual kind."""
+    """A point a variant over the log of x; `line` runs through usual models; `names` are the legend, with colours."""
     across, up = _axes([p.x for p in points], [*(p.y for p in points), *(b for _, b in line)], log_x=True)
     parts = [_frame(across, up, x, y)]
     if line:
@@ -146,9 +145,8 @@ def scatter(
         place = f'cx="{across.at(point.x):.1f}" cy="{up.at(point.y):.1f}"'
         if point.ringed:
             parts.append(f'<circle class="front" {place} r="8"/>')
-        parts.append(f'<circle class="dot" {place} r="5" fill="{COLOURS[point.colour]}"{_tip(point.told)}/>')
-    names = [(name, COLOURS[number]) for name, number in (colours or {}).items()]
-    return _svg("".join(parts), WIDTH, HEIGHT, f"{y} over {x}") + (_legend(names) if len(names) > 1 else "")
+        parts.append(f'<circle class="dot" {place} r="5" fill="{point.colour}"{_tip(point.told)}/>')
+    return _svg("".join(parts), WIDTH, HEIGHT, f"{y} over {x}") + _legend(names)
 
 
 def forest(rows: Sequence[Interval], x: str) -> str:

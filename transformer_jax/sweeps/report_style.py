@@ -9,7 +9,7 @@ STYLE = """
 }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 78rem; }
-body { margin: 0 auto; padding: 2rem 1.2rem 4rem; overflow-wrap: anywhere; }
+body { margin: 0 auto; padding: 2rem 1.2rem 4rem; overflow-wrap: break-word; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; } p { max-width: 52rem; } .soft { color: var(--soft); }
 ul { padding-left: 1.2rem; max-width: 52rem; } li { margin: .3rem 0; }
@@ -22,8 +22,8 @@ a { color: var(--accent); text-decoration: none; } a:hover { text-decoration: un
   border-radius: .4rem; background: var(--panel); color: var(--ink); max-width: 100%; }
 .controls label { font-size: .9rem; color: var(--soft); white-space: nowrap; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-td, th { text-align: right; padding: .32rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
+td, th { text-align: right; padding: .3rem .55rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { color: var(--soft); font-weight: 500; vertical-align: bottom; background: var(--panel); }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
@@ -31,8 +31,8 @@ th[aria-sort] button::after { content: " \\2193"; } th[aria-sort=ascending] butt
 th[scope=row], thead th:first-child, td.left { text-align: left; }
 th[scope=row], thead th:first-child { position: sticky; left: 0; background: var(--paper); z-index: 1; }
 thead th:first-child { background: var(--panel); }
-th[scope=row] { font-weight: 500; max-width: 15rem; white-space: normal; min-width: 7rem; }
-th small { display: block; color: var(--soft); font-weight: 400; font-size: .8rem; line-height: 1.3; }
+th[scope=row] { font-weight: 500; max-width: 15rem; white-space: normal; min-width: 8.5rem; }
+th small, td small { display: block; color: var(--soft); font-weight: 400; font-size: .8rem; line-height: 1.3; }
 tr.group td { text-align: left; color: var(--soft); background: var(--panel); font-size: .85rem; }
 tr.group span { position: sticky; left: .7rem; }
 tr.base { background: color-mix(in srgb, var(--accent) 9%, transparent); }
@@ -40,7 +40,8 @@ tr.base th { background: color-mix(in srgb, var(--accent) 9%, var(--paper)); }
 td.better { color: var(--better); font-weight: 600; } td.worse { color: var(--worse); font-weight: 600; }
 .no-options .options, .no-differences .differences, .no-published .published, .no-cost .cost { display: none; }
 .wrap td { white-space: normal; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); gap: 1.4rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.4rem; }
+.pictures { margin: 1rem 0; } .large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 29rem), 1fr)); }
 figure { margin: 0; min-width: 0; } figure svg, figure img { width: 100%; height: auto; display: block; }
 figcaption { font-size: .92rem; margin: 0 0 .3rem; font-weight: 500; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .tick, svg .title { fill: var(--soft); }
@@ -67,7 +68,7 @@ dd { margin: 0; } #tip { position: fixed; pointer-events: none; background: var(
   font-size: .82rem; padding: .25rem .55rem; border-radius: .3rem; max-width: 20rem; display: none; }
 @media (max-width: 40rem) {
   body { padding: 1.2rem .8rem 3rem; } dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
-  th[scope=row] { max-width: 8rem; min-width: 5.5rem; } h1 { font-size: 1.4rem; }
+  th[scope=row] { max-width: 8rem; min-width: 6.5rem; } h1 { font-size: 1.4rem; }
 }
 """
 
@@ -118,6 +119,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 for (const box of document.querySelectorAll("input[data-hides]")) {
   const table = document.getElementById(box.dataset.of);
+  // A narrow screen begins with what was found.
+  if (innerWidth < 640 && box.dataset.hides !== "differences") box.checked = false;
   const show = () => table.classList.toggle("no-" + box.dataset.hides, !box.checked);
   box.addEventListener("change", show);
   show();

@@ -57,7 +57,8 @@ class Table(NamedTuple):
 def table(sweep: SweepResult, findings: TestFindings) -> Table:
     """All there is to say of every variant on one test set."""
     options = option_columns(sweep)
-    parts = [options, scores(findings), differences(findings), published(sweep), costs()]
+    seeds: list[Filled] = [(Column("seeds", "seeds", "scores", "finished runs"), _seeds)]
+    parts = [options, scores(findings), differences(findings), seeds, published(sweep), costs()]
     columns = [column for part in parts for column, _ in part]
     rows = [
         Row(variant, {column.key: cell(variant) for part in parts for column, cell in part})
@@ -119,12 +120,6 @@ def _shown(value: Any) -> str:
 def scores(findings: TestFindings) -> list[Filled]:
     """Steps, perplexity, BLEU, parameters: the paper's own columns."""
 
-    def seeds(variant: VariantResult) -> Cell:
-        done, planned = len(variant.finished), len(variant.runs)
-        states = sorted({run.state for run in variant.runs if not run.finished})
-        missing = "" if done == planned else f" of {planned} ({', '.join(states)})"
-        return Cell(f"{done}{missing}", done)
-
     columns: list[Filled] = [
         (Column("steps", "steps", "scores", "updates made"), _mean("steps", _whole)),
         (Column("perplexity", "PPL", "scores", "perplexity per token"), _scored(findings.perplexity, _decimals)),
@@ -136,8 +131,12 @@ def scores(findings: TestFindings) -> list[Filled]:
         *columns,
         (Column("bleu", "BLEU", "scores", findings.signature), _scored(findings.bleu, lambda _: 2)),
         (Column("parameters", "params", "scores", "parameters"), _cost("parameters")),
-        (Column("seeds", "seeds", "scores", "finished runs"), seeds),
     ]
+
+
+def _seeds(variant: VariantResult) -> Cell:
+    done, planned = len(variant.finished), len(variant.runs)
+    return Cell(f"{done}" if done == planned else f"{done} of {planned}", done)
 
 
 def _scored(values: Mapping[str, Sequence[float]], decimals: Callable[[float], int]) -> Callable[[VariantResult], Cell]:

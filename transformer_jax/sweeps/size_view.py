@@ -39,9 +39,17 @@ class SizeView(NamedTuple):
     resized: tuple[str, ...]  # those the line goes through
     line: tuple[float, float] | None  # slope and intercept over the log of the cost
 
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The costs between which the line stands on something."""
+        costs = [self.points[name][0] for name in self.resized]
+        return min(costs), max(costs)
+
     def expected(self, cost: float) -> float | None:
-        """What a usual model of that cost would score."""
-        return None if self.line is None else self.line[0] * math.log(cost) + self.line[1]
+        """What a usual model of that cost would score; nothing is known beyond those the line goes through."""
+        if self.line is None or not self.reach[0] <= cost <= self.reach[1]:
+            return None
+        return self.line[0] * math.log(cost) + self.line[1]
 
     def beyond(self, variant: str) -> float | None:
         """How much a variant's score differs from that of a usual model of its cost."""

@@ -161,9 +161,9 @@ def moderated(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float
     """The prior of the variances: what is typical, and how many degrees of freedom that is worth (Smyth 2004, 6.2).
 
     The log of a variance with d degrees of freedom about a true one varies by trigamma(d/2); what it varies more than
-    that over the groups is how unlike they are. From a few seeds of a few groups this is known badly, and believing that
-    all are alike is what makes false alarms: typical is therefore the mean, to which the largest contribute most, and it
-    is never worth more than MOST_ALIKE.
+    that over the groups is how unlike they are. From a few seeds of a few groups this is known badly, and believing
+    that all are alike is what makes false alarms: typical is therefore the mean, to which the largest contribute most,
+    and it is never worth more than MOST_ALIKE.
     """
     typical = float((variances * freedoms).sum() / freedoms.sum())
     if typical == 0 or len(variances) < 2:
