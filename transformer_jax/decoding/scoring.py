@@ -13,6 +13,7 @@ from transformer_jax.data.arrays import TokenPairs, flatten
 from transformer_jax.data.assembly import Batch
 from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.tokenizer import BOS, PAD
+from transformer_jax.model.stacks import HeadMasks
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training.sharding import batch_devices, batch_sharding
 
@@ -55,9 +56,12 @@ class Scorer:
         return scores
 
 
-def token_log_probabilities(model: ModelConfig, params: Any, batch: Batch) -> jax.Array:
+def token_log_probabilities(
+    model: ModelConfig, params: Any, batch: Batch, head_masks: HeadMasks | None = None
+) -> jax.Array:
     """log P of every token of batch.target_output, BT; 0 at padding."""
-    logits_BTN: Any = Transformer(model).apply({"params": params}, batch.source, batch.target_input)
+    pair = (batch.source, batch.target_input)
+    logits_BTN: Any = Transformer(model).apply({"params": params}, *pair, head_masks=head_masks)
     chosen_BT = jnp.take_along_axis(logits_BTN, batch.target_output[..., None], axis=-1)[..., 0]
     return jnp.where(batch.target_output == PAD, 0.0, chosen_BT - jax.nn.logsumexp(logits_BTN, axis=-1))
 

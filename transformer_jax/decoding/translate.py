@@ -1,6 +1,8 @@
 """Texts to translations: tokenised, decoded in groups of similar length, put back into their order."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -142,9 +144,8 @@ def search(
     """The search that `decode` describes, over one batch. Pure; to be jitted."""
     stepper = Stepper(model, params)
     # Few translations need all the room they may have, and attention pays for all the room there is.
-    source_length = source_BS.shape[1]
-    first_length = min(source_length + source_length // 4 + 6, max_length)
-    is_split = first_length < max_length
+    expected = min(source_BS.shape[1] * 5 // 4 + 6, max_length)
+    rooms = sorted({expected // 2, expected, max_length})
     common: dict[str, Any] = {
         "batch_size": source_BS.shape[0],
         "max_length": max_length,
@@ -155,13 +156,13 @@ def search(
         "bos_id": BOS,
         "eos_id": EOS,
         "pad_id": PAD,
-        "stages": [Stage(first_length, lambda cache: stepper.grow(cache, max_length))] if is_split else [],
+        "stages": [Stage(end, partial(stepper.grow, length=room)) for end, room in pairwise(rooms)],
     }
     step = among_possible(stepper.step) if decode.renormalize else stepper.step
     if decode.sample:
         return sample_search(
             step,
-            stepper.start(source_BS, first_length),
+            stepper.start(source_BS, rooms[0]),
             jax.random.key(decode.seed),
             temperature=decode.temperature,
             top_k=decode.top_k,
@@ -171,7 +172,7 @@ def search(
         )
     return beam_search(
         step,
-        stepper.start(source_BS, first_length, decode.beam),
+        stepper.start(source_BS, rooms[0], decode.beam),
         beam_size=decode.beam,
         n_best=decode.n_best,
         reorder=stepper.reorder,
