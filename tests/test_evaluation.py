@@ -12,7 +12,14 @@ from translating_runs import make_run
 
 from transformer_jax import cli, load_run
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.evaluation import bleu_evaluator, measures, paired_bootstrap, paper_bleu, perplexities
+from transformer_jax.evaluation import (
+    bleu_evaluator,
+    bleu_of_statistics,
+    measures,
+    paired_bootstrap,
+    paper_bleu,
+    perplexities,
+)
 from transformer_jax.runs import with_vocabulary
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
@@ -101,6 +108,22 @@ def test_a_record_says_what_was_measured(record):
     assert record["test_set"].endswith("test.source")
     assert record["decode"]["beam"] == 4
     assert set(record["measures"]) == {"bleu", "chrf", "paper_bleu"}
+
+
+def test_another_search_has_files_of_its_own(folder, record):
+    usual = (folder / "translations" / "test.averaged.json").read_bytes()
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", "--beam=2"]) == 0
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
+    assert json.loads((folder / "translations" / "test.averaged.beam=2.json").read_text())["decode"]["beam"] == 2
+
+
+def test_a_records_sentences_add_up_to_its_scores(record):
+    """What later comparisons start from."""
+    sentences = record["sentences"]
+    totals = np.sum(sentences["bleu_statistics"], axis=0)
+    assert bleu_of_statistics(totals) == record["measures"]["bleu"]["score"]
+    perplexity = np.exp(-sum(sentences["log_probabilities"]) / sum(sentences["tokens"]))
+    np.testing.assert_allclose(perplexity, record["perplexity"]["per_token"], rtol=1e-6)
 
 
 def test_the_table_and_the_comparison(folder, record, capsys):

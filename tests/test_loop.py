@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from training_runs import assert_quiet, assert_same_run, command, environment, errors, metrics, train, weights
 
+from transformer_jax import load_run
+
 pytestmark = pytest.mark.slow
 
 
@@ -51,6 +53,14 @@ def test_a_run_explains_itself(straight):
     assert json.loads((straight / "config.json").read_text())["model"]["vocab_size"] == 12
     rates = {line["step"]: line["learning_rate"] for line in lines if "loss" in line}
     assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
+
+
+def test_its_latest_and_its_best_weights(straight):
+    """Both can be asked for by name; the best are those of the validation with the lowest loss that was saved."""
+    losses = {line["step"]: line["valid_loss"] for line in metrics(straight) if "valid_loss" in line}
+    latest, best = load_run(straight, "latest"), load_run(straight, "best")
+    assert latest.steps == [24] and best.steps == [min(losses, key=losses.get)]
+    assert latest.translate(["a b"]) == load_run(straight).translate(["a b"])
 
 
 def test_the_same_command_again_finds_it_finished(straight):
