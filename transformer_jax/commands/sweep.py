@@ -58,6 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes at a time; cores and GPUs are shared out among them (default: one for each GPU, or 1)",
     )
+    how.add_argument(
+        "--together",
+        nargs="?",
+        type=group_size,
+        const=0,
+        metavar="N",
+        help="runs of one shape, which differ only in seed or in numbers such as dropout, train in one program, N at "
+        "most; faster where one run leaves most of a device idle",
+    )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
     how.add_argument("--fail-fast", action="store_true", help="after the first failure stop all other runs")
 
@@ -71,6 +80,13 @@ def at_least(lowest: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def group_size(text: str) -> int:
+    """The number of --together=N, with a word on what a bare --together takes for one."""
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be at least 2 runs; a FILE.py goes before --together")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -91,8 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from transformer_jax.sweeps.launch import Orders, launch
 
-    orders = Orders(only=arguments.only, jobs=arguments.jobs, retries=arguments.retries, fail_fast=arguments.fail_fast)
-    return launch(sweep, definition, orders)
+    names = [field.name for field in dataclasses.fields(Orders)]
+    return launch(sweep, definition, Orders(**{name: getattr(arguments, name) for name in names}))
 
 
 def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definition":

@@ -27,7 +27,7 @@ class Orders:
 
     only: str | None = None  # a pattern of variants' names
     jobs: int | None = None
-    together: int | None = None  # at most so many runs in a program; none = no limit
+    together: int | None = None  # so many runs at most in one program, 0 for as many as fit; none = each by itself
     retries: int = 0
     fail_fast: bool = False
 
@@ -37,11 +37,22 @@ def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
     variants = definition.chosen(orders.only)
     with sweep.held():
         definition = sweep.merged(definition)
+        definition = dataclasses.replace(definition, together=orders.together is not None)
+        _refuse_groups(sweep, definition, orders)
         prepare_data(sweep, definition, variants)
         sweep.settle(definition)
         with StopSignals() as signals:
             launcher = Launcher(sweep, definition, variants, orders, signals)
             return launcher.run()
+
+
+def _refuse_groups(sweep: SweepFolder, definition: Definition, orders: Orders) -> None:
+    """Refuses now what would be refused when runs begin to train together."""
+    from transformer_jax.training.together import refuse_incompatible
+
+    for group in grouped(sweep.runs(definition), orders.together):
+        if len(group) > 1:
+            refuse_incompatible([run.experiment for run in group])
 
 
 def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
@@ -116,8 +127,8 @@ class Launcher:
     def _work_off(self, runs: Sequence[SweepRun]) -> None:
         """Runs what is missing of these."""
         display = Display(runs)
-        jobs = [[run] for run in runs if run.result() is None]
         here = self.orders
+        jobs = grouped([run for run in runs if run.result() is None], here.together)
         local = LocalJobs(self.sweep, slots(here.jobs), display, self.signals, here.retries, here.fail_fast)
         local.work_off(jobs)
         standings = display.standings()
@@ -142,6 +153,24 @@ class Launcher:
             )
         print(f"\ntransformer-jax report {self.sweep.path}    makes the page of what was found", flush=True)
         return 0
+
+
+def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
+    """The runs that one process trains: each by itself, or together those that differ only in numbers."""
+    if at_most is None:
+        return [[run] for run in runs]
+    from transformer_jax.training.together import incompatible
+
+    groups: list[list[SweepRun]] = []
+    for run in runs:
+        for group in groups:
+            has_room = len(group) < at_most or not at_most
+            if has_room and not incompatible([group[0].experiment, run.experiment]):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return groups
 
 
 def valid_loss(run: SweepRun) -> float | None:

@@ -172,7 +172,7 @@ def define(sweep: Sweep, place: str, scale: str | None, overrides: Sequence[tupl
     if problems:  # of a kind that would have what follows fail
         raise ConfigError([f"{place}: {problem}" for problem in problems])
     base, problems = _base(sweep, place, overrides)
-    problems += [f"{place}: {problem}" for problem in _name_problems(sweep)]
+    problems += [f"{place}: {problem}" for problem in _seed_problems(sweep.seeds) + _name_problems(sweep)]
     experiments = {}
     general = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
@@ -242,7 +242,7 @@ def _shape_problems(sweep: Sweep) -> list[str]:
             )
         elif not isinstance(variant.changes, Mapping):
             problems.append(f"variant {variant.name!r}: changes = {variant.changes!r}: must be a dict of options")
-    return problems + _seed_problems(sweep.seeds)
+    return problems
 
 
 def _seed_problems(seeds: Any) -> list[str]:
@@ -322,6 +322,15 @@ def _experiment(base: Mapping[str, Any], variant: Variant) -> tuple[ExperimentCo
                 f"model.parts.{name} = {part.__name__}: is a class; the processes that train must find it by name, "
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
+    if not problems:
+        from transformer_jax.sweeps.cost import try_out  # loads JAX
+
+        try:
+            try_out(config)
+        except extension.UserCodeError:
+            raise
+        except BadInput as problem:
+            problems += str(problem).splitlines()
     return config, problems
 
 

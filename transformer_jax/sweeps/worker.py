@@ -25,6 +25,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
+from transformer_jax.training.journal import Ending
 
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
@@ -94,7 +95,7 @@ class Worker:
                 ready.append(run)
             except Exception as error:
                 self.fail(run, error)
-        for run in self._trained(ready):
+        for run in self._trained(ready) if ready else []:
             if self.stopping:
                 raise Stopped
             try:
@@ -117,20 +118,23 @@ class Worker:
 
     def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
         """Those that came to the end of their training."""
-        if not runs:
-            return []
-        from transformer_jax.runs import train_run
+        from transformer_jax.runs import train_run, train_runs_together  # once there is something to train
 
-        (run,) = runs
         try:
-            why = train_run(run.experiment, run.path)
+            if len(runs) == 1:
+                endings = [Ending(why := train_run(runs[0].experiment, runs[0].path), why.startswith("finished"))]
+            else:
+                endings = train_runs_together([run.experiment for run in runs], [run.path for run in runs])
         except Exception as error:
-            self.fail(run, error)
+            for run in runs:
+                self.fail(run, error)
             return []
-        if not why.startswith("finished"):
-            self.note(run, "stopped", error=why)
-            return []
-        return [run]
+        for run, ending in zip(runs, endings, strict=True):
+            if ending.failed:
+                self.fail(run, Failed(ending.why))
+            elif not ending.final:
+                self.note(run, "stopped", error=ending.why)
+        return [run for run, ending in zip(runs, endings, strict=True) if ending.final and not ending.failed]
 
     def note(self, run: SweepRun, state: str, **values: object) -> None:
         """Says where a run stands, in its folder, and to who started this process."""
