@@ -79,7 +79,8 @@ def bleu_of_statistics(totals: Sequence[float]) -> float:
     from sacrebleu.metrics import BLEU
 
     whole = [int(total) for total in totals]
-    return BLEU.compute_bleu(whole[2:6], whole[6:], whole[0], whole[1]).score
+    # compute_bleu itself smooths nothing unless it is told to.
+    return BLEU.compute_bleu(whole[2:6], whole[6:], whole[0], whole[1], smooth_method="exp").score
 
 
 def paired_bootstrap(
