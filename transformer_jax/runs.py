@@ -17,6 +17,7 @@ from transformer_jax.decoding.run import Run
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import bleu_evaluator, bleu_statistics, measures, perplexities
 from transformer_jax.training.compilation import use_cache
+from transformer_jax.training.export import other_shapes
 from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending, Evaluator
 from transformer_jax.training.loop import train
@@ -53,15 +54,27 @@ class Evaluation(NamedTuple):
             publish_json(directory / f"{name}.json", self.record)
 
 
-def train_run(experiment: ExperimentConfig, workdir: str | Path) -> str:
-    """Prepares the data, if need be, and trains in `workdir`, or goes on training there; returns why it ended."""
+def train_run(experiment: ExperimentConfig, workdir: str | Path, params: Any = None) -> str:
+    """Prepares the data, if need be, and trains in `workdir`, or goes on training there; returns why it ended.
+
+    A new run begins with `params`, if they are given, and otherwise with random parameters.
+    """
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir)
     with folder.held():
         prepared = prepared_data(experiment, folder)
         experiment = with_vocabulary(experiment, prepared)
-        return train(experiment, prepared, folder, evaluators_of(experiment, prepared))
+        if params is not None:
+            refuse_other_shapes(experiment, params)
+        return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params)
+
+
+def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:
+    """Parameters to begin with must be those of the experiment's model."""
+    if differences := other_shapes(experiment, params):
+        more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
+        raise BadInput(f"--init-from: other weights than this config's model has: {differences[0]} by the config{more}")
 
 
 def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path]) -> list[Ending]:

@@ -1,6 +1,7 @@
 """What every command that takes --config shares: reading a config file and laying `--config.key=value` over it."""
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax import config as configuration
@@ -27,9 +28,16 @@ def path(text: str) -> str:
     return text
 
 
-def load(file: str, overrides: list[tuple[str, str]]) -> ExperimentConfig:
-    """The validated experiment of a config file, with the command line's changes; everything wrong is told at once."""
+def load(
+    file: str, overrides: list[tuple[str, str]], in_place: Mapping[str, Mapping[str, Any]] | None = None
+) -> ExperimentConfig:
+    """The validated experiment of a config file, with the command line's changes; everything wrong is told at once.
+
+    `in_place`: options, by group, that come in place of what the file says of them, but not of the command line.
+    """
     values = _values_of(file)
+    for group, options in (in_place or {}).items():
+        values[group] = {**(values.get(group) or {}), **options}
     problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
     try:
         experiment = configuration.from_config_dict(values)

@@ -243,7 +243,7 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Translation) -> list[Picture]:
-    import numpy as np
+    import jax.numpy as jnp
 
     from transformer_jax.model.positions import sinusoid
     from transformer_jax.training.optimizer import make_schedule
@@ -261,6 +261,6 @@ def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Tran
         Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
     ]
     if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
-        table_LD = sinusoid(np.arange(50), config.model.d_model, config.model.sinusoids)
+        table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
     return pictures

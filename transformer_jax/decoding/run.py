@@ -90,14 +90,32 @@ class Run:
                 raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
 
 
+class Weights(NamedTuple):
+    """A set of parameters, and all that is needed to make use of it."""
+
+    config: ExperimentConfig
+    params: Any
+    tokenizers: dict[str, Path]  # the files, by side; one vocabulary and one way to cut: only "source"
+    steps: list[int]
+
+
 def load_run(workdir: str | Path, weights: str = "latest") -> Run:
     """The model of a run, or of an exported folder.
 
     `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
     """
+    found = read_weights(workdir, weights)
+    tokenizer = load_tokenizer(found.tokenizers["source"])
+    target_tokenizer = load_tokenizer(found.tokenizers["target"]) if "target" in found.tokenizers else tokenizer
+    return Run(found.config, found.params, tokenizer, target_tokenizer, found.steps)
+
+
+def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
+    """The weights that `load_run` loads, or those of the checkpoint of one step."""
     if (Path(workdir) / WEIGHTS).is_file():
-        if weights != "latest":
-            raise BadInput(f"--weights={weights}: {workdir} is an exported folder, which has only one set of weights")
+        if weights != "latest" or at_step is not None:
+            asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
+            raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
         return _exported(Path(workdir))
     folder = RunFolder(workdir)
     if weights == "averaged":
@@ -109,18 +127,19 @@ def load_run(workdir: str | Path, weights: str = "latest") -> Run:
             raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
         return _exported(Path(weights))
     saved = SavedWeights(folder)
-    if weights == "latest":
+    if at_step is not None:
+        step, params = at_step, saved.of_step(at_step)
+    elif weights == "latest":
         step, params = saved.newest()
     else:
         step = saved.best_steps(1)[0]
         params = saved.of_step(step)
     prepared = Prepared.open(folder.data(saved.config))
-    return Run(saved.config, params, prepared.tokenizer, prepared.target_tokenizer, [step])
+    tokenizers = {side: prepared.directory / facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
+    return Weights(saved.config, params, tokenizers, [step])
 
 
-def _exported(directory: Path) -> Run:
+def _exported(directory: Path) -> Weights:
     config, params, origin = read_export(directory)
-    files = origin["tokenizers"]
-    tokenizer = load_tokenizer(directory / files["source"])
-    target_tokenizer = load_tokenizer(directory / files["target"]) if "target" in files else tokenizer
-    return Run(config, params, tokenizer, target_tokenizer, origin["steps"])
+    tokenizers = {side: directory / name for side, name in origin["tokenizers"].items()}
+    return Weights(config, params, tokenizers, origin["steps"])

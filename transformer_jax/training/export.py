@@ -4,9 +4,9 @@ An exported folder holds `model.safetensors` (one array for each parameter, name
 tokenizer files, and `weights.json`, which says where the weights come from. It is complete in itself.
 """
 
+import contextlib
 import json
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,25 +83,44 @@ class SavedWeights:
 
 
 def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:
-    """Writes an exported folder, whole or not at all."""
-    from safetensors.numpy import save
-
-    if directory.exists() and not replace:
-        raise BadInput(f"{directory}: is there already; give another place or remove it")
+    """Writes an exported folder of a run's weights."""
     config = folder.load_config()
     prepared = Prepared.open(folder.data(config))
+    files = {side: facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
+    tokenizers = {side: (name, (prepared.directory / name).read_bytes()) for side, name in files.items()}
+    write_model(directory, config, params, tokenizers, steps, replace)
+
+
+def write_model(
+    directory: Path,
+    config: ExperimentConfig,
+    params: Any,
+    tokenizers: dict[str, tuple[str, bytes]],
+    steps: Sequence[int] = (),
+    replace: bool = False,
+) -> None:
+    """Writes an exported folder, whole or not at all. `tokenizers`: the file's name and content, by side."""
+    from safetensors.numpy import save
+
+    with new_folder(directory, replace) as unfinished:
+        content = {WEIGHTS: save(flat(params)), "config.json": configuration.to_json(config).encode()}
+        for name, data in (*content.items(), *tokenizers.values()):
+            with published(unfinished / name) as file:
+                file.write(data)
+        names = {side: name for side, (name, _) in tokenizers.items()}
+        publish_json(unfinished / ORIGIN, {"steps": list(steps), "tokenizers": names})
+
+
+@contextlib.contextmanager
+def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
+    """A folder to write into, which takes its name only when it is complete."""
+    if directory.exists() and not replace:
+        raise BadInput(f"{directory}: is there already; give another place or remove it")
     unfinished = directory.with_name(directory.name + ".unfinished")
     with explained(directory):
         remove(unfinished)
         unfinished.mkdir(parents=True)
-        with published(unfinished / WEIGHTS) as file:
-            file.write(save(flat(params)))
-        with published(unfinished / "config.json") as file:
-            file.write(configuration.to_json(config).encode())
-        for facts in prepared.manifest["tokenizers"].values():
-            shutil.copyfile(prepared.directory / facts["file"], unfinished / facts["file"])
-        tokenizers = {side: facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
-        publish_json(unfinished / ORIGIN, {"steps": list(steps), "tokenizers": tokenizers})
+        yield unfinished
         remove(directory)
         unfinished.rename(directory)
 
@@ -120,12 +139,21 @@ def read_export(directory: Path) -> tuple[ExperimentConfig, Any, dict[str, Any]]
         origin = json.loads((directory / ORIGIN).read_text())
     except (SafetensorError, ValueError) as error:
         raise BadInput(f"{directory}: is damaged: {error}") from None
-    wanted = flat(_abstract(config).params)
+    params = traverse_util.unflatten_dict(arrays, sep="/")
+    for difference in other_shapes(config, params):
+        raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
+    return config, params, origin
+
+
+def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
+    """Where parameters are not those of a config: one line each."""
+    arrays, wanted = flat(params), flat(_abstract(config).params)
+    lines = []
     for name in {**arrays, **wanted}:
         found, right = (tree[name].shape if name in tree else "nothing" for tree in (arrays, wanted))
         if found != right:
-            raise BadInput(f"{directory / WEIGHTS}: {name} is {found}, and {right} by config.json")
-    return config, traverse_util.unflatten_dict(arrays, sep="/"), origin
+            lines.append(f"{name} is {found}, and {right}")
+    return lines
 
 
 def flat(params: Any) -> dict[str, Any]:

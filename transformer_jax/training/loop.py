@@ -29,11 +29,17 @@ from transformer_jax.training.throughput import Throughput
 STEPS_AHEAD = 2
 
 
-def train(config: ExperimentConfig, prepared: Prepared, folder: RunFolder, evaluators: Sequence[Evaluator] = ()) -> str:
-    """Trains, or goes on training, until the config's end; returns why it ended."""
+def train(
+    config: ExperimentConfig,
+    prepared: Prepared,
+    folder: RunFolder,
+    evaluators: Sequence[Evaluator] = (),
+    params: Any = None,
+) -> str:
+    """Trains, or goes on training, until the config's end; returns why it ended. A new run begins with `params`."""
     course = Course(config, prepared, watched=bool(evaluators))
     journal = Journal(config, folder, evaluators, course)
-    programs = Programs(config, journal.schedule, course.mesh)
+    programs = Programs(config, journal.schedule, course.mesh, params)
     loop = Loop(course, [journal], programs)
     folder.settle(config)  # only now: what cannot be trained leaves no trace of a run
     with StopSignals() as signals, journal:

@@ -1,6 +1,7 @@
 """The compiled programs of a run, laid out over a mesh: what the loop drives."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import optax
@@ -21,8 +22,9 @@ from transformer_jax.training.step import (
 class Programs:
     """Those of one run. `plan` is its state without numbers; `together.Together` has the same for several runs."""
 
-    def __init__(self, config: ExperimentConfig, schedule: optax.Schedule, mesh: Mesh):
+    def __init__(self, config: ExperimentConfig, schedule: optax.Schedule, mesh: Mesh, params: Any = None):
         self.config, self.mesh = config, mesh
+        self.params = params  # to begin with; None: random ones
         self.optimizer = make_optimizer(config.optimizer, schedule)
         self.plan = abstract_state(config, self.optimizer, mesh)
         self.step = make_train_step(config, self.optimizer, mesh, self.plan)
@@ -32,7 +34,7 @@ class Programs:
     def begin(self, restored: Sequence[TrainState | None]) -> TrainState:
         """The state to go on from: what was restored of each run, or a new one where nothing was."""
         [state] = restored
-        return init_state(self.config, self.optimizer, self.plan) if state is None else state
+        return init_state(self.config, self.optimizer, self.plan, self.params) if state is None else state
 
     def take(self, state: TrainState, run: int) -> TrainState:
         """One run's own state."""

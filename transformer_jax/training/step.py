@@ -69,14 +69,20 @@ def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransforma
     )
 
 
-def init_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, plan: TrainState) -> TrainState:
-    """The state at step 0. Each device makes only its own part: the model never lies whole on one."""
-    return jax.jit(lambda: new_state(config, optimizer), out_shardings=_places(plan))()
+def init_state(
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, plan: TrainState, params: Any = None
+) -> TrainState:
+    """The state at step 0, with random parameters or with these.
+
+    Each device makes only its own part: the model never lies whole on one, unless it was given.
+    """
+    return jax.jit(lambda params: new_state(config, optimizer, params), out_shardings=_places(plan))(params)
 
 
-def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation) -> TrainState:
-    tokens_BT = jnp.ones((1, 2), jnp.int32)
-    params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
+def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
+    if params is None:
+        tokens_BT = jnp.ones((1, 2), jnp.int32)
+        params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
     none = jnp.zeros((), jnp.int32)
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
 
