@@ -17,7 +17,7 @@ FLOORS = [
     ["model", "data", "decoding.search", "plots", "page", "attention_page"],
     ["training"],
     ["decoding"],
-    ["evaluation"],
+    ["interop", "evaluation"],
     ["runs"],
     ["sweeps"],
     ["commands"],
@@ -85,6 +85,7 @@ ORDER = {
     ],
     "decoding": ["stepper", "shapes", "translate", "scoring", "run"],
     "sweeps": ["cost", "spec", "folder", "measure", "worker", "process", "status", "plan", "local", "launch"],
+    "interop": ["folder", "tensors", "marian_config", "marian_weights", "marian_vocabulary", "marian"],
     "commands": ["configuration", "model_choice", "text_input"],
 }
 

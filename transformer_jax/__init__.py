@@ -14,10 +14,15 @@ from transformer_jax.version import __version__
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.run import load_run
+    from transformer_jax.interop.marian import from_marian
     from transformer_jax.training.optimizer import inverse_sqrt_schedule
 
 # These come when they are first asked for: what they need (orbax, optax) takes longer to import than all the rest.
-LAZY = {"load_run": "transformer_jax.decoding.run", "inverse_sqrt_schedule": "transformer_jax.training.optimizer"}
+LAZY = {
+    "from_marian": "transformer_jax.interop.marian",
+    "inverse_sqrt_schedule": "transformer_jax.training.optimizer",
+    "load_run": "transformer_jax.decoding.run",
+}
 
 __all__ = [
     "ModelConfig",
@@ -27,6 +32,7 @@ __all__ = [
     "beam_search",
     "causal_mask",
     "combine_masks",
+    "from_marian",
     "greedy_search",
     "inverse_sqrt_schedule",
     "label_smoothed_cross_entropy",

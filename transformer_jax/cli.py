@@ -5,6 +5,7 @@ Exit status 0: done. 2: bad input, told in a line on stderr for each thing that 
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 import tempfile
@@ -25,6 +26,7 @@ COMMANDS = (
     "score",
     "average",
     "export",
+    "import",
     "sweep",
     "report",
     "prepare",
@@ -92,7 +94,9 @@ def _parser(asked_for: str | None) -> Parser:
         raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name in COMMANDS:
-        module = importlib.import_module(f"transformer_jax.commands.{name}")
+        # A word of Python's cannot be the name of a module.
+        file = f"{name}_" if keyword.iskeyword(name) else name
+        module = importlib.import_module(f"transformer_jax.commands.{file}")
         summary, _, description = (module.__doc__ or "").partition("\n")
         command = subparsers.add_parser(
             name,

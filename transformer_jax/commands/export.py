@@ -2,30 +2,51 @@
 
   transformer-jax export --workdir=runs/base --output=model
   transformer-jax export --workdir=runs/base --output=model --step=10000
+  transformer-jax export --workdir=runs/base --output=model --weights=averaged --format=marian
 
-Any numpy reads it: safetensors.numpy.load_file("model/model.safetensors").
+Any numpy reads it: safetensors.numpy.load_file("model/model.safetensors"). With --format=marian it is a folder that
+Hugging Face's MarianMTModel and CTranslate2's converter read, if Marian has such an architecture.
 """
 
 import argparse
 from pathlib import Path
 
 from transformer_jax.commands import configuration
+from transformer_jax.data.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", type=configuration.path, required=True, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
+    )
     parser.add_argument(
         "--output", type=configuration.path, required=True, metavar="DIR", help="the folder to write; it must not exist"
     )
-    parser.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
+    which.add_argument(
+        "--weights",
+        default="latest",
+        metavar="WHICH",
+        help="latest (the default) or best checkpoint, averaged, or an exported folder",
+    )
+    parser.add_argument("--format", choices=["own", "marian"], default="own", help="own (the default) or marian")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.training.export import SavedWeights, write_export
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.data.tokenizer import load_tokenizer
+    from transformer_jax.decoding.run import read_weights
+    from transformer_jax.interop.marian import export_marian
+    from transformer_jax.training.export import write_model
 
-    folder = RunFolder(arguments.workdir)
-    weights = SavedWeights(folder)
-    step, params = weights.newest() if arguments.step is None else (arguments.step, weights.of_step(arguments.step))
-    write_export(Path(arguments.output), params, [step], folder)
-    print(f"{arguments.output}: the weights of step {step}")
+    output = Path(arguments.output)
+    found = read_weights(arguments.workdir, arguments.weights, arguments.step)
+    if arguments.format == "own":
+        files = {side: (path.name, path.read_bytes()) for side, path in found.tokenizers.items()}
+        write_model(output, found.config, found.params, files, found.steps)
+    else:
+        tokenizers = {side: load_tokenizer(path) for side, path in found.tokenizers.items()}
+        target = tokenizers.get("target", tokenizers["source"])
+        for difference in export_marian(output, found.config, found.params, tokenizers["source"], target):
+            tell(f"note: {difference}")
+    print(f"{output}: the weights of step {', '.join(map(str, found.steps))}")

@@ -1,0 +1,100 @@
+"""A folder that somebody else made: its files are read by their names alone, within limits, and doubted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.errors import BadInput
+
+MEGABYTE = 2**20
+# No file of a real model comes near; a larger one is not read into memory.
+LARGEST_FILE = 64 * MEGABYTE
+MISSING = object()
+
+
+def read_bytes(path: Path) -> bytes:
+    """A small file, whole."""
+    if not path.is_file():
+        raise BadInput(f"{path}: there is no such file")
+    size = path.stat().st_size
+    if size > LARGEST_FILE:
+        raise BadInput(f"{path}: has {size:,} bytes; at most {LARGEST_FILE:,} would be right")
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a small file."""
+    return parse_object(read_bytes(path), path)
+
+
+def parse_object(content: bytes, path: Path) -> dict[str, Any]:
+    """One JSON object; a name that it has twice is refused, since readers differ in which of the two they take."""
+    try:
+        found = json.loads(content, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise BadInput(f"{path}: is no JSON: {reason}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{path}: is a JSON {type(found).__name__}; an object would be right")
+    return found
+
+
+class Fields:
+    """The fields of a JSON object. Each is taken once; what nobody has taken at the end is refused by name."""
+
+    def __init__(self, path: Path, values: dict[str, Any]):
+        self.path, self._left = path, dict(values)
+
+    def take(self, name: str, kind: type | tuple[type, ...], default: Any = MISSING) -> Any:
+        """The value of a field, of one of these types; null counts as left out."""
+        value = self._left.pop(name, None)
+        if value is None:
+            if default is MISSING:
+                raise BadInput(f"{self.path}: has no {name}")
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise self.refused(name, value, f"must be {' or '.join(kind.__name__ for kind in kinds)}")
+        return value
+
+    def size(self, name: str, at_most: int, default: Any = MISSING) -> int:
+        """A field that counts something."""
+        value = self.take(name, int, default)
+        if not 1 <= value <= at_most:
+            raise self.refused(name, value, f"must be at least 1 and at most {at_most:,}")
+        return value
+
+    def expect(self, name: str, *allowed: Any) -> None:
+        """A field that may be left out, and otherwise must have one of these values: no other is supported."""
+        value = self._left.pop(name, None)
+        if value is None or any(value == right and type(value) in _likes(right) for right in allowed):
+            return
+        wanted = " or ".join(json.dumps(right) for right in allowed)
+        raise self.refused(name, value, f"is not supported; {wanted or 'null'} is")
+
+    def ignore(self, *names: str) -> None:
+        """Fields without a meaning for a translation."""
+        for name in names:
+            self._left.pop(name, None)
+
+    def finish(self) -> None:
+        for name, value in self._left.items():
+            raise self.refused(name, value, "is a field that is not known here; what it changes cannot be told")
+
+    def refused(self, name: str, value: Any, why: str) -> BadInput:
+        shown = json.dumps(value, ensure_ascii=True)
+        return BadInput(f"{self.path}: {name[:80]} = {shown if len(shown) <= 60 else shown[:60] + '...'}: {why}")
+
+
+def _likes(value: Any) -> tuple[type, ...]:
+    """The types that a value may be written in: 1.0 for 1, but not true for 1."""
+    return (int, float) if isinstance(value, (int, float)) and not isinstance(value, bool) else (type(value),)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice[:80]!r} stands there twice")
+    return found

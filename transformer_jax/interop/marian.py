@@ -1,0 +1,156 @@
+"""Marian and opus-mt models, as Hugging Face keeps them in a folder: imported as a run, and written from one.
+
+    model = from_marian("opus-mt-en-de")
+    model.translate(["This is a test."])
+
+docs/marian.md says what is supported, what becomes what, and why. Nothing here needs torch or transformers.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import traverse_util
+
+from transformer_jax.config import DataConfig, ExperimentConfig, ModelConfig
+from transformer_jax.data.disk import published
+from transformer_jax.data.tokenizer import EOS, Tokenizer
+from transformer_jax.decoding.run import Run
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
+from transformer_jax.interop.marian_weights import Ids
+from transformer_jax.training.export import flat, new_folder, write_model
+
+PICKLED = "pytorch_model.bin"
+# Positions of a table where a model's own have no end.
+ROWS = 512
+
+
+class Imported(NamedTuple):
+    """A Marian model as one of ours."""
+
+    config: ExperimentConfig
+    params: Any
+    vocabularies: marian_vocabulary.Vocabularies
+
+    @property
+    def has_two_tokenizers(self) -> bool:
+        return self.vocabularies.source.serialized() != self.vocabularies.target.serialized()
+
+
+def from_marian(directory: str | Path) -> Run:
+    """The model in a Marian folder, ready to translate and to score."""
+    found = read_marian(Path(directory))
+    return Run(found.config, found.params, found.vocabularies.source, found.vocabularies.target, [0])
+
+
+def read_marian(directory: Path) -> Imported:
+    """Everything in a Marian folder, checked against itself; BadInput says what does not fit."""
+    if not directory.is_dir():
+        raise BadInput(f"{directory}: there is no such folder")
+    if not any((directory / name).is_file() for name in (tensors.WEIGHTS, tensors.INDEX)):
+        raise BadInput(_without_weights(directory))
+    marian = marian_config.read_config(directory)
+    vocabularies = marian_vocabulary.read_vocabularies(directory, marian)
+    stored = tensors.stored_arrays(directory)
+    ids = Ids(vocabularies.source.our_ids, vocabularies.target.our_ids)
+    where = directory / tensors.WEIGHTS
+    arrays = marian_weights.read_weights(stored, marian.model, ids, marian.rows, where)
+    changes: dict[str, Any] = {}
+    if vocabularies.source.tokens != vocabularies.target.tokens:
+        changes["target_vocab_size"] = marian.target_tokens + 1
+    if "encoder/positions_0/table" in arrays:
+        changes |= {"positions": "learned", "sinusoids": "interleaved", "max_length": marian.rows}
+    model = dataclasses.replace(marian.model, **changes)
+    source, target = vocabularies.languages
+    data = DataConfig(max_length=vocabularies.longest, source_language=source, target_language=target)
+    config = ExperimentConfig(model=model, data=data, decode=marian.decode)
+    return Imported(config, traverse_util.unflatten_dict(arrays, sep="/"), vocabularies)
+
+
+def import_marian(directory: Path, workdir: Path) -> Imported:
+    """Reads a Marian folder and writes it as a folder of ours that is complete in itself."""
+    found = read_marian(directory)
+    files = {"source": ("tokenizer.json", found.vocabularies.source.serialized())}
+    if found.has_two_tokenizers:
+        files["target"] = ("target_tokenizer.json", found.vocabularies.target.serialized())
+    write_model(workdir, found.config, found.params, files, [0])
+    return found
+
+
+def export_marian(
+    directory: Path, config: ExperimentConfig, params: Any, tokenizer: Tokenizer, target_tokenizer: Tokenizer
+) -> list[str]:
+    """Writes a model of ours as a Marian folder, whole or not at all; returns what will differ there, a line each.
+
+    Raises ConfigError with every reason where Marian has no such architecture.
+    """
+    from safetensors.numpy import save
+
+    model = config.model
+    if reasons := marian_config.unfit(model):
+        raise ConfigError([f"cannot be a Marian model: {reason}" for reason in reasons])
+    files, ids, tokens = marian_vocabulary.vocabularies_of(tokenizer, target_tokenizer)
+    rows = model.max_length if model.positions == "learned" else max(ROWS, longest(config))
+    arrays = flat(params)
+    weights = marian_weights.write_weights(arrays, model, ids, rows)
+    pad, eos = tokens.index("<pad>"), list(ids.source).index(EOS)
+    begins_from_zeros = marian_weights.begins_from_zeros(arrays, model)
+    # Where <pad>'s row was changed its logit means nothing: it must have no share.
+    renormalize = config.decode.renormalize or not begins_from_zeros
+    objects = {
+        marian_config.CONFIG: marian_config.config_json(model, len(ids.source), len(ids.target), rows, pad, eos),
+        marian_config.GENERATION: marian_config.generation_json(config.decode, rows, pad, eos, renormalize),
+        marian_vocabulary.TOKENIZER_CONFIG: marian_vocabulary.tokenizer_json(
+            marian_vocabulary.LISTS["target"] in files,
+            (config.data.source_language, config.data.target_language),
+            min(config.data.max_length, rows),
+        ),
+    }
+    content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}
+    _write(directory, {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})})
+    return [*marian_config.search_differences(config.decode, rows), *differences(model, weights)]
+
+
+def longest(config: ExperimentConfig) -> int:
+    """Tokens of the longest row that a run is asked for."""
+    decode = config.decode
+    translation = decode.max_length or config.data.max_length + decode.extra_length
+    return max(config.data.max_length, translation + 1)
+
+
+def differences(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> list[str]:
+    """What the architecture makes otherwise there, though hardly."""
+    found = []
+    if model.norm_epsilon != marian_config.NORM_EPSILON:
+        found.append(
+            f"model.norm_epsilon = {model.norm_epsilon:g} is {marian_config.NORM_EPSILON:g} there: logits differ in "
+            "the sixth digit"
+        )
+    if marian_weights.POSITIONS["decoder"] in weights:
+        found.append(
+            "positions are written as tables (model.*.embed_positions.weight), which transformers reads but leaves "
+            "out when it saves a model: convert from this folder, not from a copy that it has saved"
+        )
+    return found
+
+
+def _write(directory: Path, content: Mapping[str, bytes]) -> None:
+    with new_folder(directory) as unfinished:
+        for name, data in content.items():
+            with published(unfinished / name) as file:
+                file.write(data)
+
+
+def _without_weights(directory: Path) -> str:
+    if (directory / PICKLED).is_file():
+        load_and_save = f"M.from_pretrained('{directory}').save_pretrained('{directory}')"
+        code = f"from transformers import MarianMTModel as M; {load_and_save}"
+        return (
+            f"{directory / PICKLED}: is a pickle, which can run anything, and is not opened here. Where torch and "
+            f'transformers are installed, one command makes a {tensors.WEIGHTS} of it: python -c "{code}"'
+        )
+    return f"{directory}: is no Marian folder (it has no {tensors.WEIGHTS})"

@@ -1,0 +1,293 @@
+"""config.json and generation_config.json of a Marian model, as config of ours and back.
+
+Every field is read. One that says what is not supported is refused by name, and so is one that is not known here.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import DecodeConfig, ModelConfig
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.interop.folder import Fields, read_json
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+# PyTorch's LayerNorm, which no field of config.json changes.
+NORM_EPSILON = 1e-5
+
+# Beyond these no model is believed to be: a config.json may say anything.
+MOST_TOKENS, MOST_LAYERS, WIDEST, MOST_ROWS = 10**7, 1000, 10**6, 10**6
+
+# Fields that are as good as any other for what a translation is: notes, habits of training, other tasks.
+IDLE = (
+    "_name_or_path", "_num_labels", "_commit_hash", "add_bias_logits", "bos_token_id", "classif_dropout",
+    "classifier_dropout", "dtype", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing", "id2label",
+    "init_std", "label2id", "num_labels", "output_attentions", "output_hidden_states", "output_past", "prefix",
+    "problem_type", "return_dict", "save_step", "sep_token_id", "task_specific_params", "tf_legacy_loss",
+    "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "unk_token_id", "use_bfloat16",
+    "use_cache",
+)  # fmt: skip
+# Fields that could change what the model computes: the values under which they do not.
+ARCHITECTURE: dict[str, tuple[Any, ...]] = {
+    "architectures": (["MarianMTModel"],),
+    "is_encoder_decoder": (True,),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "cross_attention_hidden_size": (),
+    "normalize_before": (False,),
+    "normalize_embedding": (False,),
+    "add_final_layer_norm": (False,),
+    "static_position_embeddings": (True,),
+    "force_bos_token_to_be_generated": (False,),
+    "encoder_layerdrop": (0,),
+    "decoder_layerdrop": (0,),
+    "tie_encoder_decoder": (False,),
+    "pruned_heads": ({},),
+    "chunk_size_feed_forward": (0,),
+    "quantization_config": (),
+}
+# The same for how `generate` searches.
+SEARCH: dict[str, tuple[Any, ...]] = {
+    "do_sample": (False,),
+    "early_stopping": (False, "never"),
+    "num_return_sequences": (1,),
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0,),
+    "penalty_alpha": (0,),
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "forced_bos_token_id": (),
+    "forced_decoder_ids": (),
+    "exponential_decay_length_penalty": (),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "sequence_bias": (),
+    "constraints": (),
+    "force_words_ids": (),
+    "guidance_scale": (1,),
+    "stop_strings": (),
+    "max_time": (),
+    "watermarking_config": (),
+    "token_healing": (False,),
+}
+# Sampling's, which has been refused, and what the caller of `generate` gets besides.
+IDLE_SEARCH = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "remove_invalid_values",
+    "return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states",
+    "use_cache", "cache_implementation", "low_memory", "disable_compile", "transformers_version", "_from_model_config",
+    "bos_token_id",
+)  # fmt: skip
+USED_SEARCH = (
+    "num_beams", "length_penalty", "max_length", "max_new_tokens", "min_length", "min_new_tokens",
+    "renormalize_logits", "bad_words_ids", "forced_eos_token_id",
+)  # fmt: skip
+
+
+class Marian(NamedTuple):
+    """What a folder's config.json says, vocabularies still counted as Marian counts them."""
+
+    model: ModelConfig
+    source_tokens: int
+    target_tokens: int
+    rows: int  # of the position tables
+    pad_id: int
+    eos_id: int
+    decode: DecodeConfig
+
+
+def read_config(directory: Path) -> Marian:
+    """The architecture and the search that a folder describes."""
+    path = directory / CONFIG
+    values = read_json(path)
+    kind = values.pop("model_type", None)
+    if kind != "marian":
+        raise BadInput(f"{path}: model_type = {str(kind)[:40]!r}: is no Marian model; 'marian' would be right")
+    legacy = {name: values.pop(name) for name in (*SEARCH, *USED_SEARCH) if name in values}
+    fields = Fields(path, values)
+    pad, eos = fields.take("pad_token_id", int), fields.take("eos_token_id", int)
+    fields.expect("decoder_start_token_id", pad)
+    source = fields.size("vocab_size", MOST_TOKENS)
+    target = fields.size("decoder_vocab_size", MOST_TOKENS, source)
+    rows = fields.size("max_position_embeddings", MOST_ROWS)
+    model = _model(fields, source, target)
+    for name, allowed in ARCHITECTURE.items():
+        fields.expect(name, *allowed)
+    fields.ignore(*IDLE, *IDLE_SEARCH)
+    fields.finish()
+    if not (0 <= pad < min(source, target) and 0 <= eos < min(source, target) and pad != eos):
+        raise BadInput(f"{path}: pad_token_id = {pad} and eos_token_id = {eos} are no two tokens of the vocabulary")
+    own = directory / GENERATION
+    search = Fields(own, read_json(own)) if own.exists() else Fields(path, legacy)
+    return Marian(model, source, target, rows, pad, eos, _decode(search, pad, eos, rows))
+
+
+def _model(fields: Fields, source: int, target: int) -> ModelConfig:
+    """The ModelConfig of the fields that have a counterpart there."""
+    encoder, decoder = (fields.size(f"{stack}_layers", MOST_LAYERS) for stack in ("encoder", "decoder"))
+    fields.expect("num_hidden_layers", encoder)
+    heads, d_ff = fields.size("encoder_attention_heads", WIDEST), fields.size("encoder_ffn_dim", WIDEST)
+    fields.expect("decoder_attention_heads", heads)
+    fields.expect("decoder_ffn_dim", d_ff)
+    shared = fields.take("share_encoder_decoder_embeddings", bool, True)
+    tied = fields.take("tie_word_embeddings", bool, True)
+    if shared and not tied:
+        raise fields.refused("tie_word_embeddings", tied, "with shared embeddings is not supported; true is")
+    if shared and source != target:
+        raise fields.refused("decoder_vocab_size", target, f"must be vocab_size = {source}, embeddings being shared")
+    number = (int, float)
+    activation = fields.take("activation_function", str)
+    if activation not in ACTIVATIONS:
+        raise fields.refused("activation_function", activation, f"is not supported; {', '.join(ACTIVATIONS)} are")
+    try:
+        # The house's <pad> is one more token than Marian has.
+        return ModelConfig(
+            vocab_size=source + 1,
+            target_vocab_size=None if source == target else target + 1,  # though they may be equally many and differ
+            num_encoder_layers=encoder,
+            num_decoder_layers=decoder,
+            d_model=fields.size("d_model", WIDEST),
+            d_ff=d_ff,
+            num_heads=heads,
+            dropout=fields.take("dropout", number, 0.1),
+            attention_dropout=fields.take("attention_dropout", number, 0.0),
+            activation_dropout=fields.take("activation_dropout", number, 0.0),
+            norm_epsilon=NORM_EPSILON,
+            activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
+            attention_bias=True,
+            sinusoids="halves",
+            tie_embeddings="all" if shared else "target" if tied else "none",
+            scale_embeddings=fields.take("scale_embedding", bool, False),
+            output_bias=True,
+        )
+    except ConfigError as error:
+        raise BadInput(f"{fields.path}: {error.problems[0]}") from None
+
+
+def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
+    """`generate`'s beam search. Its lengths count the token that every target begins with, ours do not."""
+    fields.expect("bad_words_ids", [[pad]])  # pad is never generated here, asked for or not
+    for name, right in (("pad_token_id", pad), ("decoder_start_token_id", pad), ("eos_token_id", eos)):
+        fields.expect(name, right)
+    fields.expect("forced_eos_token_id", eos)
+    # Without one, `generate` ends at 20 tokens, which nobody means: here the position table is then the limit.
+    longest = fields.take("max_length", int, rows)
+    limit = min(fields.take("max_new_tokens", int, longest - 1), rows - 1)
+    shortest = fields.take("min_length", int, 0)
+    shortest_new = fields.take("min_new_tokens", int, None)
+    # n new tokens before <eos> may come are n + 1 tokens with it.
+    min_length = shortest if shortest_new is None else shortest_new + 1
+    beam, penalty = fields.take("num_beams", int, 1), fields.take("length_penalty", (int, float), 1.0)
+    renormalize = fields.take("renormalize_logits", bool, False)
+    for name, allowed in SEARCH.items():
+        fields.expect(name, *allowed)
+    fields.ignore(*IDLE_SEARCH)
+    fields.finish()
+    try:
+        return DecodeConfig(
+            beam=beam,
+            length_penalty="average",
+            alpha=float(penalty),
+            max_length=limit,
+            extra_length=max(limit, 0),  # no nearer limit than that
+            min_length=min_length,
+            renormalize=renormalize,
+        )
+    except ConfigError as error:
+        raise BadInput(f"{fields.path}: {error.problems[0]}") from None
+
+
+def unfit(model: ModelConfig) -> list[str]:
+    """Why Marian cannot hold a model of ours: every reason, by the option's name."""
+    reasons = []
+    wanted = {
+        "norm": ("post",),
+        "activation": ("relu", "gelu", "swish"),
+        "positions": ("sinusoidal", "learned", "none"),
+    }
+    for name, allowed in wanted.items():
+        if (value := getattr(model, name)) not in allowed:
+            reasons.append(f"model.{name} = {value}: Marian has only {', '.join(allowed)}")
+    for name in ("key_size", "value_size"):
+        if getattr(model, name) * model.num_heads != model.d_model:
+            option = "d_k" if name == "key_size" else "d_v"
+            reasons.append(
+                f"model.{option} = {getattr(model, name)}: Marian's heads divide d_model, {model.d_model}, evenly"
+            )
+    if model.norm_epsilon > NORM_EPSILON:
+        reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
+    for field in dataclasses.fields(model.parts):
+        if getattr(model.parts, field.name) is not None:
+            reasons.append(f"model.parts.{field.name}: Marian has no parts of one's own")
+    return reasons
+
+
+def config_json(model: ModelConfig, source: int, target: int, rows: int, pad: int, eos: int) -> dict[str, Any]:
+    """config.json of a model that is not unfit. `source` and `target` count Marian's tokens, `rows` its positions."""
+    both = {"attention_heads": model.num_heads, "ffn_dim": model.d_ff, "layerdrop": 0.0}
+    sides = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()}
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": source,
+        "decoder_vocab_size": target,
+        "d_model": model.d_model,
+        "encoder_layers": model.num_encoder_layers,
+        "decoder_layers": model.num_decoder_layers,
+        **sides,
+        "num_hidden_layers": model.num_encoder_layers,
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.activation_dropout,
+        "activation_function": model.activation,
+        "scale_embedding": model.scale_embeddings,
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+        "tie_word_embeddings": model.tie_embeddings != "none",
+        "static_position_embeddings": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "max_position_embeddings": rows,
+        **_special(pad, eos),
+        "torch_dtype": "float32",
+    }
+
+
+def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int, renormalize: bool) -> dict[str, Any]:
+    """generation_config.json: our search as far as theirs can do the same (`search_differences` says how far)."""
+    limit = rows if decode.max_length is None else decode.max_length + 1
+    return {
+        "num_beams": decode.beam,
+        "length_penalty": {"average": decode.alpha, "none": 0.0, "gnmt": 1.0}[decode.length_penalty],
+        "early_stopping": "never",  # stop no sooner than nothing better can come
+        "max_length": limit,
+        "min_length": decode.min_length,
+        "bad_words_ids": [[pad]],
+        "renormalize_logits": renormalize,
+        **_special(pad, eos),
+    }
+
+
+def search_differences(decode: DecodeConfig, rows: int) -> list[str]:
+    """What `generate` will do otherwise than our search."""
+    found = []
+    if decode.length_penalty == "gnmt":
+        found.append("decode.length_penalty = gnmt is not known there: length_penalty = 1.0 (n^1) is written instead")
+    if decode.max_length is None:
+        found.append(f"decode.extra_length has no counterpart there: max_length = {rows} is written instead")
+    if decode.sample:
+        found.append("decode.sample = true is not written: the export says beam search")
+    return found
+
+
+def _special(pad: int, eos: int) -> dict[str, Any]:
+    return {
+        "pad_token_id": pad,
+        "eos_token_id": eos,
+        "bos_token_id": eos,
+        "decoder_start_token_id": pad,
+        "forced_eos_token_id": eos,
+    }

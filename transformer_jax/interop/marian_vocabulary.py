@@ -1,0 +1,172 @@
+"""The tokenizer files of a Marian folder: two SentencePiece models and one list of tokens, or two."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.data.tokenizer import (
+    MARIAN_SPECIAL,
+    SPECIAL_PIECES,
+    MarianTokenizer,
+    SentencePieceTokenizer,
+    Tokenizer,
+)
+from transformer_jax.errors import BadInput
+from transformer_jax.interop.folder import Fields, read_bytes, read_json
+from transformer_jax.interop.marian_config import Marian
+from transformer_jax.interop.marian_weights import Ids
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+MODELS = {"source": "source.spm", "target": "target.spm"}
+LISTS = {"source": "vocab.json", "target": "target_vocab.json"}
+# A list has nearly every piece of its own models; of another model's, only what languages have in common.
+LEAST_KNOWN = 0.5
+LONGEST_TEXT = 512  # what the models were trained on, where a folder says nothing
+# Fields of tokenizer_config.json that say where files once were, and what other tokenizers do.
+IDLE = (
+    "name_or_path", "special_tokens_map_file", "tokenizer_file", "source_spm", "target_spm", "vocab",
+    "target_vocab_file", "clean_up_tokenization_spaces", "added_tokens_decoder", "additional_special_tokens",
+    "extra_special_tokens", "model_specific_special_tokens", "bos_token", "model_input_names", "padding_side",
+    "truncation_side", "backend", "is_local", "local_files_only", "processor_class", "auto_map", "return_tensors",
+)  # fmt: skip
+
+
+class Vocabularies(NamedTuple):
+    """How a folder cuts texts; one vocabulary has one list, but still two ways to cut."""
+
+    source: MarianTokenizer
+    target: MarianTokenizer
+    languages: tuple[str, str]
+    longest: int  # tokens of a text
+
+    @property
+    def codes(self) -> list[str]:
+        """The target languages that a source may ask for by beginning with one of these."""
+        return [token for token in self.source.tokens if token.startswith(">>") and token.endswith("<<")]
+
+
+def read_vocabularies(directory: Path, marian: Marian) -> Vocabularies:
+    """The tokenizers, refused where they cannot be those of the model."""
+    separate, languages, longest = _tokenizer_config(directory)
+    if separate and marian.model.tie_embeddings == "all":
+        raise BadInput(
+            f"{directory / TOKENIZER_CONFIG}: separate_vocabs = true, but by config.json source and target share "
+            "their embeddings"
+        )
+    sizes = {"source": marian.source_tokens, "target": marian.target_tokens}
+    found = {}
+    for side, model in MODELS.items():
+        path = directory / LISTS[side if separate else "source"]
+        tokens = _tokens(path, sizes[side], marian)
+        tokenizer = MarianTokenizer(read_bytes(directory / model), tokens, str(directory / model))
+        if tokenizer.known_share < LEAST_KNOWN:
+            raise BadInput(
+                f"{path}: has only {tokenizer.known_share:.0%} of the pieces of {model}: are they of two models?"
+            )
+        found[side] = tokenizer
+    return Vocabularies(found["source"], found["target"], languages, min(longest, marian.rows))
+
+
+def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:
+    """The files of any pair of our tokenizers that cut with SentencePiece, our ids of their tokens, and the tokens."""
+    models = {"source": _model(source), "target": _model(target)}
+    lists = {"source": _list(source), "target": _list(target)}
+    one = lists["source"] == lists["target"]
+    if not one and len(lists["source"]) != len(lists["target"]):
+        # The two must agree in the number of <pad>, which config.json tells once.
+        lists = {side: _pad_in_third_place(tokens) for side, tokens in lists.items()}
+    files = {MODELS[side]: model for side, model in models.items()}
+    for side in ("source",) if one else ("source", "target"):
+        numbers = {token: number for number, token in enumerate(lists[side])}
+        files[LISTS[side]] = (json.dumps(numbers, ensure_ascii=False, indent=2) + "\n").encode()
+    ids = {side: _our_ids(tokenizer, lists[side]) for side, tokenizer in (("source", source), ("target", target))}
+    return files, Ids(ids["source"], ids["target"]), lists["source"]
+
+
+def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> dict[str, Any]:
+    """tokenizer_config.json."""
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": languages[0],
+        "target_lang": languages[1],
+        **special,
+        "model_max_length": longest,
+        "separate_vocabs": separate,
+        "sp_model_kwargs": {},
+    }
+
+
+def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
+    """Whether there are two lists, the languages' names, and the longest text."""
+    path = directory / TOKENIZER_CONFIG
+    fields = Fields(path, read_json(path) if path.exists() else {})
+    separate = fields.take("separate_vocabs", bool, False)
+    languages = fields.take("source_lang", str, ""), fields.take("target_lang", str, "")
+    longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
+    if longest < 2:
+        raise fields.refused("model_max_length", longest, "must be at least 2")
+    for name, token in (("pad_token", "<pad>"), ("eos_token", "</s>"), ("unk_token", "<unk>")):
+        value = fields.take(name, (str, dict), token)
+        if (value.get("content") if isinstance(value, dict) else value) != token:
+            raise fields.refused(name, value, f"is not supported; {token} is")
+    fields.expect("tokenizer_class", "MarianTokenizer")
+    fields.expect("sp_model_kwargs", {})
+    fields.ignore(*IDLE)
+    fields.finish()
+    return separate, languages, int(min(longest, 10**9))
+
+
+def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
+    """A list of tokens in the order of their numbers, each number from 0 on exactly once."""
+    numbers = read_json(path)
+    if len(numbers) != size:
+        raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json's vocabulary {size:,}: of another model?")
+    tokens: list[str | None] = [None] * size
+    for token, number in numbers.items():
+        if type(number) is not int or not 0 <= number < size or tokens[number] is not None:
+            raise BadInput(f"{path}: {token[:40]!r} has the number {str(number)[:40]}; each of 0 to {size - 1} once")
+        tokens[number] = token
+    for token, right in (("<pad>", marian.pad_id), ("</s>", marian.eos_id), ("<unk>", None)):
+        number = numbers.get(token)
+        if number is None or number != (number if right is None else right):
+            raise BadInput(f"{path}: {token} has {number if number is not None else 'no number'}" + _wanted(right))
+    found = [token for token in tokens if token is not None]
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{path}: has a token that is no text (half of a character, {error.object[error.start]!a})"
+        ) from None
+    return found
+
+
+def _wanted(number: int | None) -> str:
+    return "; it must have one" if number is None else f", and {number} by config.json"
+
+
+def _model(tokenizer: Tokenizer) -> bytes:
+    if isinstance(tokenizer, MarianTokenizer):
+        return tokenizer.model
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return tokenizer.serialized()
+    raise BadInput("this run's tokenizer is none of SentencePiece (data.tokenizer), and Marian has no other")
+
+
+def _list(tokenizer: Tokenizer) -> list[str]:
+    """Marian's list of a tokenizer's tokens: its own, or ours with theirs in the places that are usual there."""
+    if isinstance(tokenizer, MarianTokenizer):
+        return list(tokenizer.tokens)
+    ordinary = tokenizer.pieces(range(len(SPECIAL_PIECES), tokenizer.vocab_size))
+    if twice := MARIAN_SPECIAL.keys() & set(ordinary):
+        raise BadInput(f"this run's tokenizer has the piece {min(twice)}, which is a special token of Marian's")
+    return ["</s>", "<unk>", *ordinary, "<pad>"]
+
+
+def _pad_in_third_place(tokens: list[str]) -> list[str]:
+    return ["</s>", "<unk>", "<pad>", *(token for token in tokens if token not in MARIAN_SPECIAL)]
+
+
+def _our_ids(tokenizer: Tokenizer, tokens: list[str]) -> list[int]:
+    ours = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    return [MARIAN_SPECIAL[token] if token in MARIAN_SPECIAL else ours[token] for token in tokens]

@@ -1,0 +1,187 @@
+"""The arrays of a Marian model under their names there, as parameters under ours, and back.
+
+The same numbers stand in both, but for the vocabulary. Ours has a token more: Marian's <pad>, with which its targets
+begin from a vector of zeros, is our <bos>, and our <pad> is new. So rows of the tables move, and move back.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.tokenizer import BOS, PAD
+from transformer_jax.errors import BadInput
+from transformer_jax.interop.tensors import Stored, read_array
+
+Arrays = dict[str, np.ndarray]
+
+# What our <pad> adds to its logit: enough for a probability of zero beside tokens that can be meant.
+NEVER = -100.0
+# Position tables that differ by no more are the sinusoids, computed elsewhere, or kept in 16 bits.
+SAME_POSITIONS = 2e-3
+
+BIAS = "final_logits_bias"
+POSITIONS = {stack: f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+SOURCE, TARGET, OUTPUT = (f"{name}_embedding/table" for name in ("source", "target", "output"))
+# Our tables, by how they are tied, and every name that each may have in a file; one of the names is enough.
+TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "all": {
+        SOURCE: (
+            "model.shared.weight",
+            "model.encoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.weight",
+            "lm_head.weight",
+        )
+    },
+    "target": {
+        SOURCE: ("model.encoder.embed_tokens.weight",),
+        TARGET: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
+    },
+    "none": {
+        SOURCE: ("model.encoder.embed_tokens.weight",),
+        TARGET: ("model.decoder.embed_tokens.weight",),
+        OUTPUT: ("lm_head.weight",),
+    },
+}
+ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+
+
+class Ids(NamedTuple):
+    """Our id of each of Marian's tokens, on both sides."""
+
+    source: Sequence[int]
+    target: Sequence[int]
+
+    def of(self, table: str) -> Sequence[int]:
+        return self.source if table == SOURCE else self.target
+
+
+def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Our path, their name and their shape of every array inside the layers. A kernel is the transpose of a weight."""
+    d_model, d_ff = model.d_model, model.d_ff
+    for stack, layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
+        attentions = {"self_attention": "self_attn"}
+        if stack == "decoder":
+            attentions["cross_attention"] = "encoder_attn"
+        for layer in range(layers):
+            ours, theirs = f"{stack}/layers_{layer}", f"model.{stack}.layers.{layer}"
+            linears = {"feed_forward/inner": ("fc1", d_ff, d_model), "feed_forward/outer": ("fc2", d_model, d_ff)}
+            norms = {"feed_forward_residual/norm": "final_layer_norm"}
+            for name, theirs_of in attentions.items():
+                for part, their_part in ATTENTION.items():
+                    linears[f"{name}/{part}"] = (f"{theirs_of}.{their_part}", d_model, d_model)
+                norms[f"{name}_residual/norm"] = f"{theirs_of}_layer_norm"
+            for name, (their_name, rows, columns) in linears.items():
+                yield f"{ours}/{name}/kernel", f"{theirs}.{their_name}.weight", (rows, columns)
+                yield f"{ours}/{name}/bias", f"{theirs}.{their_name}.bias", (rows,)
+            for name, their_name in norms.items():
+                yield f"{ours}/{name}/scale", f"{theirs}.{their_name}.weight", (d_model,)
+                yield f"{ours}/{name}/bias", f"{theirs}.{their_name}.bias", (d_model,)
+
+
+def read_weights(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> Arrays:
+    """Our parameters by their paths, all of them and nothing else; position tables that are no sinusoids included."""
+    _check(stored, model, ids, rows, where)
+
+    def read(name: str) -> np.ndarray:
+        return read_array(name, stored[name])
+
+    arrays = {
+        ours: read(theirs).T if ours.endswith("kernel") else read(theirs) for ours, theirs, _ in layer_names(model)
+    }
+    for table, names in TABLES[model.tie_embeddings].items():
+        first, *others = [name for name in names if name in stored]
+        array = read(first)
+        for other in others:
+            if not np.array_equal(array, read(other)):
+                raise BadInput(f"{where}: {first} and {other} differ, but config.json says that they are one")
+        arrays[table] = _with_our_rows(array, ids.of(table), 0.0)
+    bias_N = read(BIAS)[0] if BIAS in stored else np.zeros(len(ids.target), np.float32)
+    arrays["output_bias"] = _with_our_rows(bias_N, ids.target, NEVER)
+    tables = {stack: read(name) for stack, name in POSITIONS.items() if name in stored}
+    usual = halves(rows, model.d_model)
+    if any(np.abs(table - usual).max() > SAME_POSITIONS for table in tables.values()):
+        arrays |= {f"{stack}/positions_0/table": tables.get(stack, usual) for stack in POSITIONS}
+    return arrays
+
+
+def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
+    """The arrays of a Marian folder. Where our targets begin from more than zeros, the first position says so."""
+    arrays = {}
+    for ours, theirs, shape in layer_names(model):
+        # A bias that ours does not have is a bias of zero.
+        array = params.get(ours, np.zeros(shape, np.float32))
+        arrays[theirs] = array.T if ours.endswith("kernel") else array
+    tables = {table: params[table].copy() for table in TABLES[model.tie_embeddings]}
+    begin = tables[_target_table(model)][BOS]
+    positions = {stack: positions_of(params, model, stack, rows) for stack in POSITIONS}
+    positions["decoder"][0] += begin * (model.d_model**0.5 if model.scale_embeddings else 1.0)
+    begin[:] = 0
+    usual = halves(rows, model.d_model)
+    arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, usual)}
+    for table, names in TABLES[model.tie_embeddings].items():
+        arrays[names[0]] = tables[table][np.asarray(ids.of(table))]
+    bias_N = params.get("output_bias", np.zeros(len(ids.target) + 1, np.float32))
+    arrays[BIAS] = bias_N[np.asarray(ids.target)][None]
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+
+
+def begins_from_zeros(params: Arrays, model: ModelConfig) -> bool:
+    """Whether our <bos> is the vector of zeros that Marian's targets begin from."""
+    return not params[_target_table(model)][BOS].any()
+
+
+def _target_table(model: ModelConfig) -> str:
+    return SOURCE if model.tie_embeddings == "all" else TARGET
+
+
+def halves(rows: int, d_model: int) -> np.ndarray:
+    """Marian's sinusoids: all sines, then all cosines."""
+    return np.concatenate(_sine_and_cosine(rows, d_model), axis=1)
+
+
+def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> np.ndarray:
+    """What a model of ours adds to the embeddings, as a table."""
+    if model.positions == "none":
+        return np.zeros((rows, model.d_model), np.float32)
+    if model.positions == "learned":
+        return params[f"{stack}/positions_0/table"].copy()
+    if model.sinusoids == "halves":
+        return halves(rows, model.d_model)
+    return np.stack(_sine_and_cosine(rows, model.d_model), axis=2).reshape(rows, model.d_model)
+
+
+def _sine_and_cosine(rows: int, d_model: int) -> tuple[np.ndarray, np.ndarray]:
+    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, d_model, 2)[None] / d_model)
+    return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
+
+
+def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> None:
+    """The file has every array that config.json asks for, in the right shape, and no other."""
+    shapes = {theirs: shape for _, theirs, shape in layer_names(model)}
+    optional: dict[str, tuple[int, ...]] = {BIAS: (1, len(ids.target))}
+    optional |= dict.fromkeys(POSITIONS.values(), (rows, model.d_model))
+    for table, names in TABLES[model.tie_embeddings].items():
+        table_shape = (len(ids.of(table)), model.d_model)
+        optional |= dict.fromkeys(names, table_shape)
+        if not any(name in stored for name in names):
+            shapes[names[0]] = table_shape
+    for name, shape in shapes.items():
+        if name not in stored:
+            raise BadInput(f"{where}: has no {name}, which config.json asks for ({list(shape)})")
+    for name, found in stored.items():
+        wanted = shapes.get(name) or optional.get(name)
+        if wanted is None:
+            raise BadInput(f"{where}: {name[:80]} is an array that a Marian model of this config.json does not have")
+        if found.shape != wanted:
+            raise BadInput(f"{where}: {name} is {list(found.shape)}, and {list(wanted)} by config.json")
+
+
+def _with_our_rows(array: np.ndarray, ids: Sequence[int], padding: float) -> np.ndarray:
+    """Marian's rows in our order, with a row for our <pad>."""
+    ours = np.full((len(ids) + 1, *array.shape[1:]), padding, np.float32)
+    ours[np.asarray(ids)] = array
+    assert PAD not in ids, "Marian has no token that is our <pad>"
+    return ours
