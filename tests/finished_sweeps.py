@@ -101,9 +101,10 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     digest = int(hashlib.sha256(f"{variant['name']} {seed}".encode()).hexdigest()[:8], 16)
     dice = np.random.default_rng(digest)
     skill = 1.5 + variant["quality"] + 0.1 * dice.standard_normal()
-    write(run / "config.json", {"data": {"directory": str(path / "data" / "key")}})
+    write(run / "config.json", {"data": {"directory": None}})
+    (run / "data").symlink_to("../../../data/key", target_is_directory=True)
     write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
-    write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": ""})
+    write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
     steps = range(100, 1001, 100)
     curve = [
         {"step": step, "loss": 2.0, "valid_perplexity": math.exp(4 * math.exp(-step / 300) + 2 - skill)}

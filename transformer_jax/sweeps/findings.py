@@ -140,7 +140,7 @@ def state_sentence(sweep: SweepResult) -> str:
     total = len(sweep.runs)
     if counts == {"finished": total}:
         return f"All {total} runs are finished."
-    order = ("finished", "running", "stopped", "failed", "damaged", "waiting")
+    order = ("finished", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
     told = ", ".join(f"{counts[state]} {TOLD.get(state, state)}" for state in order if state in counts)
     return f"Of {total} runs: {told}."
 

@@ -95,14 +95,7 @@ class SweepRun:
 
     def is_held(self) -> bool:
         """Whether a process is at work on it."""
-        try:
-            with open(self.path / ".worker.lock") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return is_held(self.path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -240,6 +233,18 @@ class SweepFolder:
             if run.address == address:
                 return run
         raise BadInput(f"{address}: {self.path} has no such run")
+
+
+def is_held(run: Path) -> bool:
+    """Whether a process is at work on the run in this folder."""
+    try:
+        with open(run / ".worker.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def digest(experiment: ExperimentConfig) -> str:

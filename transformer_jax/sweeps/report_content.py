@@ -78,7 +78,7 @@ def gather(sweep: SweepResult) -> Content:
 def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """What a reader must know of how the runs were made."""
     remarks = [_tuning(sweep)]
-    if sweep.definition.get("together"):
+    if _together(sweep):
         remarks.append(
             "Runs of one shape trained together in one program, on batches in one order: what another order of the "
             "data would have changed is not among what the intervals count."
@@ -86,6 +86,10 @@ def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     if any(findings.unit == "word" for findings in tests):
         remarks.append(PERPLEXITY_BY_WORD)
     return remarks
+
+
+def _together(sweep: SweepResult) -> bool:
+    return any((run.number("together") or 1) > 1 for run in sweep.runs)
 
 
 def _tuning(sweep: SweepResult) -> str:
@@ -132,7 +136,7 @@ def command(sweep: SweepResult) -> str:
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
     if definition.get("tune"):
         words.append(f"--tune={','.join(f'{factor:g}' for factor in definition['tune'])}")
-    if definition.get("together"):
+    if _together(sweep):
         words.append("--together")
     return shlex.join(words)
 

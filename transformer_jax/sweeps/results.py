@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
+from transformer_jax.sweeps.folder import is_held
 from transformer_jax.training.run_folder import read_metrics
 
 FORMAT = 1
@@ -49,7 +49,7 @@ class RunResult:
     variant: str
     seed: int
     path: Path
-    state: str  # finished, running, failed, stopped, waiting, damaged
+    state: str  # finished, running, interrupted, stopped, failed, damaged, waiting
     reason: str = ""
     step: int | None = None
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -156,8 +156,8 @@ def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str]]:
     """Sources and references of a test set, from the data that the run was prepared with; none where that is gone."""
-    directory = Path(str(flattened(_json(run.path / "config.json", []) or {}).get("data.directory", "")))
-    for place in (directory, sweep.path / "data" / directory.name, run.path / "data"):
+    given = flattened(_json(run.path / "config.json", []) or {}).get("data.directory")
+    for place in (run.path / "data", *([Path(given)] if isinstance(given, str) else [])):
         file = texts_path(place, split)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
@@ -237,7 +237,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
             if (record := _measured(path, result, split, found)) is not None:
                 measured[split] = record
     else:
-        state, reason = _state(attempt)
+        state, reason = _state(path, attempt)
     if found:
         problems += found
         state, reason = "damaged", found[0]
@@ -265,35 +265,23 @@ def _files(path: Path, suffixes: Sequence[str]) -> list[Path]:
     return sorted(file for file in directory.iterdir() if file.suffix in suffixes) if directory.is_dir() else []
 
 
-def _state(attempt: Mapping[str, Any]) -> tuple[str, str]:
+def _state(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
     """Where a run without a result stands, by what its last attempt noted."""
     state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
     if state == "failed":
         return "failed", error[-REASON:] or "without a word"
-    if state == "running" and not _is_gone(attempt):
-        return "running", ""
-    if state is None:
-        return "waiting", ""
-    return "stopped", error[-REASON:] or ("its process is gone" if state == "running" else "")
-
-
-def _is_gone(attempt: Mapping[str, Any]) -> bool:
-    """Whether the process of an attempt is known to have ended: on another machine one cannot know."""
-    pid = attempt.get("pid")
-    if attempt.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)  # signal 0 only asks
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
+    if state == "running":
+        # What another machine holds cannot always be seen from here.
+        held = attempt.get("host") != socket.gethostname() or is_held(path)
+        return ("running", "") if held else ("interrupted", "its process is gone")
+    return ("stopped", error[-REASON:]) if state in ("stopped", "finished") else ("waiting", "")
 
 
 def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[str]) -> Measured | None:
     """The record of a test set, whole or not at all."""
     told = result.get("tests")
+    if isinstance(told, dict) and split not in told:
+        return None  # a split that the sweep has been given since
     told = told.get(split) if isinstance(told, dict) else None
     name = told.get("file") if isinstance(told, dict) else None
     file = path / (name if isinstance(name, str) else f"translations/{split}.latest.json")
