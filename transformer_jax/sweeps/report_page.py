@@ -31,7 +31,6 @@ from transformer_jax.training.metrics import duration
 
 KINDS = {"options": "options", "differences": "differences", "published": "published figures", "cost": "cost"}
 MEASURES = {"bleu": "BLEU", "perplexity": "PPL"}
-MOST_VERSIONS = 8
 
 escape = html.escape
 
@@ -288,9 +287,8 @@ def _sample(sample: Sample) -> str:
     parts = [
         f'<p class="soft">line {sample.number}: {escape(sample.source)}</p><p><b>{escape(sample.reference)}</b></p>'
     ]
-    parts += [_version(version) for version in sample.versions[:MOST_VERSIONS]]
-    more = len(sample.versions) - MOST_VERSIONS
-    parts += [f'<p class="soft">and {more} more</p>'] if more > 0 else []
+    parts += [_version(version) for version in sample.versions]
+    parts += [f'<p class="soft">and {sample.more} more</p>'] if sample.more else []
     return f'<div class="sample">{"".join(parts)}</div>'
 
 

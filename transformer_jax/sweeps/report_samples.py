@@ -10,6 +10,8 @@ from transformer_jax.sweeps.results import SweepResult, hypotheses, texts
 
 # As they come, and then those on which the variants disagree most.
 FIRST, DISAGREED = 2, 6
+# Of a sentence, at most so many different translations are shown.
+MOST_VERSIONS = 8
 LONGEST = 300
 
 
@@ -26,6 +28,7 @@ class Sample(NamedTuple):
     source: str
     reference: str
     versions: Sequence[Version]
+    more: int  # versions that are not shown
 
 
 def samples(sweep: SweepResult, split: str) -> list[Sample]:
@@ -57,7 +60,9 @@ def _sample(place: int, pair: tuple[str, str], written: dict[str, list[str]]) ->
     for name, lines in written.items():
         by_text.setdefault(lines[place], []).append(name)
     versions = [Version(_compared(text, reference), names, text == reference) for text, names in by_text.items()]
-    return Sample(place + 1, source, reference, sorted(versions, key=lambda version: -len(version.variants)))
+    versions.sort(key=lambda version: -len(version.variants))
+    more = max(0, len(versions) - MOST_VERSIONS)
+    return Sample(place + 1, source, reference, versions[:MOST_VERSIONS], more)
 
 
 def _compared(text: str, reference: str) -> list[tuple[str, bool]]:

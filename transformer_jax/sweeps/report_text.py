@@ -28,6 +28,7 @@ def markdown(content: Content) -> str:
             f"{' '.join(word for word, _ in version.words)} ({', '.join(version.variants)})"
             for version in sample.versions
         ]
+        versions += [f"and {sample.more} more"] if sample.more else []
         parts.append(f"{title}{_safe(sample.source)}\n→ {_safe(sample.reference)}\n\n{_listed(versions)}")
     parts += ["## How it was done", _listed(METHOD)]
     parts.append(
