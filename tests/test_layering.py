@@ -76,6 +76,8 @@ ORDER = {
         "throughput",
         "header",
         "export",
+        "watch",
+        "distributed",
         "signals",
         "course",
         "journal",

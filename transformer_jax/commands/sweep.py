@@ -1,9 +1,9 @@
 """Runs an ablation: every variant of an experiment file with every seed, and goes on where it was interrupted.
 
-  transformer-jax sweep experiments/table3.py --workdir=sweeps/table3 --dry-run
-  transformer-jax sweep experiments/table3.py --workdir=sweeps/table3 --jobs=2
-  transformer-jax sweep --workdir=sweeps/table3 --status
-  transformer-jax report sweeps/table3
+  transformer-jax sweep experiments/table3.py --workdir=runs/table3 --dry-run
+  transformer-jax sweep experiments/table3.py --workdir=runs/table3 --jobs=2
+  transformer-jax sweep --workdir=runs/table3 --status
+  transformer-jax report runs/table3
 
 The file has a function get_sweep(scale) that returns a Sweep: a base config, variants as differences from it, seeds.
 --config.group.name=value changes the base, and so all variants. Everything that is wrong in any variant is told before
@@ -25,7 +25,11 @@ from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
+    from transformer_jax.sweeps.slurm import Slurm
     from transformer_jax.sweeps.spec import Definition
+
+# A job's time limit where none is given.
+MINUTES = 240
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
     how.add_argument("--fail-fast", action="store_true", help="after the first failure stop all other runs")
+    cluster = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')")
+    cluster.add_argument(
+        "--slurm",
+        action="store_true",
+        help="submit an array of jobs, one for each run or group; --jobs is then how many at a time. The data is "
+        "prepared here first. A job whose time is up saves and queues again",
+    )
+    cluster.add_argument("--partition", metavar="NAME", help="where to")
+    cluster.add_argument(
+        "--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it queues again ({MINUTES})"
+    )
+    cluster.add_argument(
+        "--slurm-option",
+        action="append",
+        type=name_and_value,
+        metavar="NAME=VALUE",
+        help="any other of sbatch or submitit, as often as needed: gpus-per-node=1, mem=16GB, account=me",
+    )
+    cluster.add_argument("--detach", action="store_true", help="leave after submitting; --status looks in later")
 
 
 def at_least(lowest: int) -> Callable[[str], int]:
@@ -95,8 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     sweep = SweepFolder(arguments.workdir)
     if arguments.status:
-        from transformer_jax.sweeps.status import overview
-
         print(overview(sweep))
         return 0
     definition = _definition(arguments, sweep)
@@ -107,8 +128,51 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from transformer_jax.sweeps.launch import Orders, launch
 
-    names = [field.name for field in dataclasses.fields(Orders)]
-    return launch(sweep, definition, Orders(**{name: getattr(arguments, name) for name in names}))
+    orders = Orders(
+        only=arguments.only,
+        jobs=arguments.jobs,
+        together=arguments.together,
+        retries=arguments.retries,
+        fail_fast=arguments.fail_fast,
+        slurm=_slurm(arguments),
+    )
+    return launch(sweep, definition, orders)
+
+
+def overview(sweep: "SweepFolder") -> str:
+    """Where every run of a sweep stands now."""
+    from transformer_jax.sweeps.slurm import in_flight
+    from transformer_jax.sweeps.status import Display, counts, failure, table
+
+    definition = sweep.load()
+    display = Display([*sweep.tries(definition), *sweep.runs(definition)])
+    display.ahead = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
+    standings = display.standings()
+    failed = [failure(run, standings[run.address]) for run in display.runs if standings[run.address].state == "failed"]
+    return "\n\n".join([table(display.runs, standings), *failed, counts(standings)])
+
+
+def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
+    """What the flags of the cluster say; they mean nothing without --slurm."""
+    from transformer_jax.sweeps.slurm import Slurm
+
+    if not arguments.slurm:
+        flags = ("partition", "time_limit", "slurm_option", "detach")
+        for flag in flags:
+            if getattr(arguments, flag):
+                raise BadInput(f"--{flag.replace('_', '-')}: is about a cluster; give --slurm as well")
+        return None
+    parameters = dict(arguments.slurm_option or ())
+    if arguments.partition:
+        parameters["partition"] = arguments.partition
+    return Slurm(parameters, arguments.time_limit or MINUTES, arguments.jobs, arguments.detach)
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME=VALUE")
+    return name, value
 
 
 def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definition":

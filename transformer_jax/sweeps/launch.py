@@ -13,6 +13,7 @@ from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.sweeps import status
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.local import LocalJobs, slots
+from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
 from transformer_jax.sweeps.spec import Definition
 from transformer_jax.sweeps.status import Display, Standing
 from transformer_jax.training.signals import StopSignals
@@ -30,11 +31,14 @@ class Orders:
     together: int | None = None  # so many runs at most in one program, 0 for as many as fit; none = each by itself
     retries: int = 0
     fail_fast: bool = False
+    slurm: Slurm | None = None  # none = on this machine
 
 
 def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
     """Runs what is missing; the exit status."""
     variants = definition.chosen(orders.only)
+    if orders.slurm is not None:
+        orders.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
     with sweep.held():
         definition = sweep.merged(definition)
         definition = dataclasses.replace(definition, together=orders.together is not None)
@@ -89,6 +93,7 @@ class Launcher:
         self.sweep, self.definition, self.variants = sweep, definition, list(variants)
         self.orders, self.signals = orders, signals
         self.failed: dict[str, Standing] = {}  # by the run's name
+        self.unfinished = 0
 
     def run(self) -> int:
         if self.definition.tune:
@@ -128,10 +133,18 @@ class Launcher:
         """Runs what is missing of these."""
         display = Display(runs)
         here = self.orders
-        jobs = grouped([run for run in runs if run.result() is None], here.together)
-        local = LocalJobs(self.sweep, slots(here.jobs), display, self.signals, here.retries, here.fail_fast)
-        local.work_off(jobs)
+        missing = [run for run in runs if run.result() is None]
+        if here.slurm is not None and here.slurm.detach:
+            # A launch that does not wait cannot tell a rate that failed just now from one that is still to be tried.
+            missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]
+        jobs = grouped(missing, here.together)
+        how = (display, self.signals, here.retries, here.fail_fast)
+        if here.slurm is not None:
+            SlurmJobs(self.sweep, here.slurm, *how).work_off(jobs)
+        else:
+            LocalJobs(self.sweep, slots(here.jobs), *how).work_off(jobs)
         standings = display.standings()
+        self.unfinished = sum(standing.state not in ("finished", "failed") for standing in standings.values())
         if not display.live:
             print(f"\n{status.table(runs, standings)}", flush=True)
         failed = [run for run in runs if standings[run.address].state == "failed"]
@@ -140,17 +153,30 @@ class Launcher:
             print(f"\n{status.failure(run, standings[run.address])}", flush=True)
 
     def _is_over(self) -> bool:
-        return bool(self.signals.asked or (self.failed and self.orders.fail_fast))
+        return bool(self.signals.asked or self._has_left() or (self.failed and self.orders.fail_fast))
+
+    def _has_left(self) -> bool:
+        """Whether runs are at work that this launch does not wait for."""
+        return bool(self.orders.slurm and self.orders.slurm.detach and self.unfinished)
 
     def _conclude(self) -> int:
         if self.signals.asked:
             print(f"stopped by {self.signals.asked}; the same command goes on from here", file=sys.stderr)
             return EXIT_STATUS[self.signals.asked]
+        if self._has_left():
+            tries = bool(self.definition.tune and self.sweep.tries(self.definition, self.variants))
+            print(
+                f"\n{self.unfinished} runs are left to the cluster; --status looks in"
+                + ("; when they are done, the same command chooses the learning rates and submits the rest" * tries)
+            )
+            return 0
         if self.failed:
             stopped = "; --fail-fast stopped the others" if self.orders.fail_fast else ""
             raise Failed(
                 f"{len(self.failed)} of the runs: {'; '.join(self.failed)}{stopped}. The same command tries them again"
             )
+        if self.unfinished:
+            raise Failed(f"{self.unfinished} of the runs are not finished; the same command goes on")
         print(f"\ntransformer-jax report {self.sweep.path}    makes the page of what was found", flush=True)
         return 0
 

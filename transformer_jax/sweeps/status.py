@@ -6,12 +6,13 @@ import collections
 import dataclasses
 import datetime
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun
+from transformer_jax.sweeps.folder import SweepRun
 from transformer_jax.sweeps.process import Outcome
 from transformer_jax.training.metrics import duration
 from transformer_jax.training.run_folder import read_metrics
@@ -51,7 +52,7 @@ def standing_of(run: SweepRun, outcome: Outcome | None = None) -> Standing:
         state, error = outcome.state, outcome.error
     if state == "finished":
         state = "waiting"  # as another definition had it: there is more to be measured now
-    if state == "running" and not run.is_held():
+    if state == "running" and attempt.get("host") == socket.gethostname() and not run.is_held():
         state = "interrupted"
     trained = [line for line in lines if "loss" in line]
     step = lines[-1]["step"] if lines else 0
@@ -84,7 +85,7 @@ def _seconds_left(trained: Sequence[Mapping[str, Any]], steps: int) -> float | N
 
 
 class Display:
-    """Shows where the runs stand while they run."""
+    """Shows where runs stand, once or while they run."""
 
     def __init__(self, runs: Sequence[SweepRun], stream: IO[str] | None = None):
         self.runs, self.stream = runs, stream or sys.stdout
@@ -201,12 +202,3 @@ def failure(run: SweepRun, standing: Standing) -> str:
     """That a run failed, with the last that was heard of it."""
     reason = standing.error.replace("\n", "\n    ")
     return f"{run.name} failed:\n    {reason}\n    its log: {run.log}"
-
-
-def overview(sweep: SweepFolder) -> str:
-    """Where every run of a sweep stands now."""
-    definition = sweep.load()
-    runs = [*sweep.tries(definition), *sweep.runs(definition)]
-    standings = {run.address: standing_of(run) for run in runs}
-    failed = [failure(run, standings[run.address]) for run in runs if standings[run.address].state == "failed"]
-    return "\n\n".join([table(runs, standings), *failed, counts(standings)])
