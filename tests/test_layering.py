@@ -96,6 +96,7 @@ ORDER = {
         "status",
         "plan",
         "local",
+        "slurm",
         "launch",
         "statistics",
         "results",
