@@ -305,14 +305,14 @@ def test_without_texts_or_translations_there_are_no_samples(sweep, whole):
 
 def test_one_seed_counts_sentences_only_and_says_so(tmp_path):
     report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
-    assert "count the choice of sentences ONLY" in report.words
+    assert "they count the choice of sentences ONLY" in report.words
     assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
     assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
 
 
 def test_where_one_seed_is_finished_its_spread_is_borrowed(sweep):
     (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
-    assert "its spread is taken from the other variants (A h=1)" in Report(sweep).words
+    assert "its spread is taken from other variants (A h=1)" in Report(sweep).words
 
 
 def test_other_vocabularies_are_compared_by_word(sweep):
@@ -391,9 +391,11 @@ def test_tables_of_analyses_are_averaged_and_plots_are_the_first_seeds(sweep):
         plot = {"title": "p", "x": "a", "y": "b", "series": {"line": [[0, 1], [1, 5 + seed]]}}
         found = {"title": "Heads", "text": "t", "tables": [{"title": "T", "columns": ["l", "h", "e"], "rows": rows}]}
         write(seed_folder(sweep, "base", seed) / "analysis" / "heads.json", {**found, "plots": [plot]})
-    (analysis,) = Report(sweep).content.analyses
+    report = Report(sweep)
+    (analysis,) = report.content.analyses
     assert analysis.tables[0].rows == [["1", "head", "0.5"], ["2", "head", "3"]]
     assert analysis.seeds == 2 and "line: 5 at 1" in analysis.plots[0].svg
+    assert "| base | 1 | head | 0.5 |" in report.markdown
 
 
 @pytest.mark.parametrize(

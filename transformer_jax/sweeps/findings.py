@@ -194,27 +194,26 @@ def _resolved(
     detectable = [difference.detectable for difference in differences.values()]
     typical = float(np.median(detectable))
     size = told(typical).removeprefix("+")
-    sweeps = f"{percent(POWER)} of such sweeps (the median of the comparisons)"
-    return text + f"A true difference of {size} would have been found in {sweeps}."
+    median = " (the median of the comparisons)" if count > 1 else ""
+    return text + f"A true difference of {size} would have been found in {percent(POWER)} of such sweeps{median}."
 
 
 def _how_sure(differences: Mapping[str, Difference]) -> str:
     """What the intervals count, in a sentence."""
     spreads = {difference.seed_spread for difference in differences.values()}
     count = len(differences)
-    family = f"The {count} intervals of a column hold together" if count > 1 else "The interval holds"
-    text = f"{family} with {percent(CONFIDENCE)} confidence"
+    one = ("The interval holds", "it counts")
+    family, counts = one if count == 1 else (f"The {count} intervals of a column hold together", "they count")
+    text = f"{family} with {percent(CONFIDENCE)} confidence; {counts}"
     if spreads == {"none"}:
         return text + (
-            "; with one seed a variant they count the choice of sentences ONLY, not what another seed would give: "
-            "a difference called resolved may be one of seeds."
+            " the choice of sentences ONLY, with one seed a variant, and not what another seed would give: a "
+            "difference called resolved may be one of seeds."
         )
-    text += " and count both the choice of seeds and of sentences"
+    text += " both the choice of seeds and of sentences"
     borrowed = [name for name, difference in differences.items() if difference.seed_spread == "borrowed"]
     if borrowed:
-        text += (
-            f"; where only one seed is finished, its spread is taken from the other variants ({', '.join(borrowed)})"
-        )
+        text += f"; where only one seed is finished, its spread is taken from other variants ({', '.join(borrowed)})"
     return text + "."
 
 

@@ -12,6 +12,8 @@ from transformer_jax.sweeps.report_plots import Line, lines
 from transformer_jax.sweeps.results import SweepResult, VariantResult, number
 
 MOST_ROWS = 200
+# Tables of so few rows are put together, so that variants can be compared.
+FEW_ROWS = 8
 POINTS = 200
 # A page takes in pictures up to these sizes, each and all together.
 PICTURE_BYTES, ALL_PICTURES_BYTES = 300_000, 1_200_000
@@ -41,6 +43,15 @@ class Analysis(NamedTuple):
     plots: Sequence[Plot]
 
 
+class Overview(NamedTuple):
+    """One analysis of all variants: its short tables with a column that names the variant."""
+
+    name: str
+    title: str
+    text: str
+    tables: Sequence[AnalysisTable]
+
+
 class Picture(NamedTuple):
     variant: str
     name: str
@@ -56,6 +67,26 @@ def analyses(sweep: SweepResult) -> list[Analysis]:
             if contents:
                 found.append(_analysis(variant, name, contents))
     return found
+
+
+def overviews(found: Sequence[Analysis]) -> list[Overview]:
+    """By the name of the analysis."""
+    by_name: dict[str, list[Analysis]] = {}
+    for analysis in found:
+        by_name.setdefault(analysis.name, []).append(analysis)
+    return [Overview(name, same[0].title, same[0].text, _together(same)) for name, same in by_name.items()]
+
+
+def _together(same: Sequence[Analysis]) -> list[AnalysisTable]:
+    tables = []
+    for place, first in enumerate(same[0].tables):
+        kind = (first.title, list(first.columns))
+        alike = [(a.variant, a.tables[place]) for a in same if place < len(a.tables)]
+        alike = [(name, table) for name, table in alike if (table.title, list(table.columns)) == kind]
+        if max(len(table.rows) for _, table in alike) <= FEW_ROWS:
+            rows = [[name, *row] for name, table in alike for row in table.rows]
+            tables.append(AnalysisTable(first.title, ["variant", *first.columns], rows))
+    return tables
 
 
 def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> Analysis:

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.page import PAGE
 from transformer_jax.plots import COLOURS
+from transformer_jax.sweeps import report_analyses
 from transformer_jax.sweeps.findings import (
     TOLD,
     TestFindings,
@@ -18,7 +19,7 @@ from transformer_jax.sweeps.findings import (
     perplexity_change,
     perplexity_text,
 )
-from transformer_jax.sweeps.report_analyses import Analysis
+from transformer_jax.sweeps.report_analyses import Analysis, AnalysisTable
 from transformer_jax.sweeps.report_content import METHOD, Content
 from transformer_jax.sweeps.report_plots import Interval, Point, forest, scatter
 from transformer_jax.sweeps.report_samples import Sample, Version
@@ -249,7 +250,12 @@ def _beyond(view: SizeView, name: str) -> Cell:
 
 
 def _analyses(content: Content) -> str:
-    parts = [_analysis(analysis) for analysis in content.analyses]
+    """Of each analysis what can be compared, then each variant's whole one, and pictures that were left beside them."""
+    parts = []
+    for overview in report_analyses.overviews(content.analyses):
+        parts.append(f"<h3>{escape(overview.title)}</h3><p>{escape(overview.text)}</p>")
+        parts += [_analysis_table(table) for table in overview.tables]
+        parts += [_analysis(analysis) for analysis in content.analyses if analysis.name == overview.name]
     shown = "".join(
         f"<figure><figcaption>{escape(picture.variant)}: {escape(picture.name)}</figcaption>"
         f'<img src="{picture.address}" alt="{escape(picture.name)}" loading="lazy"></figure>'
@@ -259,18 +265,19 @@ def _analyses(content: Content) -> str:
 
 
 def _analysis(analysis: Analysis) -> str:
-    parts = [f"<p>{escape(analysis.text)}</p>", _figures([(plot.title, plot.svg) for plot in analysis.plots])]
+    parts = [_figures([(plot.title, plot.svg) for plot in analysis.plots])]
     if analysis.seeds > 1:
-        parts.append(
-            f'<p class="soft">Numbers in tables are means over {analysis.seeds} seeds; plots are the first\'s.</p>'
-        )
-    for table in analysis.tables:
-        head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-        body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        parts.append(f'<h3>{escape(table.title)}</h3><div class="scroll">{body}</div>')
-    summary = f"{escape(analysis.title)}: {escape(analysis.variant)}"
-    return f"<details><summary>{summary}</summary>{''.join(parts)}</details>"
+        about = f"Numbers in tables are means over {analysis.seeds} seeds; plots are the first's."
+        parts.append(f'<p class="soft">{about}</p>')
+    parts += [_analysis_table(table) for table in analysis.tables]
+    return f"<details><summary>{escape(analysis.variant)}</summary>{''.join(parts)}</details>"
+
+
+def _analysis_table(table: AnalysisTable) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    body = f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<h4>{escape(table.title)}</h4><div class="scroll">{body}</div>'
 
 
 def _samples(samples: Sequence[Sample]) -> str:

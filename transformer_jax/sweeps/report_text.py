@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
+from transformer_jax.sweeps import report_analyses
 from transformer_jax.sweeps.report_content import METHOD, Content
 from transformer_jax.sweeps.report_table import Column, Row, Table
 
@@ -22,6 +23,9 @@ def markdown(content: Content) -> str:
         parts += [f"## On {_safe(findings.split)}", _listed(words), _markdown_table(table)]
     parts += ["## What to bear in mind", _listed(content.remarks)]
     parts += _markdown_sizes(content)
+    for overview in report_analyses.overviews(content.analyses):
+        parts += [f"## {_safe(overview.title)}", _safe(overview.text)]
+        parts += [f"### {_safe(table.title)}\n\n{_rows(table.columns, table.rows)}" for table in overview.tables]
     for sample in content.samples:
         title = "## Translations\n\n" if sample is content.samples[0] else ""
         versions = [
@@ -39,13 +43,18 @@ def markdown(content: Content) -> str:
 
 def _markdown_table(table: Table) -> str:
     columns = [column for column in table.columns if any(row.cells[column.key].text for row in table.rows)]
-    lines = ["| variant | " + " | ".join(_safe(column.title) for column in columns) + " |"]
-    lines.append("|---" + "|--:" * len(columns) + "|")
+    rows = []
     for row in table.rows:
-        name = _safe(row.variant.name) + (f" ({_safe(row.variant.note)})" if row.variant.note else "")
-        cells = [_told(row, column) for column in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        name = row.variant.name + (f" ({row.variant.note})" if row.variant.note else "")
+        rows.append([_safe(name), *(_told(row, column) for column in columns)])
+    return _rows(["variant", *(column.title for column in columns)], rows, escaped=True)
+
+
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]], escaped: bool = False) -> str:
+    """A table, numbers to the right."""
+    shown = rows if escaped else [[_safe(cell) for cell in row] for row in rows]
+    head = f"| {' | '.join(map(_safe, columns))} |\n|---{'|--:' * (len(columns) - 1)}|"
+    return "\n".join([head, *(f"| {' | '.join(row)} |" for row in shown)])
 
 
 def _told(row: Row, column: Column) -> str:

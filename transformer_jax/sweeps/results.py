@@ -79,8 +79,6 @@ class VariantResult:
     note: str
     published: Mapping[str, float]
     baseline: str  # "" where it is compared with none
-    parameters: float | None
-    training_flops: float | None
     runs: Sequence[RunResult]
 
     @property
@@ -213,8 +211,6 @@ def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any]
         note=str(facts.get("note") or ""),
         published={key: value for key, value in published.items() if number(value) is not None},
         baseline="" if baseline == name else str(baseline),
-        parameters=number(facts.get("parameters")),
-        training_flops=number(facts.get("training_flops")),
         runs=[
             _run(path / "runs" / slug / f"seed-{seed}", name, seed, definition["tests"], problems)
             for seed in definition["seeds"]

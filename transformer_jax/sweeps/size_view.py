@@ -74,10 +74,9 @@ def size_view(sweep: SweepResult, findings: TestFindings, cost: str, measure: st
 
 
 def cost_of(variant: VariantResult, cost: str) -> float | None:
-    """What was measured of the finished runs, or else what was planned."""
+    """As measured: what was planned rests on a vocabulary of another size."""
     measured = variant.values(cost)
-    planned: float | None = getattr(variant, cost)
-    return float(np.mean(measured)) if measured else planned
+    return float(np.mean(measured)) if measured else None
 
 
 def _score(findings: TestFindings, variant: str, measure: str) -> float | None:
