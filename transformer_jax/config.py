@@ -284,6 +284,10 @@ class MeshConfig(Section):
     fsdp: int = option(1, "devices that share the batch and each keep a part of every parameter", at_least=1)
     tensor: int = option(1, "devices that share each matrix product", at_least=1)
     replicate: tuple[str, ...] = option((), "patterns of parameters of one's own parts that every device keeps whole")
+    start_within: float = option(300.0, "seconds that the processes of a run wait for each other at its start", above=0)
+    lost_after: float = option(
+        60.0, "seconds without a sign of life after which a process is lost, and ends all", above=0
+    )
 
     def contradictions(self) -> list[str]:
         problems = []

@@ -17,6 +17,7 @@ from transformer_jax.decoding.run import Run
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import bleu_evaluator, bleu_statistics, measures, perplexities
 from transformer_jax.training.compilation import use_cache
+from transformer_jax.training.distributed import team
 from transformer_jax.training.export import other_shapes
 from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending, Evaluator
@@ -61,9 +62,9 @@ def train_run(experiment: ExperimentConfig, workdir: str | Path, params: Any = N
     """
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
-    folder = RunFolder(workdir)
+    folder = RunFolder(workdir, writes=team().is_first)
     with folder.held():
-        prepared = prepared_data(experiment, folder)
+        prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
         experiment = with_vocabulary(experiment, prepared)
         if params is not None:
             refuse_other_shapes(experiment, params)
@@ -103,7 +104,8 @@ def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Seque
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
     """A run's data, prepared if need be, and as it was prepared."""
     prepared = prepare(experiment, folder.data(experiment))
-    prepared.verify()
+    if folder.writes:  # of several processes only one reads it all
+        prepared.verify()
     return prepared
 
 

@@ -41,25 +41,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )
 
+    processes = parser.add_argument_group(
+        "several processes",
+        "found by themselves on SLURM, TPU pods and Kubernetes; elsewhere each is told (docs/scaling.md)",
+    )
+    processes.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="where process 0 runs, and a port that is free there"
+    )
+    processes.add_argument(
+        "--processes", type=int, metavar="N", help="how many there are; 1 = whatever is found, alone"
+    )
+    processes.add_argument("--process-id", type=int, metavar="I", help="which of them this is, from 0")
+
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.init_from is None:
-        experiment, params = configuration.load(arguments.config, arguments.overrides), None
-    else:
-        experiment, params = initialised(arguments)
+    experiment, params = configuration.load(arguments.config, arguments.overrides), None
 
-    from transformer_jax.runs import (
-        train_run,  # imported here, so that --help and a mistyped option need not wait for it
-    )
+    # Imported here, so that --help and a mistyped option need not wait for it.
+    from transformer_jax.runs import train_run
+    from transformer_jax.training.distributed import joined
+    from transformer_jax.training.watch import Limits
 
-    train_run(experiment, arguments.workdir, params)
+    limits = Limits(experiment.mesh.start_within, experiment.mesh.lost_after)
+    with joined(arguments.coordinator, arguments.processes, arguments.process_id, limits):
+        if arguments.init_from is not None:
+            experiment, params = initialised(arguments)
+        train_run(experiment, arguments.workdir, params)
 
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     """The experiment with another run's model and tokenizers, and that run's parameters."""
     from transformer_jax.decoding.run import read_weights
 
-    configuration.load(arguments.config, arguments.overrides)  # what is wrong with it is told before anything loads
     found = read_weights(arguments.init_from, arguments.init_weights)
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
     in_place = {

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training.digest import digests
@@ -166,10 +167,12 @@ class Checkpoints:
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint out of the way of the one that will take its place."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)
-        aside.parent.mkdir(exist_ok=True)
-        if aside.exists():
-            aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
-        (self.directory / str(step)).rename(aside)
+        if jax.process_index() == 0:
+            aside.parent.mkdir(exist_ok=True)
+            if aside.exists():
+                aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
+            (self.directory / str(step)).rename(aside)
+        multihost_utils.sync_global_devices(f"checkpoint {step} is set aside")  # of one process: nothing
         self._manager.reload()
         return aside
 

@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-import jax
-
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
 from transformer_jax.data.prepared import Prepared
@@ -17,6 +15,7 @@ class Course:
 
     def __init__(self, config: ExperimentConfig, prepared: Prepared, watched: bool):
         self.mesh = sharding.make_mesh(config.mesh)
+        self.share = sharding.batch_share(self.mesh)
         # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
         parts = sharding.batch_devices(self.mesh) * config.train.accumulate
         self.batches = training_batches(config.data, prepared.pairs("train"), parts)
@@ -29,7 +28,7 @@ class Course:
 
     def placed_batch(self, step: int) -> Any:
         """A step's batch, on the devices: what the prefetching thread makes."""
-        batch = self.batches.batch(step, jax.process_index(), jax.process_count())
+        batch = self.batches.batch(step, *self.share)
         return sharding.place_batch(batch, self.mesh)
 
 

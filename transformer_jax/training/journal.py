@@ -132,7 +132,8 @@ class Journal:
 
     def set_aside(self, step: int, reason: str) -> None:
         aside = self.checkpoints.set_aside(step)
-        tell(f"warning: {self.label}the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
+        if self.folder.writes:
+            tell(f"warning: {self.label}the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
 
     def recall(self, step: int, notes: Mapping[str, Any]) -> None:
         """Takes up what was noted with a checkpoint; refuses one of other data."""

@@ -100,11 +100,9 @@ class Loop:
     def reason_to_stop(self, step: int, began: float, signals: StopSignals) -> Ending | None:
         """A reason for all runs to be taken up another time."""
         limit = self.config.train.hours
-        if (signal := signals.stop_at(step)) is not None:
-            return Ending(f"stopped by {signal}", final=False)
-        if limit is not None and time.monotonic() - began > limit * 3600:
-            return Ending(f"stopped after train.hours = {limit:g}", final=False)
-        return None
+        is_late = limit is not None and time.monotonic() - began > limit * 3600
+        why = signals.stop_at(step, f"after train.hours = {limit:g}" if is_late else None)
+        return None if why is None else Ending(f"stopped {why}", final=False)
 
     def goes_on(self, state: TrainState, step: int, stop: Ending | None, progress: ProgressLine) -> bool:
         """Whether any run goes on. One that has a reason to end is validated and saved a last time."""
@@ -175,7 +173,7 @@ def evaluate(
     """Each run's loss, perplexity and accuracy over every sentence once: sums first, divided once."""
     totals: dict[str, Any] = collections.defaultdict(float)
     for number in range(len(batches)):
-        batch = batches.batch(number, jax.process_index(), jax.process_count())
+        batch = batches.batch(number, *sharding.batch_share(mesh))
         sums = jax.device_get(evaluate_once(params, sharding.place_batch(batch, mesh)))
         for name, value in sums._asdict().items():
             totals[name] += _by_run(value).astype(np.float64)

@@ -25,10 +25,14 @@ MAY_NOT_CHANGE = ("train.label_smoothing", "train.smoothing_over")
 
 
 class RunFolder:
-    """Where everything of one run lies."""
+    """Where everything of one run lies. Of several processes one writes; for the others it is to read."""
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: str | Path, writes: bool = True):
+        self.path, self.writes = Path(path), writes
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
 
     @property
     def config(self) -> Path:
@@ -52,10 +56,13 @@ class RunFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Makes the folder and keeps every other training out of it until this one ends, however it ends."""
+        if not self.writes:
+            yield
+            return
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / ".lock").touch()
-        with open(self.path / ".lock", "r+") as lock:
+            self.lock.touch()
+        with open(self.lock, "r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -89,6 +96,8 @@ class RunFolder:
                 f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
                 + "\n  ".join(differences)
             )
+        if not self.writes:
+            return
         with explained(self.path):
             for name, text in (("config.json", configuration.to_json(config)), ("versions.json", _versions())):
                 with published(self.path / name) as file:
@@ -96,7 +105,7 @@ class RunFolder:
 
     def drop_metrics_after(self, step: int) -> None:
         """Takes up metrics.jsonl at a checkpoint: later lines told of steps that are about to be made again."""
-        if not self.metrics.is_file():
+        if not self.metrics.is_file() or not self.writes:
             return
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
         with explained(self.path), published(self.metrics) as file:

@@ -58,6 +58,24 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 
+def batch_share(mesh: Mesh) -> tuple[int, int]:
+    """Which of how many equal parts of a batch the devices of this process hold.
+
+    Processes whose devices share each matrix product hold the same part.
+    """
+    parts = batch_sharding(mesh).devices_indices_map((batch_devices(mesh),))
+    held: dict[int, set[int]] = {}
+    for device in mesh.devices.flat:
+        (part,) = parts[device]
+        held.setdefault(device.process_index, set()).add(part.start or 0)
+    shares = sorted({tuple(sorted(rows)) for rows in held.values()})
+    if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_devices(mesh):
+        raise ConfigError(
+            [f"mesh: the devices of a process must hold whole parts of a batch; here they hold parts {shares}"]
+        )
+    return shares.index(tuple(sorted(held[jax.process_index()]))), len(shares)
+
+
 def place_batch(batch: Any, mesh: Mesh) -> Any:
     """A batch of numpy rows, of which this process holds its own share, as arrays divided among all devices."""
     sharding = batch_sharding(mesh)

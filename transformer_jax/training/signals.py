@@ -6,15 +6,14 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-import jax
-
 from transformer_jax.data.progress import tell
+from transformer_jax.training.distributed import team
 
 HEARD = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Listens while it is entered. `asked` names the signal that came."""
+    """Listens while it is entered. `asked` tells which signal came."""
 
     def __init__(self) -> None:
         self.asked: str | None = None
@@ -31,21 +30,14 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def stop_at(self, step: int) -> str | None:
-        """Why every process should stop after this step, or None.
-
-        Among several processes jax.distributed hears the signal and settles one step for all of them.
-        """
-        if jax.process_count() > 1:
-            from jax.experimental import multihost_utils
-
-            return "SIGTERM" if multihost_utils.reached_preemption_sync_point(step) else None
-        return self.asked
+    def stop_at(self, step: int, why: str | None = None) -> str | None:
+        """Why every process stops before this step, or None: a signal that one of them heard, or a reason it has."""
+        return team().stop_at(step, self.asked or why)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self.asked:
             tell(f"{name} again: ending at once; the last checkpoint stands")
             os._exit(1)
-        self.asked = name
+        self.asked = f"by {name}"
         tell(f"{name}: saving, then ending (once more ends at once)")
