@@ -99,7 +99,7 @@ def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
 def to_dict(section: Any) -> dict[str, Any]:
     """A section as nested plain values; `build` is the inverse."""
     return {
-        field.name: to_dict(value) if dataclasses.is_dataclass(value := getattr(section, field.name)) else value
+        field.name: to_dict(value) if isinstance(value := getattr(section, field.name), Section) else value
         for field in dataclasses.fields(section)
     }
 
