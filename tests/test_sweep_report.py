@@ -339,6 +339,19 @@ def test_another_test_set_is_not_compared(sweep):
     assert list(report.json["tests"][0]["bleu_differences"]) == ["A h=4"]
 
 
+def test_a_run_that_diverged_is_told_in_few_digits(sweep, recwarn):
+    for seed in (0, 1):
+        path = seed_folder(sweep, "A h=1", seed) / "translations" / "test.latest.json"
+        record = json.loads(path.read_text())
+        record["sentences"]["log_probabilities"] = [-1e6] * 20
+        record["perplexity"]["per_token"] = 1e304 + seed * 1e303
+        write(path, record)
+    report = Report(sweep)
+    assert re.search(r"\| 1\.\de\+304 \|", report.markdown)  # whose deviation is beyond all numbers
+    assert max(map(len, re.findall(r"\d+", report.markdown))) < 20
+    assert len(recwarn) == 0
+
+
 def test_a_variant_may_have_a_baseline_of_its_own(tmp_path):
     variants = (variant("base"), variant("a", 0.5, slug="a"), variant("b", 0.5, slug="b", baseline="a"))
     findings = find(load_sweep(make_sweep(tmp_path, variants)))[0]

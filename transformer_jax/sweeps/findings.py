@@ -244,7 +244,8 @@ def bleu_change(difference: float) -> str:
 
 def perplexity_change(difference: float) -> str:
     """A difference of logarithms, as the change in percent."""
-    return f"{100 * math.expm1(min(difference, 50.0)):+.1f} %".replace("-", "−")
+    percents = 100 * math.expm1(min(difference, 700.0))
+    return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
 
 
 def bleu_text(difference: Difference) -> str:
@@ -262,12 +263,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def mean_and_spread(values: Sequence[float], decimals: int) -> str:
-    """Mean ± standard deviation over seeds; one seed has no deviation."""
-    if not values:
-        return ""
-    text = f"{np.mean(values):.{decimals}f}"
-    return text if len(values) < 2 else f"{text} ± {np.std(values, ddof=1):.{decimals}f}"
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation over seeds; one seed has none, and neither have perplexities beyond all numbers."""
+    if len(values) < 2:
+        return None
+    with np.errstate(over="ignore"):
+        found = float(np.std(values, ddof=1))
+    return found if math.isfinite(found) else None
+
+
+def mean_and_spread(values: Sequence[float], form: str) -> str:
+    """Mean ± standard deviation over seeds."""
+    spread = deviation(values)
+    return f"{np.mean(values):{form}}" + ("" if spread is None else f" ± {spread:{form}}")
 
 
 def reasons(runs: Sequence[RunResult]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer_jax.sweeps.findings import TestFindings
+from transformer_jax.sweeps.findings import TestFindings, deviation
 from transformer_jax.sweeps.report_table import Row, Table
 from transformer_jax.sweeps.statistics import Difference
 
@@ -43,7 +43,7 @@ def _line(findings: TestFindings, row: Row, options: Sequence[str]) -> list[obje
     for scores in (findings.perplexity, findings.word_perplexity, findings.bleu):
         values = scores.get(variant.name, ())
         line.append(float(np.mean(values)) if values else None)
-        line.append(float(np.std(values, ddof=1)) if len(values) > 1 else None)
+        line.append(deviation(values))
     for differences in (findings.bleu_differences, findings.perplexity_differences):
         line += _figures(differences.get(variant.name))
     return line

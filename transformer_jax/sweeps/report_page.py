@@ -238,7 +238,9 @@ def _size_table(content: Content) -> str:
         name = escape(variant.name)
         rows.append(f'<tr><th scope="row" data-value="{name}">{name}</th>{"".join(cells)}</tr>')
     head = "".join(f"<th><button>{escape(title)}</button></th>" for title in ["variant", *heads])
-    table = f'<table class="sortable" id="sizes"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    table = (
+        f'<table class="sortable plain" id="sizes"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
     return f'<details><summary>By size and compute</summary><div class="scroll">{table}</div></details>'
 
 
@@ -326,9 +328,8 @@ def _runs(content: Content) -> str:
         name = escape(f"{run.variant}, seed {run.seed}")
         rows.append(f'<tr><th scope="row" data-value="{name}">{name}</th>{"".join(cells)}</tr>')
     head = "".join(f"<th><button>{escape(title)}</button></th>" for title in heads)
-    table = (
-        f'<table class="sortable" id="runs-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    )
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    table = f'<table class="sortable plain" id="runs-table">{body}</table>'
     return f'<details><summary>Every run</summary><div class="scroll">{table}</div></details>'
 
 

@@ -101,7 +101,7 @@ class Axis(NamedTuple):
 def tick_text(value: float) -> str:
     """Short: 0.5, 1.2k, 30M, 1e18."""
     size = abs(value)
-    if size >= 1e13:
+    if size >= 1e15:
         return f"{value:.2g}".replace("e+", "e")
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= unit:

@@ -40,6 +40,7 @@ tr.base th { background: color-mix(in srgb, var(--accent) 9%, var(--paper)); }
 td.better { color: var(--better); font-weight: 600; } td.worse { color: var(--worse); font-weight: 600; }
 .no-options .options, .no-differences .differences, .no-published .published, .no-cost .cost { display: none; }
 h4 { font-size: .92rem; font-weight: 500; margin: .9rem 0 .3rem; }
+.scroll:has(.plain) { width: fit-content; max-width: 100%; }
 table.plain td:first-child, table.plain th:first-child { text-align: left; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.4rem; }
 .pictures { margin: 1rem 0; } .large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 29rem), 1fr)); }

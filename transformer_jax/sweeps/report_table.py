@@ -122,14 +122,14 @@ def scores(findings: TestFindings) -> list[Filled]:
 
     columns: list[Filled] = [
         (Column("steps", "steps", "scores", "updates made"), _mean("steps", _whole)),
-        (Column("perplexity", "PPL", "scores", "perplexity per token"), _scored(findings.perplexity, _decimals)),
+        (Column("perplexity", "PPL", "scores", "perplexity per token"), _scored(findings.perplexity, _perplexity_form)),
     ]
     if findings.unit == "word":
         title = Column("word_perplexity", "PPL/word", "scores", "perplexity per word: vocabularies differ")
-        columns.append((title, _scored(findings.word_perplexity, _decimals)))
+        columns.append((title, _scored(findings.word_perplexity, _perplexity_form)))
     return [
         *columns,
-        (Column("bleu", "BLEU", "scores", findings.signature), _scored(findings.bleu, lambda _: 2)),
+        (Column("bleu", "BLEU", "scores", findings.signature), _scored(findings.bleu, lambda _: ".2f")),
         (Column("parameters", "params", "scores", "parameters"), _cost("parameters")),
     ]
 
@@ -139,19 +139,19 @@ def _seeds(variant: VariantResult) -> Cell:
     return Cell(f"{done}" if done == planned else f"{done} of {planned}", done)
 
 
-def _scored(values: Mapping[str, Sequence[float]], decimals: Callable[[float], int]) -> Callable[[VariantResult], Cell]:
+def _scored(values: Mapping[str, Sequence[float]], form: Callable[[float], str]) -> Callable[[VariantResult], Cell]:
     def cell(variant: VariantResult) -> Cell:
         found = values.get(variant.name)
         if not found:
             return Cell()
         mean = float(np.mean(found))
-        return Cell(mean_and_spread(found, decimals(mean)), mean)
+        return Cell(mean_and_spread(found, form(mean)), mean)
 
     return cell
 
 
-def _decimals(value: float) -> int:
-    return 3 if value < 10 else 2 if value < 100 else 1
+def _perplexity_form(value: float) -> str:
+    return ".3f" if value < 10 else ".2f" if value < 100 else ",.1f" if value < 1e5 else ".1e"
 
 
 def differences(findings: TestFindings) -> list[Filled]:
@@ -253,7 +253,7 @@ def _cost(key: str) -> Callable[[VariantResult], Cell]:
 
 def count_text(count: float) -> str:
     """A count as one says it: 63.1 M, 3.3e18."""
-    if count >= 1e13:
+    if count >= 1e15:
         return f"{count:.2g}".replace("e+", "e")
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
