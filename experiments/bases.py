@@ -1,0 +1,90 @@
+"""What the experiments here start from: one base config for each scale.
+
+- `demo`: the embedded English-German grammar and a model small enough for a sweep of many runs on two CPU cores.
+- `multi30k`: the recipe of `configs/multi30k_tiny.py`. The files are yours to give:
+  `--config.data.source=... --config.data.target=...`, and those for validation and test.
+- `paper`: `configs/base.py`, WMT 2014 English to German by way of TFDS. Never run at full size here.
+
+An experiment loads this file by its path (`load_module`), so that it works from wherever it is started.
+"""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from transformer_jax.config import default_config
+from transformer_jax.errors import BadInput
+from transformer_jax.extension import load_module
+
+SCALES = ("demo", "multi30k", "paper")
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def base(scale: str) -> ConfigDict:
+    """The base config of a scale."""
+    if scale not in SCALES:
+        raise BadInput(f"--scale={scale}: there are {', '.join(SCALES)}")
+    return {"demo": demo, "multi30k": multi30k, "paper": paper}[scale]()
+
+
+def demo() -> ConfigDict:
+    """The paper's base model made eight times narrower and half as deep, trained for a minute.
+
+    All ratios that Table 3 varies are kept: h = 8, d_ff = 4 d_model, dropout and label smoothing 0.1, and the peak of
+    the learning rate by equation 3, (d_model * warmup)^-0.5, so that a wider model gets a lower rate, as in the paper.
+    What is not the paper's, for the sake of a minute: the rate then falls linearly to zero, since the run would end
+    while equation 3's tail is still high; a token is a word, of which the grammar has two thousand, and cut finer the
+    same text would be a fifth longer; pairs are packed into rows of one shape, which is compiled once.
+    """
+    config = default_config()
+    config.data.corpus = "grammar"
+    config.data.task.valid_size = 500
+    config.data.task.test_size = 500
+    config.data.tokenizer = "words"
+    config.data.batching = "packing"
+    config.data.tokens_per_batch = 1024
+    config.data.max_length = 40
+    config.model.vocab_size = 3000  # more than there are words
+    config.model.max_length = 128  # rows of learned positions: the longest test sentence has 60 words
+    config.model.num_encoder_layers = 3
+    config.model.num_decoder_layers = 3
+    config.model.d_model = 64
+    config.model.d_ff = 256
+    config.model.num_heads = 8
+    config.optimizer.schedule = "linear"
+    config.optimizer.warmup_steps = 400
+    config.train.steps = 800
+    config.train.log_every = 50
+    config.train.eval_every = 200
+    config.train.checkpoint_every = 200
+    config.train.keep_latest = 2  # as training together needs
+    config.train.keep_best = 0
+    config.train.tensorboard = False
+    # All test sentences at once, and room enough for any translation: one search is compiled.
+    config.decode.tokens_per_batch = 65_536
+    config.decode.extra_length = 12
+    config.decode.max_source_length = 128  # also of sentences longer than in training
+    return config
+
+
+def multi30k() -> ConfigDict:
+    """Files are given on the command line."""
+    config = load_module(str(CONFIGS / "multi30k_tiny.py")).get_config()
+    # Every run is as long as every other: a run that stops early would be compared with one that did not.
+    config.train.patience = None
+    config.train.steps = 4000
+    return config
+
+
+def paper() -> ConfigDict:
+    return load_module(str(CONFIGS / "base.py")).get_config()
+
+
+def own(file: str, name: str) -> str:
+    """The address of a class or function in an experiment's own file, for `model.parts.*` and for analyses.
+
+    Relative to where the command runs, as if typed there: a run folder then tells nothing of the machine.
+    """
+    path = Path(file).resolve()
+    here = Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"

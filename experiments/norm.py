@@ -1,0 +1,53 @@
+"""Does it matter where LayerNorm stands, how deep the model is, and whether the learning rate warms up?
+
+    transformer-jax sweep experiments/norm.py --scale=demo --workdir=runs/norm --jobs=2 --together
+    transformer-jax report runs/norm
+
+The paper normalises after the residual sum (post-norm); nearly everybody since does so before the sub-layer (pre-norm).
+Here are both, at two depths, with the base's warmup and with almost none. What to expect (Xiong et al. 2020): post-norm
+needs its warmup, and the more so the deeper it is: without, it may not learn at all; pre-norm hardly notices. With
+warmup and few layers there is little between them.
+
+Each of the two may have a best learning rate of its own: `--tune=0.5,1,2` looks for it, on validation data.
+"""
+
+from pathlib import Path
+
+from transformer_jax.extension import load_module
+from transformer_jax.sweeps import Sweep, Variant
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    layers, warmup = base.model.num_encoder_layers, base.optimizer.warmup_steps
+    # The peak is held fixed: by equation 3 a shorter warmup would also mean a higher one.
+    base.optimizer.learning_rate = base.optimizer.learning_rate or (base.model.d_model * warmup) ** -0.5
+    return Sweep(
+        name="norm",
+        question="Does it matter where LayerNorm stands, how deep the model is, and whether the rate warms up?",
+        base=base,
+        variants=[
+            Variant(
+                f"{norm} N={depth} warmup={steps}",
+                {
+                    "model.norm": norm,
+                    "model.num_encoder_layers": depth,
+                    "model.num_decoder_layers": depth,
+                    "optimizer.warmup_steps": steps,
+                },
+                group=f"N = {depth}",
+                baseline=f"post N={depth} warmup={warmup}",
+            )
+            for depth in (layers, 2 * layers)
+            for norm in ("post", "pre")
+            for steps in (warmup, max(1, warmup // 100))
+        ],
+        baseline=f"post N={layers} warmup={warmup}",
+        notes=(
+            "Each variant is compared with post-norm of its own depth, with warmup.",
+            "The peak of the learning rate is the same everywhere; the depth and the norm may each have a better one.",
+        ),
+    )

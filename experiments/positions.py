@@ -1,0 +1,92 @@
+"""How should the order of words be told, and which way still works on sentences longer than any in training?
+
+    transformer-jax sweep experiments/positions.py --scale=demo --workdir=runs/positions --jobs=2 --together
+    transformer-jax report runs/positions
+
+The library's seven kinds, and two that the paper does not use, though its readers ask why: sinusoids that stand beside
+the embedding in place of being added to it, and the position as one number between 0 and 1. Both are classes in this
+file, given to the model as replaceable parts (docs/parts.md).
+
+At demo scale each run is measured on three sets: `test`, sentences as long as in training (at most 24 words);
+`test_long`, of 25 to 60 words; `test_compositional`, words in constructions that they never had in training. What to
+expect: little difference on `test`, a large one on `test_long`, where kinds that tell the *distance* between two words
+meet distances they know, and those that tell the *place* of a word meet places they have never seen.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.extension import load_module
+from transformer_jax.model.positions import KINDS, Positions, sinusoid
+from transformer_jax.sweeps import Sweep, Variant
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+REMARKS = {
+    "learned": "its table is long enough, but rows beyond the longest training sentence are never trained",
+    "none": "the decoder still sees an order: each word attends to those before it only",
+    "relative": "distances beyond 16 are all the same to it",
+    "t5": "distances share ever wider buckets",
+    "alibi": "no parameters: attention falls with distance",
+}
+
+
+class Concatenated(Positions):
+    """Sinusoids beside the embedding: the last quarter of the vector tells the position, and nothing else.
+
+    (A layer that mixed both halves down to d_model again would be a sum of two matrix products: the paper's sum, with
+    the positions multiplied by a matrix first.)
+    """
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        width = x_BTD.shape[-1] // 8 * 2  # even: sines and cosines come in pairs
+        told_BTP = sinusoid(positions_BT, width).astype(x_BTD.dtype)
+        told_BTP = jnp.broadcast_to(told_BTP, (*x_BTD.shape[:2], width))
+        return jnp.concatenate([x_BTD[..., :-width], told_BTP], axis=-1)
+
+
+class Fraction(Positions):
+    """The position as one number from 0 to 1, position / max_length, along one trained direction."""
+
+    @nn.compact
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        direction_D = self.param("direction", nn.initializers.normal(1.0), (x_BTD.shape[-1],))
+        fraction_BT1 = (positions_BT / self.config.max_length)[..., None]
+        return x_BTD + (fraction_BT1 * direction_D[None, None]).astype(x_BTD.dtype)
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    if scale == "demo":
+        base.train.steps = 1200  # half as long again as elsewhere: whoever cannot do `test` says nothing by `test_long`
+    return Sweep(
+        name="positions",
+        question="How should the order of words be told, and what still works on sentences longer than in training?",
+        base=base,
+        variants=[
+            *(
+                Variant(kind, {"model.positions": kind} if kind != "sinusoidal" else {}, note=REMARKS.get(kind, ""))
+                for kind in KINDS
+            ),
+            Variant(
+                "concatenated",
+                {"model.parts.positions": bases.own(__file__, "Concatenated")},
+                note="sinusoids in the last quarter of the vector, in place of being added to all of it",
+            ),
+            Variant(
+                "fraction",
+                {"model.parts.positions": bases.own(__file__, "Fraction")},
+                note=f"position / {base.model.max_length} along one trained direction: neighbours differ by little",
+            ),
+        ],
+        baseline="sinusoidal",
+        tests=("test", "test_long", "test_compositional") if scale == "demo" else ("test",),
+        notes=(
+            f"learned has a table of {base.model.max_length} rows, long enough for every test, but its far rows are as "
+            "they were at the start: training has no sentence that would move them.",
+            "concatenated and fraction are replaceable parts in experiments/positions.py, not kinds of the library.",
+        ),
+    )

@@ -1,0 +1,138 @@
+"""Table 3 of the paper: which parts of the Transformer matter? All its rows, A to E and big, by their names there.
+
+    transformer-jax sweep experiments/table3.py --scale=demo --workdir=runs/table3 --jobs=2 --together
+    transformer-jax report runs/table3
+
+At the scale of the paper a row is exactly the paper's, training changes included, and it is measured on newstest2013,
+as there. At the smaller scales each row changes what it changes in the paper by the same factor: "C d_ff=1024" halves
+d_ff, whatever it is. The note beside each row says what that comes to. Dropout moves by the same amount in place of the
+same factor, since the recipe for Multi30k starts at 0.3. "big" trains three times as long, as in the paper.
+
+The learning rate is equation 3's, which falls with d_model; nothing else is tuned to a row, nor was it in the paper.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer_jax.extension import load_module
+from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.table3 import TABLE_3
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+
+# What the paper prints: perplexity per word-piece and BLEU on newstest2013, and millions of parameters.
+PUBLISHED: dict[str, tuple[float, float, int | None]] = {
+    "base": (4.92, 25.8, 65),
+    "A h=1": (5.29, 24.9, None),
+    "A h=4": (5.00, 25.5, None),
+    "A h=16": (4.91, 25.8, None),
+    "A h=32": (5.01, 25.4, None),
+    "B d_k=16": (5.16, 25.1, 58),
+    "B d_k=32": (5.01, 25.4, 60),
+    "C N=2": (6.11, 23.7, 36),
+    "C N=4": (5.19, 25.3, 50),
+    "C N=8": (4.88, 25.5, 80),
+    "C d_model=256": (5.75, 24.5, 28),
+    "C d_model=1024": (4.66, 26.0, 168),
+    "C d_ff=1024": (5.12, 25.4, 53),
+    "C d_ff=4096": (4.75, 26.2, 90),
+    "D P_drop=0": (5.77, 24.6, None),
+    "D P_drop=0.2": (4.95, 25.5, None),
+    "D eps_ls=0": (4.67, 25.3, None),
+    "D eps_ls=0.2": (5.47, 25.7, None),
+    "E learned positions": (4.92, 25.7, None),
+    "big": (4.33, 26.4, 213),
+}
+GROUPS = {
+    "A": "heads, at the same amount of computation",
+    "B": "size of the keys",
+    "C": "size of the model",
+    "D": "regularisation",
+    "E": "learned positions in place of sinusoids",
+}
+# How the paper's header calls what the rows change.
+SYMBOLS = {
+    "model.num_heads": "h",
+    "model.d_k": "d_k",
+    "model.num_encoder_layers": "N",
+    "model.d_model": "d_model",
+    "model.d_ff": "d_ff",
+    "model.dropout": "P_drop",
+    "train.steps": "steps",
+}
+# The paper's base values, from which the factors of the smaller scales are taken.
+PAPERS = {
+    "model.num_heads": 8,
+    "model.d_k": 64,
+    "model.num_encoder_layers": 6,
+    "model.num_decoder_layers": 6,
+    "model.d_model": 512,
+    "model.d_ff": 2048,
+    "model.dropout": 0.1,
+    "train.steps": 100_000,
+}
+NOTES = {
+    "demo": (
+        "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
+        "what that comes to stands beside it. The paper's own figures are those of its own models, on another text.",
+        "The text is made by rules: it has no noise, a sentence has exactly one translation, and a run ends long "
+        "before it could overfit. Rows about regularisation (D) therefore mean little here.",
+        "Every run is about a minute long, and its learning rate falls linearly to zero: what learns faster looks "
+        "better than it might after a long training. big trains three times as long as the others, as in the paper.",
+    ),
+    "multi30k": (
+        "The base is the recipe for Multi30k (configs/multi30k_tiny.py). Each row changes by the paper's factor, "
+        "dropout by the paper's difference; what that comes to stands beside it. The paper's own figures are those of "
+        "its own models, on another text.",
+        "29,000 sentences are few: larger models overfit sooner, and dropout does more than in the paper.",
+    ),
+    "paper": (
+        "Measured on newstest2013, the validation set, as in the paper; checkpoints are not averaged, as there.",
+        "Perplexity is per token of our vocabulary: only differences compare with the paper's.",
+    ),
+}
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    return Sweep(
+        name="table3",
+        question="Which parts of the Transformer matter, and how much? Table 3 of the paper, every row.",
+        base=base,
+        variants=[variant(row, base) for row in TABLE_3],
+        tests=("valid",) if scale == "paper" else ("test",),
+        notes=NOTES[scale],
+    )
+
+
+def variant(row: str, base: ConfigDict) -> Variant:
+    changes = {path: scaled(path, value, base) for path, value in TABLE_3[row].items()}
+    perplexity, bleu, millions = PUBLISHED[row]
+    published = {"perplexity": perplexity, "bleu": bleu}
+    return Variant(
+        name=row,
+        changes=changes,
+        group=f"{row[0]}: {GROUPS[row[0]]}" if row[0] in GROUPS else "",
+        note="" if changes == TABLE_3[row] else f"here {told(changes)}",
+        published=published if millions is None else {**published, "parameters": millions * 1e6},
+    )
+
+
+def scaled(path: str, value: Any, base: ConfigDict) -> Any:
+    """A row's value where the base is not the paper's: as many times the base's as in the paper, at least 1."""
+    if path not in PAPERS:
+        return value
+    ours = functools.reduce(getattr, path.split("."), base)
+    if path == "model.dropout":
+        return round(ours + value - PAPERS[path], 3) if value else value
+    if path == "model.d_k":
+        ours = base.model.d_model // base.model.num_heads
+    return max(1, round(ours * value / PAPERS[path]))
+
+
+def told(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{SYMBOLS[path]} = {value}" for path, value in changes.items() if path in SYMBOLS)

@@ -1,0 +1,326 @@
+"""What do the mistakes cost that tutorials of the Transformer really make?
+
+    transformer-jax sweep experiments/tutorial_mistakes.py --scale=demo --workdir=runs/mistakes --jobs=2 --together
+    transformer-jax report runs/mistakes
+
+Each variant makes one mistake that is found in published code. Most are a class in this file, given to the model as a
+replaceable part (docs/parts.md), so that the library needs no switch for doing things wrong. A mistake that costs
+nothing is a result too: it is why nobody noticed. What to expect: a mask that is missing in the decoder makes
+perplexity splendid and translations worthless, because in training the model sees the word that it is to predict; a
+mistake in decoding alone leaves perplexity as it is; a missing padding mask costs little where sentences of similar
+length are batched together, but a translation then depends on what it is batched with.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.extension import load_module
+from transformer_jax.model.attention import Cache, MultiHeadAttention
+from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, Residual, attention_of, feed_forward_of
+from transformer_jax.model.linear import Linear
+from transformer_jax.model.masks import causal_mask
+from transformer_jax.model.positions import Places, Positions
+from transformer_jax.model.transformer import Embedding
+from transformer_jax.sweeps import Sweep, Variant
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+
+
+def get_sweep(scale: str) -> Sweep:
+    return Sweep(
+        name="tutorial_mistakes",
+        question="What do the mistakes cost that tutorials of the Transformer really make?",
+        base=bases.base(scale),
+        variants=[Variant("base", note="without a mistake"), *mistakes()],
+        notes=(
+            "Perplexity is what the mistaken program itself reports: where a mask is missing it may be far too good.",
+            "Translations are made with a cache, which hides later words whatever the masks are.",
+        ),
+    )
+
+
+def mistakes() -> list[Variant]:
+    def parts(**classes: type) -> dict[str, Any]:
+        return {f"model.parts.{role}": bases.own(__file__, found.__name__) for role, found in classes.items()}
+
+    def mistake(group: str, name: str, changes: dict[str, Any], note: str) -> Variant:
+        return Variant(name, changes, group, note)
+
+    late = parts(encoder_layer=EncoderDroppingLate, decoder_layer=DecoderDroppingLate)
+    return [
+        mistake(
+            "heads", "shared projections", parts(attention=SharedProjections), "one small W^Q, W^K, W^V for all heads"
+        ),
+        mistake(
+            "heads", "no output projection", parts(attention=NoOutputProjection), "heads are joined, W^O is left out"
+        ),
+        mistake("heads", "no transpose", parts(attention=AcrossHeads), "self-attention runs across heads, not words"),
+        mistake("heads", "no 1/sqrt(d_k)", parts(attention=Unscaled), "scores are not scaled"),
+        mistake("masks", "masks ignored", parts(attention=MasksIgnored), "accepted as arguments, and not used"),
+        mistake("masks", "no padding masks", parts(attention=NoPaddingMask), "only the decoder's view ahead is masked"),
+        mistake("masks", "no cross mask", parts(attention=NoCrossMask), "the decoder attends to the source's padding"),
+        mistake(
+            "input",
+            "wrong exponents",
+            parts(positions=WrongExponents),
+            "2(2i)/d for the sine, 2(2i+2)/d for the cosine",
+        ),
+        mistake("input", "no sqrt(d_model)", {"model.scale_embeddings": False}, "embeddings are not scaled up"),
+        mistake(
+            "wiring", "self-attention to the encoder", parts(decoder_layer=FedByEncoder), "keys, values: the encoder's"
+        ),
+        mistake(
+            "wiring",
+            "residual from the value",
+            parts(decoder_layer=ResidualFromValue),
+            "around encoder-decoder attention",
+        ),
+        mistake("wiring", "dropout after the norm", late, "Dropout(LayerNorm(x + Sublayer(x)))"),
+        mistake(
+            "output", "softmax before the loss", parts(embedding=SoftmaxTwice), "whose own softmax is then the second"
+        ),
+        mistake(
+            "output",
+            "last token alone",
+            parts(attention=LastTokenAlone),
+            "trained rightly, decoded without the words before",
+        ),
+    ]
+
+
+class SharedByHeads(nn.Module):
+    """One (d_k x d_k) matrix that each head's slice of the input is multiplied by."""
+
+    heads: int
+    use_bias: bool
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_BTD: jax.Array, features: int) -> jax.Array:
+        slices_BTHK = x_BTD.reshape(*x_BTD.shape[:-1], self.heads, -1)
+        projected = Linear(self.use_bias, self.dtype, name="shared")(slices_BTHK, features // self.heads)
+        return projected.reshape(*x_BTD.shape[:-1], features)
+
+
+class SharedProjections(MultiHeadAttention):
+    """Heads that differ only in which slice of the input they see."""
+
+    def setup(self) -> None:
+        self.query, self.key, self.value = (SharedByHeads(self.num_heads, self.use_bias, self.dtype) for _ in range(3))
+        self.output = Linear(self.use_bias, self.dtype)
+        self.drop = Dropout(self.dropout)
+
+
+class NoOutputProjection(MultiHeadAttention):
+    """Concat(head_1 .. head_h), and nothing that would mix them."""
+
+    def setup(self) -> None:
+        self.query, self.key, self.value = (Linear(self.use_bias, self.dtype) for _ in range(3))
+        self.output = joined
+        self.drop = Dropout(self.dropout)
+
+
+def joined(heads_BTD: jax.Array, width: int) -> jax.Array:
+    return heads_BTD
+
+
+class AcrossHeads(MultiHeadAttention):
+    """[B, T, H, K] left as it is in place of [B, H, T, K]: the heads of one word attend to each other.
+
+    In self-attention only. To the encoder's output, of another length, this would not run, and is done right.
+    """
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key_value: jax.Array | None,
+        mask: jax.Array | None = None,
+        cache: Cache | None = None,
+        deterministic: bool = True,
+        *,
+        places: Places | None = None,
+        **more: Any,
+    ) -> Any:
+        if places is None:
+            return super().__call__(query, key_value, mask, cache, deterministic, **more)
+        width = query.shape[-1]
+        q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
+        folded = (
+            x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in (q_BTHK, self._keys(query), self._values(query))
+        )
+        heads = self.attend(*folded, None, None, deterministic)
+        output = self.output(heads.reshape(*query.shape[:-1], -1), width)
+        return output if cache is None else (output, cache)  # no word looks at another: nothing to remember
+
+
+class Unscaled(MultiHeadAttention):
+    """softmax(Q K^T) V."""
+
+    def attend(self, q_BTHK: jax.Array, *others: Any) -> jax.Array:
+        return super().attend(q_BTHK * q_BTHK.shape[-1] ** 0.5, *others)
+
+
+class MasksIgnored(MultiHeadAttention):
+    """No mask but the one that a cache needs, which is about its slots and not about words."""
+
+    def __call__(self, query: Any, key_value: Any, mask: Any = None, cache: Any = None, *rest: Any, **more: Any) -> Any:
+        fills_cache = cache is not None and key_value is not None
+        return super().__call__(query, key_value, mask if fills_cache else None, cache, *rest, **more)
+
+
+class NoPaddingMask(MultiHeadAttention):
+    """The causal mask alone."""
+
+    def __call__(
+        self,
+        query: Any,
+        key_value: Any,
+        mask: Any = None,
+        cache: Any = None,
+        deterministic: bool = True,
+        *,
+        places: Places | None = None,
+        **more: Any,
+    ) -> Any:
+        fills_cache = cache is not None and key_value is not None
+        if not fills_cache:
+            mask = causal_mask(query.shape[1]) if places is not None and places.kind.causal else None
+        return super().__call__(query, key_value, mask, cache, deterministic, places=places, **more)
+
+
+class NoCrossMask(MultiHeadAttention):
+    """Right in self-attention, which alone is told of places."""
+
+    def attend(self, q: Any, k: Any, v: Any, mask: Any, places: Places | None, deterministic: bool) -> jax.Array:
+        return super().attend(q, k, v, None if places is None else mask, places, deterministic)
+
+
+class WrongExponents(Positions):
+    """An index that runs 0, 2, 4 ... and is doubled once more."""
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        width = x_BTD.shape[-1]
+        doubled = jnp.arange(0, width, 2)
+        positions_BT1 = positions_BT[..., None].astype(jnp.float32)
+        sine = jnp.sin(positions_BT1 / 10_000.0 ** (2 * doubled / width)[None, None])
+        cosine = jnp.cos(positions_BT1 / 10_000.0 ** (2 * (doubled + 2) / width)[None, None])
+        interleaved = jnp.stack([sine, cosine], axis=-1).reshape(*positions_BT.shape, width)
+        return x_BTD + interleaved.astype(x_BTD.dtype)
+
+
+class FedByEncoder(DecoderLayer):
+    """Both attentions take keys and values from the encoder: of the words before, only the last one is known."""
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        memory_BSD: jax.Array | None,
+        mask: jax.Array | None,
+        memory_mask: jax.Array | None,
+        cache: LayerCache | None = None,
+        places: Places | None = None,
+        head_masks_H: tuple[jax.Array | None, jax.Array | None] = (None, None),
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, LayerCache | None]:
+        memory_BSD = memory_BSD if cache is None else None
+        for name in ("self", "cross"):
+            attention = {"self": self.self_attention, "cross": self.cross_attention}[name]
+            residual = {"self": self.self_attention_residual, "cross": self.cross_attention_residual}[name]
+            held = None if cache is None else cache[name]
+            y = attention(residual.enter(x_BTD), memory_BSD, memory_mask, held, deterministic)
+            x_BTD = residual.leave(x_BTD, y if cache is None else y[0], deterministic)
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), deterministic)
+        return self.feed_forward_residual.leave(x_BTD, y, deterministic), cache
+
+    def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
+        return {"self": self.self_attention.remember(memory_BSD), "cross": self.cross_attention.remember(memory_BSD)}
+
+
+class ResidualFromValue(DecoderLayer):
+    """Around encoder-decoder attention: LayerNorm(value + Sublayer(x)), the value being the encoder's output.
+
+    Word t of the target is added to word t of the source, or to nothing where the source has ended.
+    """
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        memory_BSD: jax.Array | None,
+        mask: jax.Array | None,
+        memory_mask: jax.Array | None,
+        cache: LayerCache | None = None,
+        places: Places | None = None,
+        head_masks_H: tuple[jax.Array | None, jax.Array | None] = (None, None),
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, LayerCache | None]:
+        own, cross = (None, None) if cache is None else (cache["self"], cache["cross"])
+        y = self.self_attention_residual.enter(x_BTD)
+        y = self.self_attention(y, y, mask, own, deterministic, places=places)
+        y, own = (y, None) if own is None else y
+        x_BTD = self.self_attention_residual.leave(x_BTD, y, deterministic)
+
+        y = self.cross_attention_residual.enter(x_BTD)
+        y = self.cross_attention(y, memory_BSD if cross is None else None, memory_mask, cross, deterministic)
+        y = y if cross is None else y[0]
+        value_BSD = memory_BSD if cross is None else cross["memory"]
+        assert value_BSD is not None and places is not None
+        value_BTD = jnp.take(value_BSD, places.queries_BT[0], axis=1, mode="fill", fill_value=0.0)
+        x_BTD = self.cross_attention_residual.leave(value_BTD, y, deterministic)
+
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), deterministic)
+        x_BTD = self.feed_forward_residual.leave(x_BTD, y, deterministic)
+        return x_BTD, None if own is None or cross is None else {"self": own, "cross": cross}
+
+    def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
+        cache = super().new_cache(memory_BSD, length)
+        return {"self": cache["self"], "cross": {**cache["cross"], "memory": memory_BSD}}
+
+
+class DropoutLast(Residual):
+    """Dropout(LayerNorm(x + Sublayer(x))): what every later layer sees has holes in it, the stack's output too."""
+
+    def leave(self, x: jax.Array, sublayer: jax.Array, deterministic: bool) -> jax.Array:
+        return self.drop(self.norm(x + sublayer), deterministic)
+
+
+class EncoderDroppingLate(EncoderLayer):
+    def setup(self) -> None:
+        self.self_attention = attention_of(self.config)
+        self.self_attention_residual = DropoutLast(self.config)
+        self.feed_forward = feed_forward_of(self.config)
+        self.feed_forward_residual = DropoutLast(self.config)
+
+
+class DecoderDroppingLate(DecoderLayer):
+    def setup(self) -> None:
+        self.self_attention = attention_of(self.config)
+        self.self_attention_residual = DropoutLast(self.config)
+        self.cross_attention = attention_of(self.config)
+        self.cross_attention_residual = DropoutLast(self.config)
+        self.feed_forward = feed_forward_of(self.config)
+        self.feed_forward_residual = DropoutLast(self.config)
+
+
+class SoftmaxTwice(Embedding):
+    """Probabilities, for a loss that expects logits: no word can get more than e / (e + N - 1) of its probability."""
+
+    def logits(self, x_BTD: jax.Array) -> jax.Array:
+        return jax.nn.softmax(super().logits(x_BTD))
+
+
+class LastTokenAlone(MultiHeadAttention):
+    """Training sees all the words before; decoding shows the decoder the last one only, in its right place."""
+
+    def __call__(
+        self, query: Any, key_value: Any, mask: Any = None, cache: Any = None, deterministic: bool = True, **more: Any
+    ) -> Any:
+        if cache is None or key_value is None:
+            return super().__call__(query, key_value, mask, cache, deterministic, **more)
+        itself = jnp.eye(query.shape[1], dtype=bool)[None, None]  # beams stand side by side
+        return super().__call__(query, key_value, itself, None, deterministic, **more), cache

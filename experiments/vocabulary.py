@@ -1,0 +1,76 @@
+"""How should text be cut into tokens, and into how many different ones?
+
+    transformer-jax sweep experiments/vocabulary.py --scale=demo --workdir=runs/vocabulary --jobs=2 --together
+    transformer-jax report runs/vocabulary
+
+BPE (the paper's) and unigram pieces in several sizes, whole words, single characters, and a vocabulary for each
+language. Perplexity per token says nothing here: a token is another thing in every row. The analysis of this file gives
+it per word and per character of the same reference text, which any two rows share. What to expect: middling sizes do
+best; words are at a loss where a word is new; characters need the most computation for the same text, because every
+sentence becomes long, and here every update holds as many tokens, hence fewer sentences.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.decoding.run import Run
+from transformer_jax.evaluation import perplexities
+from transformer_jax.extension import load_module
+from transformer_jax.runs import TestSet
+from transformer_jax.sweeps import Sweep, Variant
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+SIZES = {"demo": (500, 2000, 4000), "multi30k": (2000, 5000, 20_000), "paper": (8000, 16_000, 64_000)}
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    size = base.model.vocab_size
+    kinds = ("unigram", "words", "characters") if scale != "paper" else ("unigram", "characters")
+    return Sweep(
+        name="vocabulary",
+        question="How should text be cut into tokens, and into how many different ones?",
+        base=base,
+        variants=[
+            Variant("base", note=f"BPE, at most {size} pieces for both languages together"),
+            *(Variant(f"bpe {n}", {"model.vocab_size": n}, group="size") for n in SIZES[scale]),
+            *(Variant(kind, {"data.tokenizer": kind}, group="kind") for kind in kinds),
+            Variant(
+                "bpe, a vocabulary each",
+                {"model.vocab_size": size // 2, "model.target_vocab_size": size // 2, "model.tie_embeddings": "target"},
+                group="sharing",
+                note="half of the base's size for each language; source and target embeddings are no longer one",
+            ),
+        ],
+        analyses={"perplexity": bases.own(__file__, "perplexity_by_unit")},
+        notes=(
+            "Perplexities per token do not compare between rows: see those per character.",
+            "Every update holds as many tokens, so a finer cut sees fewer sentences in as many updates.",
+        ),
+    )
+
+
+def perplexity_by_unit(run: Run, experiment: ExperimentConfig, tests: dict[str, TestSet]) -> dict[str, Any]:
+    """Perplexity per token, word and character of the references, and how long the tokens are."""
+    rows = []
+    for name, test_set in tests.items():
+        scores = run.score(list(zip(test_set.sources, test_set.references, strict=True)))
+        found = perplexities([np.asarray(score.token_log_probabilities) for score in scores], test_set.references)
+        units = [round(found[f"per_{unit}"], 4) for unit in ("character", "word", "token")]
+        rows.append([name, *units, round(found["characters"] / found["tokens"], 3)])
+    return {
+        "title": "Perplexity that any vocabulary shares",
+        "text": "exp(-log P / count) of the same references; only the columns per character and per word compare.",
+        "tables": [
+            {
+                "title": "Perplexity by unit",
+                "columns": ["test set", "per character", "per word", "per token", "characters a token"],
+                "rows": rows,
+            }
+        ],
+        "plots": [],
+    }
