@@ -20,7 +20,7 @@ from transformer_jax.errors import BadInput
 # Sentences that the cost of a token is told for: attention's share of it grows with their length.
 LENGTH = 32
 # The model's own modules in the order in which a sentence meets them.
-ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding")
+ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,16 +40,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
         return
-    check_optimizer(experiment)
+    from transformer_jax.tryout import try_out
+
+    try_out(experiment)
     print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
-
-
-def check_optimizer(experiment: ExperimentConfig) -> None:
-    """Refuses what training would refuse: an optimizer that optax does not have, or not with these arguments."""
-    from transformer_jax.training.optimizer import make_optimizer, make_schedule
-
-    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, experiment.train.steps)
-    make_optimizer(experiment.optimizer, schedule)
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:

@@ -103,7 +103,9 @@ def write_model(
     from safetensors.numpy import save
 
     with new_folder(directory, replace) as unfinished:
-        content = {WEIGHTS: save(flat(params)), "config.json": configuration.to_json(config).encode()}
+        # safetensors writes an array that is not contiguous as it lies in memory: transposed, without a word.
+        arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
+        content = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode()}
         for name, data in (*content.items(), *tokenizers.values()):
             with published(unfinished / name) as file:
                 file.write(data)
