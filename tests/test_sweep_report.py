@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import functools
 import json
 import re
 import shutil
@@ -282,6 +283,24 @@ def test_sentences_that_are_not_as_many_everywhere_are_damage(sweep):
     record["sentences"]["tokens"].pop()
     write(path, record)
     assert "not as many everywhere" in Report(sweep).json["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("bleu_statistics", 0, 0), -1), (("log_probabilities", 0), float("nan")), (("tokens", 0), 1e300)],
+)
+def test_numbers_that_cannot_be_are_damage(sweep, place, value):
+    path = seed_folder(sweep, "A h=1", 1) / "translations" / "test.latest.json"
+    record = json.loads(path.read_text())
+    inner = functools.reduce(lambda inner, key: inner[key], place[:-1], record["sentences"])
+    inner[place[-1]] = value
+    write(path, record)
+    assert "numbers that cannot be" in Report(sweep).json["problems"][0]
+
+
+@pytest.mark.parametrize("odd", [{"tune": [0.5, "x"], "notes": 3}, {"tune": 1}, {"base": {}}, {"baseline": None}])
+def test_odd_values_in_the_definition_are_no_traceback(sweep, odd):
+    assert "A h=1" in Report(changed(sweep, **odd)).page
 
 
 def test_bytes_that_are_no_text_are_no_traceback(sweep):

@@ -12,7 +12,7 @@ import numpy as np
 from transformer_jax.sweeps import report_analyses, report_curves, report_samples
 from transformer_jax.sweeps.findings import TestFindings, find, in_words, percent, reasons, state_sentence
 from transformer_jax.sweeps.report_table import Table, table
-from transformer_jax.sweeps.results import SweepResult
+from transformer_jax.sweeps.results import SweepResult, listed, number
 from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
 from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
 
@@ -93,20 +93,25 @@ def _together(sweep: SweepResult) -> bool:
 
 
 def _tuning(sweep: SweepResult) -> str:
-    factors = sweep.definition.get("tune")
+    factors = _factors(sweep)
     if not factors:
         return (
             "Learning rates were not tuned: every variant trains at the rate its config says, which may suit some "
             "better than others."
         )
-    tried = ", ".join(f"{factor:g}" for factor in factors)
+    tried = ", ".join(factors)
     text = f"Each variant's learning rate was chosen on validation loss, with one seed, among {tried} times its own."
     chosen = [
         f"{name} x {facts['factor']:g}"
         for name, facts in sweep.tuned.items()
-        if isinstance(facts, dict) and isinstance(facts.get("factor"), (int, float))
+        if isinstance(facts, dict) and number(facts.get("factor")) is not None
     ]
     return f"{text} Chosen: {', '.join(chosen)}." if chosen else f"{text} None is chosen yet."
+
+
+def _factors(sweep: SweepResult) -> list[str]:
+    """Of the learning rate, those that were tried."""
+    return [f"{factor:g}" for item in listed(sweep.definition.get("tune")) if (factor := number(item)) is not None]
 
 
 def _facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
@@ -134,8 +139,8 @@ def command(sweep: SweepResult) -> str:
     if definition.get("scale"):
         words.append(f"--scale={definition['scale']}")
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
-    if definition.get("tune"):
-        words.append(f"--tune={','.join(f'{factor:g}' for factor in definition['tune'])}")
+    if _factors(sweep):
+        words.append(f"--tune={','.join(_factors(sweep))}")
     if _together(sweep):
         words.append("--together")
     return shlex.join(words)

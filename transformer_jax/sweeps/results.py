@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,9 @@ from transformer_jax.training.run_folder import read_metrics
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
 REASON = 400
+# No count or score that means anything comes near; beyond, arithmetic breaks down.
+LARGEST = 1e200
+MOST_NGRAMS = 1e9
 PICTURES = (".png", ".svg")
 
 
@@ -113,9 +115,14 @@ class SweepResult:
 
 
 def number(value: Any) -> float | None:
-    """A finite number of a JSON file, or None."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A number of a JSON file, or None where it is none that one can go on with."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
     return float(value) if fits else None
+
+
+def listed(value: Any) -> list[Any]:
+    """A list of a JSON file; none where it is something else."""
+    return value if isinstance(value, list) else []
 
 
 def load_sweep(folder: str | Path) -> SweepResult:
@@ -137,7 +144,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
         baseline=str(definition.get("baseline", "")),
         tests=tests,
         seeds=seeds,
-        notes=[str(note) for note in definition.get("notes") or []],
+        notes=[str(note) for note in listed(definition.get("notes"))],
         variants=variants,
         tuned=tuned or {},
         problems=problems,
@@ -201,7 +208,7 @@ def _definition(path: Path) -> dict[str, Any]:
 
 def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], problems: list[str]) -> VariantResult:
     name, slug = facts["name"], facts["slug"]
-    published = facts.get("published") or {}
+    published = facts["published"] if isinstance(facts.get("published"), dict) else {}
     baseline = facts.get("baseline") or definition.get("baseline") or ""
     return VariantResult(
         name=name,
@@ -302,8 +309,14 @@ def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[
         problems.append(f"{file}: is no whole record of an evaluation ({type(error).__name__}: {error})")
         return None
     shapes = [array.shape for array in measured[6:9]]
-    if shapes != [(len(measured.tokens_N), 10), shapes[2], shapes[2]] or not shapes[2][0]:
+    if measured.tokens_N.ndim != 1 or shapes != [(*shapes[2], 10), shapes[2], shapes[2]] or not measured.tokens_N.size:
         problems.append(f"{file}: its sentences are not as many everywhere: {shapes}")
+        return None
+    counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
+    scores = (measured.bleu, measured.perplexity)
+    possible = (counts >= 0).all() and (counts < MOST_NGRAMS).all() and np.isfinite(scores).all() and measured.words > 0
+    if not possible or not (abs(measured.log_probabilities_N) < LARGEST).all():
+        problems.append(f"{file}: has numbers that cannot be: counts below 0 or beyond {MOST_NGRAMS:g}, or no numbers")
         return None
     return measured
 
