@@ -24,8 +24,9 @@ from transformer_jax.training.signals import StopSignals
 SECONDS_BETWEEN_LOOKS = 2.0
 # A job is queued again whenever its time is up; it ends when its runs do.
 TIMES_QUEUED = 1000
-# States of squeue in which a job will do nothing more.
-OVER = {"CD", "F", "TO", "CA", "NF", "OOM", "BF", "DL", "PR"}
+# States of squeue in which a job will do nothing more; those in which it was not the job that ended it, and all.
+BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
+OVER = BROKEN | {"CD", "CA", "PR"}
 
 
 class SlurmTask:
@@ -154,31 +155,29 @@ class SlurmJobs:
     def _look(self) -> dict[str, list[str]]:
         """The jobs that are still at work, or waiting; notes how those went that no longer are."""
         known = read_json(self.folder / "jobs.json") or {}
-        alive = in_flight(self.sweep)
-        for job, addresses in known.items():
-            if job not in alive:
-                for address in addresses:
-                    if address in self.runs:
-                        self._note(self.runs[address], job)
+        states = job_states() if known else {}
+        alive = {job: addresses for job, addresses in known.items() if is_alive(states, job)}
+        for job in known.keys() - alive.keys():
+            for address in known[job]:
+                if address in self.runs:
+                    self._note(self.runs[address], job, broke=states.get(job) in BROKEN)
         if known:
             publish_json(self.folder / "jobs.json", alive)
         return {job: mine for job, mine in alive.items() if any(address in self.runs for address in mine)}
 
-    def _note(self, run: SweepRun, job: str) -> None:
-        """How a run went whose job is over."""
+    def _note(self, run: SweepRun, job: str, broke: bool) -> None:
+        """How a run went whose job is over; one that broke was not ended by its worker."""
         self.display.ahead.pop(run.address, None)
         attempt = run.attempt()
-        if run.result() is not None or attempt.get("state") == "stopped":
+        state, error = attempt.get("state"), attempt.get("error") or ""
+        if run.result() is not None:
             return
-        if attempt.get("state") == "failed":
-            outcome = Outcome("failed", attempt.get("error") or "")
-        elif self.signals.asked:
-            outcome = Outcome("stopped")
-        else:
+        if state not in ("failed", "stopped") or (state == "stopped" and broke):
+            state = "stopped" if self.signals.asked else "failed"
             log = self.folder / f"{job}_0_log.out"
-            outcome = Outcome("failed", f"job {job} ended without a result; its last lines:\n{last_lines(log)}")
-        self.display.outcomes[run.address] = outcome
-        if outcome.state == "failed":
+            error = f"job {job} ended without a result; its last lines:\n{last_lines(log)}"
+        self.display.outcomes[run.address] = Outcome(state, error)
+        if state == "failed":
             self.failures[run.address] = self.failures.get(run.address, 0) + 1
             if self.failures[run.address] <= self.retries and not self.stopping:
                 self._again.append([run])
@@ -190,14 +189,21 @@ class SlurmJobs:
 def in_flight(sweep: SweepFolder) -> dict[str, list[str]]:
     """The jobs of a sweep that SLURM still has, waiting or at work, with the addresses of their runs."""
     jobs = read_json(sweep.path / "slurm" / "jobs.json") or {}
-    if not jobs:
-        return {}
+    states = job_states() if jobs else {}
+    return {job: addresses for job, addresses in jobs.items() if is_alive(states, job)}
+
+
+def job_states() -> dict[str, str]:
+    """Of the user's jobs by their number, in squeue's abbreviations; it forgets them minutes after their end."""
     command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %t", "--user", getpass.getuser()]
     listed = subprocess.run(command, capture_output=True, text=True)
     if listed.returncode != 0:
         raise Failed(f"squeue does not answer: {listed.stderr.strip()}")
-    states = dict(line.split() for line in listed.stdout.splitlines())
-    return {job: addresses for job, addresses in jobs.items() if states.get(job, "CD") not in OVER}
+    return dict(line.split() for line in listed.stdout.splitlines())
+
+
+def is_alive(states: Mapping[str, str], job: str) -> bool:
+    return states.get(job, "CD") not in OVER
 
 
 def scancel(jobs: Sequence[str]) -> None:
