@@ -197,6 +197,18 @@ def test_one_seed_among_many_borrows_their_spread():
     assert own.error == pytest.approx(np.sqrt(2 / 3))
 
 
+def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
+    dice = np.random.default_rng(13)
+    values = dice.standard_normal((6, 3))
+    calm = compare(*exact(values[:5]), [(1, 0)])[0]
+    values[5] = [0.0, 40.0, 80.0]
+    scores, groups = exact(values)
+    among, diverged = compare(scores, groups, [(1, 0), (5, 0)])
+    assert among.error == pytest.approx(calm.error, rel=1.0)
+    assert diverged.error == pytest.approx(40 / np.sqrt(3), rel=0.01)
+    assert diverged.freedom == pytest.approx(2, rel=0.01)
+
+
 def test_scores_without_any_noise_differ_by_nothing_or_certainly():
     scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
     same, other = compare(scores, groups, [(1, 0), (2, 0)])

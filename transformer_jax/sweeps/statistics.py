@@ -22,13 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import digamma, nctdtrinc, polygamma, stdtr, stdtrit  # type: ignore[import-untyped]
+from scipy.special import digamma, nctdtrinc, polygamma, stdtr, stdtrit
 
 CONFIDENCE = 0.95
 POWER = 0.8
 SAMPLES = 2000
 # What the typical variance of seeds is worth at most, in degrees of freedom: chosen by simulation (tests/drills).
 MOST_ALIKE = 12.0
+# A variance so many times the median one is of another kind: some seeds of that variant diverged, perhaps. It tells
+# nothing of the others, and they tell nothing of it.
+OUTLYING = 20.0
 # Of the weights of resampled sentences, this many numbers are held at a time.
 BLOCK = 1 << 22
 
@@ -189,6 +192,7 @@ def _inverse_trigamma(value: float) -> float:
 
 
 def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
+    """Of each group what its seeds say, drawn towards what those of all groups say."""
     sizes = np.array([len(group) for group in groups])
     own = sizes > 1
     if not own.any():
@@ -201,9 +205,16 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         crossed[g] = (np.trace(covariance) - covariance.sum() / sizes[g]) / (sizes[g] - 1)
     crossed[~own] = crossed[own].mean()
     freedoms = np.where(own, sizes - 1, 0)
-    typical, prior_freedom = moderated(observed[own], freedoms[own])
+    limit = OUTLYING * float(np.median(observed[own]))
+    typical, prior_freedom = moderated(np.minimum(observed[own], limit), freedoms[own])
     variances = (prior_freedom * typical + freedoms * observed) / (prior_freedom + freedoms)
-    return Spread(variances, prior_freedom + freedoms, float(freedoms.sum()), crossed)
+    outlying = observed > limit
+    return Spread(
+        np.where(outlying, observed, variances),
+        np.where(outlying, freedoms, prior_freedom + freedoms),
+        float(freedoms.sum()),
+        crossed,
+    )
 
 
 def _contrast(
