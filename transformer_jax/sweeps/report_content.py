@@ -20,8 +20,8 @@ METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides, each "
     "drawn towards the typical one of all variants (empirical Bayes, Smyth 2004), plus what another choice of test "
     f"sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees of freedom are "
-    "Satterthwaite's. A variant whose seeds differ far more than usual, because some diverged, say, is judged by its own "
-    "seeds alone.",
+    "Satterthwaite's. A variant whose seeds differ far more than usual, because some diverged, say, is judged by its "
+    "own seeds alone.",
     f"All intervals of one column hold together with {percent(CONFIDENCE)} confidence (Bonferroni); p-values are "
     "corrected within the column (Holm), which is a little sharper: an interval may touch 0 where p is just below "
     f"{1 - CONFIDENCE:.2g}. Each measure on each test set is a family of its own.",
