@@ -1,11 +1,12 @@
 """Texts to translations: in order, whatever their company; scores that hold; nothing hidden."""
 
+import jax
 import numpy as np
 import pytest
 from translating_runs import make_run, sentence
 
-from transformer_jax import load_run
-from transformer_jax.data.tokenizer import EOS
+from transformer_jax import Transformer, load_run
+from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.decoding.shapes import groups, rounded_up
 from transformer_jax.errors import BadInput
 
@@ -53,6 +54,28 @@ def test_the_n_best_are_sorted_distinct_and_score_what_scoring_says(run):
     scored = run.score_tokens(*zip(*pairs, strict=True))
     found = [hypothesis.log_probability for translation in translations for hypothesis in translation.hypotheses]
     np.testing.assert_allclose([values.sum() for values in scored], found, rtol=1e-5)
+
+
+def test_max_length_limits_translations_of_any_source(run):
+    for translation in run.translations(TEXTS, max_length=4, beam=1):
+        assert len(translation.hypotheses[0].tokens) <= 4
+    free, limited = (run.translations(TEXTS, beam=1, max_length=limit) for limit in (None, 40))
+    assert tokens(limited) == tokens(free)
+    with pytest.raises(BadInput, match="min_length = 5 is more than max_length = 4"):
+        run.translations(TEXTS, max_length=4, min_length=5)
+
+
+def test_renormalized_probabilities_are_those_among_tokens_that_may_follow(run):
+    [found] = run.translations(TEXTS[3:4], beam=1, renormalize=True)
+    written = found.hypotheses[0].tokens
+    source_BS, target_BT = np.array([found.source.tokens]), np.array([[BOS, *written[:-1]]])
+    logits_TN = np.array(Transformer(run.config.model).apply({"params": run.params}, source_BS, target_BT)[0])
+    logits_TN[:, [PAD, BOS]] = -np.inf
+    expected = jax.nn.log_softmax(logits_TN)[np.arange(len(written)), np.array(written)].sum()
+    assert found.hypotheses[0].log_probability == pytest.approx(float(expected), abs=1e-4)
+    [usual] = run.translations(TEXTS[3:4], beam=1)
+    assert usual.hypotheses[0].tokens == written
+    assert usual.hypotheses[0].log_probability < found.hypotheses[0].log_probability
 
 
 def test_score_adds_up_over_the_tokens_of_the_text(run):
