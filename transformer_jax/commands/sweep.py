@@ -120,14 +120,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.status:
         print(overview(sweep))
         return 0
-    definition = _definition(arguments, sweep)
     if arguments.dry_run:
         from transformer_jax.sweeps.plan import plan
 
+        definition = _definition(arguments, sweep)
         print(plan(sweep, sweep.merged(definition), definition.chosen(arguments.only)))
         return 0
-    from transformer_jax.sweeps.launch import Orders, launch
+    from transformer_jax.sweeps.launch import Orders, launch, leave_devices_alone
 
+    leave_devices_alone()
+    definition = _definition(arguments, sweep)
     orders = Orders(
         only=arguments.only,
         jobs=arguments.jobs,

@@ -7,6 +7,8 @@ import math
 import sys
 from collections.abc import Sequence
 
+import jax
+
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
@@ -32,6 +34,11 @@ class Orders:
     retries: int = 0
     fail_fast: bool = False
     slurm: Slurm | None = None  # none = on this machine
+
+
+def leave_devices_alone() -> None:
+    """Has JAX in this process use the CPU alone: on a GPU it would take the memory that the runs need."""
+    jax.config.update("jax_platforms", "cpu")
 
 
 def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
@@ -143,10 +150,8 @@ class Launcher:
             SlurmJobs(self.sweep, here.slurm, *how).work_off(jobs)
         else:
             LocalJobs(self.sweep, slots(here.jobs), *how).work_off(jobs)
-        standings = display.standings()
+        standings = display.close()
         self.unfinished = sum(standing.state not in ("finished", "failed") for standing in standings.values())
-        if not display.live:
-            print(f"\n{status.table(runs, standings)}", flush=True)
         failed = [run for run in runs if standings[run.address].state == "failed"]
         self.failed |= {run.name: standings[run.address] for run in failed}
         for run in failed:

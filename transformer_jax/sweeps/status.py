@@ -120,6 +120,12 @@ class Display:
         else:
             self._tell_changes(standings)
 
+    def close(self) -> dict[str, Standing]:
+        """The last word: the whole table, however long it is."""
+        standings = self.standings()
+        self.tell(f"\n{table(self.runs, standings)}" if not self.live else table(self.runs, standings))
+        return standings
+
     def tell(self, line: str) -> None:
         """A line that stays."""
         self._erase()
