@@ -226,7 +226,9 @@ def test_runs_that_are_not_finished_are_shown_as_such(sweep, capsys):
     assert "running at step 1,000" in report.page
     assert "Not compared: A h=1: no finished run; A h=4: no finished run." in report.words
     assert cli.main(["report", str(sweep)]) == 0
-    assert "A h=1, seed 0: failed at step 1,000: the disk is full" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "A h=1, seed 0: failed at step 1,000: the disk is full" in out
+    assert "never started: A h=4, seeds 1" in out
 
 
 def test_a_sweep_without_a_finished_run_has_a_report(sweep):

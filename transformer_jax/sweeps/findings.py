@@ -279,11 +279,16 @@ def mean_and_spread(values: Sequence[float], form: str) -> str:
 
 
 def reasons(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
-    """Of every run that is not finished: which it is, and what is the matter."""
+    """Of every run that is not finished: which it is, and what is the matter; those that never began in one line."""
     told = []
+    never: dict[str, list[str]] = {}
     for run in runs:
-        if not run.finished:
+        if run.state == "waiting":
+            never.setdefault(run.variant, []).append(str(run.seed))
+        elif not run.finished:
             at = "" if run.step is None else f" at step {run.step:,}"
             why = f": {run.reason}" if run.reason else ""
-            told.append((f"{run.variant}, seed {run.seed}", f"{TOLD.get(run.state, run.state)}{at}{why}"))
+            told.append((f"{run.variant}, seed {run.seed}", f"{run.state}{at}{why}"))
+    if never:
+        told.append((TOLD["waiting"], "; ".join(f"{name}, seeds {', '.join(seeds)}" for name, seeds in never.items())))
     return told

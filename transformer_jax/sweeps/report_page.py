@@ -63,11 +63,7 @@ def _head(content: Content) -> str:
     sweep = content.sweep
     partial = " partial" if content.unfinished or sweep.problems else ""
     problems = "".join(f"<li>{escape(problem)}</li>" for problem in sweep.problems)
-    troubled = "".join(
-        f"<li><b>{escape(name)}</b>: {escape(what)}</li>"
-        for name, what in content.unfinished
-        if what != TOLD["waiting"]
-    )
+    troubled = "".join(f"<li><b>{escape(name)}</b>: {escape(what)}</li>" for name, what in content.unfinished)
     more = f"<ul>{troubled}</ul>" if troubled else ""
     more += f"<p>Damaged files:</p><ul>{problems}</ul>" if problems else ""
     return (
