@@ -20,7 +20,7 @@ from transformer_jax import cli
 from transformer_jax.sweeps.findings import find
 from transformer_jax.sweeps.report import write_report
 from transformer_jax.sweeps.report_curves import POINTS, curve
-from transformer_jax.sweeps.report_plots import Axis
+from transformer_jax.sweeps.report_plots import Axis, Interval, forest
 from transformer_jax.sweeps.report_table import option_columns, table
 from transformer_jax.sweeps.report_text import terminal_table
 from transformer_jax.sweeps.results import load_sweep
@@ -417,6 +417,17 @@ def test_axes_have_room_for_all_and_ticks_inside(values, log):
     assert all(0 <= axis.at(value) <= 100 for value in values if value > 0 or not log)
     assert all(-1e-6 <= axis.at(tick) <= 100 + 1e-6 for tick in ticks)
     assert 1 <= len(ticks) <= 12
+
+
+def test_one_wide_interval_does_not_squeeze_the_others():
+    rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
+    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', forest(rows, "difference"))
+    widths = [float(right) - float(left) for left, right in drawn]
+    assert min(widths) > 40  # of 300
+    assert 280 < max(widths) <= 310  # to the edges and no further
+    alone = forest([Interval("v", -2.5, -12.0, 7.0, "")], "difference")
+    left, right = map(float, re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', alone).groups())
+    assert 150 < left < right < 448  # whole
 
 
 def test_tables_of_analyses_are_averaged_and_plots_are_the_first_seeds(sweep):

@@ -151,8 +151,7 @@ def scatter(
 
 def forest(rows: Sequence[Interval], x: str) -> str:
     """Differences with their intervals, one below the other; a hollow diamond is the published figure."""
-    values = [value for row in rows for value in (row.low, row.high, row.value, row.published or 0.0)]
-    across = Axis.around([0.0, *_clipped(values, [row.value for row in rows])], NAMES, WIDTH - RIGHT)
+    across = Axis.around([0.0, *_shown(rows)], NAMES, WIDTH - RIGHT)
     height = TOP + ROW * len(rows) + BOTTOM
     parts = [_vertical(across, height - BOTTOM), f'<line class="zero" {_span(across.at(0), TOP, height - BOTTOM)}/>']
     for number, row in enumerate(rows):
@@ -173,10 +172,12 @@ def forest(rows: Sequence[Interval], x: str) -> str:
     return _svg("".join(parts), WIDTH, height, f"{x}: {len(rows)} differences with their intervals")
 
 
-def _clipped(values: Sequence[float], centres: Sequence[float]) -> list[float]:
-    """No interval, however wide, may make all others unreadable."""
-    reach = 3 * max(max((abs(value) for value in centres), default=0.0), 1e-9)
-    return [min(max(value, -reach), reach) for value in values if math.isfinite(value)]
+def _shown(rows: Sequence[Interval]) -> list[float]:
+    """The values that want room: no interval, however wide, may make all others unreadable."""
+    ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
+    reach = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
+    values = [value for row in rows for value in (row.low, row.high, row.value, row.published or 0.0)]
+    return [min(max(value, -reach), reach) for value in values]
 
 
 def _axes(xs: Sequence[float], ys: Sequence[float], log_x: bool = False, log_y: bool = False) -> tuple[Axis, Axis]:
