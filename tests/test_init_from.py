@@ -1,0 +1,114 @@
+"""`train --init-from`: a run begins with another's weights, model and tokenizers, and only then goes its own way."""
+
+import numpy as np
+import pytest
+from marian_folders import change_json, unpacked
+from safetensors.numpy import save_file
+from training_runs import CONFIG, environment, errors, metrics, run, train, weights
+
+from transformer_jax import from_marian, load_run
+from transformer_jax.cli import main
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tasks import generate
+from transformer_jax.interop.marian_config import read_config
+from transformer_jax.interop.marian_weights import layer_names
+from transformer_jax.training.export import flat, read_export
+
+ENVIRONMENT = environment()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run of 6 steps."""
+    folder = tmp_path_factory.mktemp("first") / "run"
+    train(folder, "train.steps=6", "optimizer.warmup_steps=2")
+    return folder
+
+
+def train_from(workdir, other, *options, status=0):
+    config = workdir.parent / "config.py"
+    config.write_text(CONFIG)
+    changes = [f"--config.{option}" for option in ("optimizer.warmup_steps=1", "train.compile_cache=none", *options)]
+    return run(
+        "train", f"--config={config}", f"--workdir={workdir}", f"--init-from={other}", *changes,
+        env=ENVIRONMENT, status=status,
+    )  # fmt: skip
+
+
+def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
+    """At a rate of nearly nothing they stay what they were."""
+    nearly = "optimizer.learning_rate=1e-30"
+    train_from(tmp_path / "run", first, "train.steps=1", nearly, "model.dropout=0.3")
+    theirs = weights(first)
+    for name, array in weights(tmp_path / "run").items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    config = load_run(tmp_path / "run").config
+    assert (config.model.dropout, config.model.d_model) == (0.3, 16)
+    assert config.data.tokenizer_file == str(first / "data/tokenizer.json")
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_where_it_was_stopped(first, tmp_path):
+    train_from(tmp_path / "run", first, "train.steps=6")
+    train_from(tmp_path / "run", first, "train.steps=12")
+    train_from(tmp_path / "straight", first, "train.steps=12")
+    assert metrics(tmp_path / "run")[-1] == metrics(tmp_path / "straight")[-1]
+    straight = weights(tmp_path / "straight")
+    for name, array in weights(tmp_path / "run").items():
+        np.testing.assert_array_equal(array, straight[name], err_msg=name)
+
+
+def test_another_size_on_the_command_line_is_refused(first, tmp_path):
+    told = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
+    assert len(told) == 1
+    assert "--init-from: other weights than this config's model has" in told[0]
+    assert not (tmp_path / "run/config.json").exists()
+
+
+def test_what_is_no_run_is_refused(tmp_path, capsys):
+    config = tmp_path / "config.py"
+    config.write_text(CONFIG)
+    assert main(["train", f"--config={config}", f"--workdir={tmp_path / 'run'}", f"--init-from={tmp_path}"]) == 2
+    assert f"{tmp_path}: is no run (it has no config.json)" in capsys.readouterr().err
+
+
+def random_marian(folder, d_model=32):
+    """A folder with the tokenizers that Hugging Face wrote, and a larger model that has learnt nothing yet."""
+    unpacked("shared", folder)
+    size = {"d_model": d_model, "encoder_layers": 1, "encoder_ffn_dim": 4 * d_model, "decoder_ffn_dim": 4 * d_model}
+    change_json(folder / "config.json", **size, encoder_attention_heads=4, decoder_attention_heads=4, dropout=0.0)
+    marian, dice = read_config(folder), np.random.default_rng(0)
+    arrays = {"model.shared.weight": dice.normal(size=(marian.source_tokens, d_model)) * d_model**-0.5}
+    arrays["model.shared.weight"][marian.pad_id] = 0
+    arrays["final_logits_bias"] = np.zeros((1, marian.target_tokens))
+    for _, name, shape in layer_names(marian.model):
+        neutral = float("norm.weight" in name)
+        arrays[name] = neutral + (len(shape) - 1) * dice.normal(size=shape) * shape[-1] ** -0.5
+    save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.slow
+def test_an_imported_model_learns_short_sentences_of_the_grammar(tmp_path):
+    """With two SentencePiece models over one table. What it is asked for in the end it has not seen before."""
+    imported, finer = tmp_path / "imported", tmp_path / "finer"
+    assert main(["import", "marian", str(random_marian(tmp_path / "folder")), f"--workdir={imported}"]) == 0
+    short = [pair for pair in generate("grammar", "train", size=6000) if pair[0].count(" ") < 4]
+    for side, texts in zip(("source", "target"), zip(*short, strict=True), strict=True):
+        (tmp_path / side).write_text("".join(f"{text}\n" for text in texts))
+    options = ["data.corpus=", f"data.source={tmp_path / 'source'}", f"data.target={tmp_path / 'target'}"]
+    options += ["data.tokens_per_batch=1500", "data.max_length=32", "train.steps=500", "train.checkpoint_every=250"]
+    options += ["optimizer.learning_rate=5e-3", "train.eval_every=250", "optimizer.schedule=linear"]
+    train_from(finer, imported, *options)
+    accuracies = [line["valid_accuracy"] for line in metrics(finer) if "valid_accuracy" in line]
+    assert accuracies[-1] > 0.9
+    model = load_run(finer)
+    assert model.config.model.target_vocab_size is None
+    assert model.target_tokenizer.fingerprint != model.tokenizer.fingerprint
+    before, after = flat(read_export(imported)[1]), weights(finer)
+    assert not np.array_equal(before["output_bias"], after["output_bias"])
+    # And it goes back to where it came from.
+    assert main(["export", f"--workdir={finer}", f"--output={tmp_path / 'back'}", "--format=marian"]) == 0
+    texts = Prepared.open(finer / "data").texts("valid")[0][:5]
+    search = {"beam": 1, "renormalize": True, "extra_length": 20, "max_length": 20}
+    assert from_marian(tmp_path / "back").translate(texts, **search) == model.translate(texts, **search)
