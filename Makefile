@@ -4,12 +4,13 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo test smoke drill lint format constraints clean
+.PHONY: help demo test smoke drill docs lint format constraints clean
 
 help:
 	@echo "make demo     set up, then see it work"
 	@echo "make test     set up, then every test"
 	@echo "make drill    the long tests (kills, big corpora)"
+	@echo "make docs     the site: tutorial, guides, API reference, into site/"
 	@echo "make lint     formatting, lint and types, as CI checks them"
 	@echo "make format   put the formatting right"
 	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 keeps it apart"
@@ -38,6 +39,11 @@ smoke: $(VENV)/ready
 drill: $(VENV)/ready
 	$(BIN)/python -m pytest tests/drills
 
+# mkdocstrings looks for ruff on the path, to break long signatures into lines.
+docs: $(VENV)/docs
+	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "To read it: $(BIN)/python -m http.server --directory site, then open http://localhost:8000"
+
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -54,9 +60,13 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+$(VENV)/docs: $(VENV)/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
 # Run with uv installed, after changing dependencies: one file for every supported Python.
 constraints:
-	uv pip compile --universal --python-version 3.11 --extra dev --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate \
 	  --no-emit-index-url pyproject.toml -o constraints.txt
 
 clean:
