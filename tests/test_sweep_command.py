@@ -36,7 +36,7 @@ def test_dry_run_tells_everything_and_writes_nothing(run, place):
     assert lines[2].split("  ")[0] == "variant" and lines[3].split()[:2] == ["base", "6,976"]
     assert lines[4].split()[:5] == ["h", "=", "4", "num_heads=4", "6,976"]
     assert "2 variants, seeds 0, 1: 4 runs to train, 0 finished" in out
-    assert "a rough estimate from 30% of" in out
+    assert "one after the other: a rough estimate from 0." in out
     assert not (place / "sweep").exists()
 
 
@@ -47,7 +47,7 @@ def test_dry_run_counts_what_is_left(run, place):
     pretend_finished(folder.runs(definition)[0], flops=1e12, seconds=10.0)
     _, out, err = run("experiment.py", "--workdir=sweep", "--dry-run", "--only=base", "--seeds=3")
     assert "1 variants, seeds 0, 1, 2: 2 runs to train, 1 finished" in out, err
-    assert "a rough estimate from the 1 runs that are finished here" in out
+    assert "a rough estimate from the pace of 1 finished here" in out
 
 
 def test_status(run, place):
@@ -89,6 +89,7 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--detach"], "--detach: is about a cluster; give --slurm as well"),
     (["experiment.py", "--workdir=sweep", "--slurm", "--slurm-option=mem"], "'mem': must be NAME=VALUE"),
     (["experiment.py", "--workdir=sweep", "--statsu"], "--statsu: sweep has no such argument; did you mean --status?"),
+    (["experiment.py", "--workdir=experiment.py"], "experiment.py: is a file; a directory would be right"),
     (["experiment.py", "--workdir=."], ".: is no sweep, and not empty; an empty or new directory would be right"),
     (
         ["experiment.py", "--workdir=sweep", "--together", "--config.train.keep_latest=1"],

@@ -55,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     look = parser.add_argument_group("to look, and run nothing")
     look.add_argument("--dry-run", action="store_true", help="every variant, what differs, its size and its cost")
     look.add_argument("--status", action="store_true", help="where every run of SWEEP stands")
+    _add_how(parser)
+    _add_cluster(parser)
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how it is run")
     how.add_argument(
         "--jobs",
@@ -73,6 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
     how.add_argument("--fail-fast", action="store_true", help="after the first failure stop all other runs")
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     cluster = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')")
     cluster.add_argument(
         "--slurm",

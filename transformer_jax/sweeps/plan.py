@@ -12,8 +12,6 @@ from transformer_jax.sweeps.spec import Definition, Variant
 from transformer_jax.training import hardware
 from transformer_jax.training.metrics import duration
 
-# Of the rate of a large matrix product, what the training of a small model comes to: between 0.2 and 0.5 seen.
-UTILISATION = 0.3
 LONGEST_DIFFERENCE = 60
 
 
@@ -52,8 +50,8 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
             "",
             f"{len(shown)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
             f"{len(runs) - len(missing)} finished",
-            f"about {duration(seconds)} one after the other: a rough estimate from {origin}; validation, tests and "
-            "compiling come on top",
+            f"about {duration(seconds)} one after the other: a rough estimate from {origin}; validation, tests "
+            "and compiling come on top",
             f"FLOPs are of full batches of {cost.LENGTH}-token sentences, parameters of the vocabulary asked for",
         ]
     )
@@ -64,9 +62,9 @@ def flops_rate(runs: Sequence[SweepRun], definition: Definition) -> tuple[float,
     results = [result for run in runs if (result := run.result()) is not None]
     if results:
         rates = [result["training_flops"] / result["train_seconds"] for result in results]
-        return statistics.median(rates), f"the {len(results)} runs that are finished here"
+        return statistics.median(rates), f"the pace of {len(results)} finished here"
     peak, origin = hardware.peak_flops(definition.base.model.dtype)
-    return UTILISATION * peak, f"{UTILISATION:.0%} of {peak / 1e12:.3g} TFLOP/s ({origin})"
+    return peak, f"{peak / 1e12:.3g} TFLOP/s ({origin}), which a small model does not reach"
 
 
 def differs(variant: Variant) -> str:
