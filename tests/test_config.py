@@ -67,10 +67,11 @@ def test_every_config_file_is_valid_and_opens_with_its_command(file):
 def test_every_option_is_reachable_from_the_command_line(option, tmp_path):
     file = tmp_path / "defaults.py"
     file.write_text("from transformer_jax.config import default_config as get_config")
-    text = "none" if option.default is None else str(option.default)
-    text = "a,b" if option.default == () else text
+    text, value = "none" if option.default is None else str(option.default), option.default
+    if option.default == ():
+        text, value = "a.py:a,b.py:b", ("a.py:a", "b.py:b")
     experiment = command_line.load(str(file), [(option.path, text)])
-    assert schema.value_at(experiment, option.path) == (("a", "b") if option.default == () else option.default)
+    assert schema.value_at(experiment, option.path) == value
 
 
 def test_every_option_is_documented():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError
-from transformer_jax.schema import Part, Section, group, option
+from transformer_jax.schema import Address, Part, Section, group, is_address, option
 from transformer_jax.table3 import TABLE_3
 
 if TYPE_CHECKING:
@@ -196,7 +196,10 @@ class DataConfig(Section):
     test_target: tuple[str, ...] = option((), "its translation")
     valid_size: int = option(1_000, "pairs to hold out for validation; at most a tenth of all", at_least=0)
     test_size: int = option(1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0)
-    corpus: str = option("", "in place of files: copy, reverse, sort, grammar, or a TFDS name (wmt14_translate/de-en)")
+    corpus: str = option(
+        "",
+        "in place of files: copy, reverse, sort, grammar, a TFDS name (wmt14_translate/de-en), or path/to/file.py:Name",
+    )
     source_language: str = option("", "which language of a TFDS pair, or which key of a .jsonl line, is the source")
     target_language: str = option("", "and which is the target")
     tfds_data_dir: str | None = option(None, "where TFDS data sets lie; none = TFDS's own place")
@@ -254,14 +257,16 @@ class DataConfig(Section):
 class OptimizerConfig(Section):
     """How gradients become updates. The defaults are section 5.3."""
 
-    name: str = option("adam", "adam, or any optimizer of optax or optax.contrib by its name there")
+    name: str = option(
+        "adam", "adam, any optimizer of optax or optax.contrib by its name there, or path/to/file.py:Name"
+    )
     beta1: float = option(0.9, "for optimizers with b1", at_least=0, below=1)
     beta2: float = option(0.98, "for optimizers with b2", at_least=0, below=1)
     epsilon: float = option(1e-9, "for optimizers with eps", above=0)
     arguments: tuple[str, ...] = option((), "further arguments of the optimizer: momentum=0.9,nesterov=true")
 
-    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = option(
-        "inverse_sqrt", "the learning rate's course after a linear warmup; equation 3 is inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] | Address = option(
+        "inverse_sqrt", "the rate's course after a linear warmup (inverse_sqrt is equation 3), or a whole one's own"
     )
     learning_rate: float | None = option(None, "at its peak; none = equation 3's, (d_model * warmup)^-0.5", above=0)
     warmup_steps: int = option(4000, "updates over which the rate rises from zero", at_least=0)
@@ -309,6 +314,7 @@ class TrainConfig(Section):
     hours: float | None = option(None, "hours of this process until it saves and ends, to be resumed", above=0)
     accumulate: int = option(1, "parts into which a batch is cut to fit into memory; same update", at_least=1)
 
+    loss: Address | None = option(None, "in place of label-smoothed cross-entropy (docs/extending.md)")
     label_smoothing: float = option(0.1, "probability taken from the right token (eps_ls)", at_least=0, below=1)
     smoothing_over: Literal["all", "others"] = option("all", "it is spread over all tokens, or over the wrong ones")
     max_bad_steps: int = option(10, "steps in a row without a finite gradient before the run stops", at_least=1)
@@ -369,6 +375,7 @@ class DecodeConfig(Section):
         4096, "decoded at once, counted by the room for them: sentences x longest possible translation", at_least=1
     )
     bleu_sentences: int = option(0, "validation pairs to translate at each validation, for bleu; 0 = none", at_least=0)
+    metrics: tuple[Address, ...] = option((), "measures of one's own, wherever BLEU is measured (docs/extending.md)")
 
     def contradictions(self) -> list[str]:
         if self.max_length is not None and self.min_length > self.max_length:
@@ -393,7 +400,7 @@ class ExperimentConfig(Section):
     decode: DecodeConfig = group(DecodeConfig)
 
     def contradictions(self) -> list[str]:
-        if self.optimizer.warmup_steps > self.train.steps:
+        if self.optimizer.warmup_steps > self.train.steps and not is_address(self.optimizer.schedule):
             return [
                 f"optimizer.warmup_steps = {self.optimizer.warmup_steps} lies beyond the run of "
                 f"train.steps = {self.train.steps}: the learning rate would never reach its peak"

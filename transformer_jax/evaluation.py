@@ -1,8 +1,10 @@
 """The measures: perplexity; BLEU and chrF with their sacreBLEU signatures; the paper's BLEU under its own name."""
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +12,12 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.extension import OwnFunction, file_of, load_function
 from transformer_jax.training.sharding import make_mesh
 
 BOOTSTRAP_SAMPLES = 1000
+# What a measure of one's own may not be called: these names have a meaning in a run's files.
+TAKEN = ("bleu", "chrf", "paper_bleu", "step", "loss", "perplexity", "valid_loss", "valid_perplexity", "valid_accuracy")
 
 
 class Measure(NamedTuple):
@@ -27,6 +32,33 @@ def measures(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, 
     if not len(hypotheses) == len(references) > 0:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
     return {**_measured(_metrics(), hypotheses, references), "paper_bleu": paper_bleu(hypotheses, references)}
+
+
+def load_metrics(addresses: Sequence[str]) -> dict[str, OwnFunction]:
+    """Measures of one's own by their names, which no two may share."""
+    found: dict[str, OwnFunction] = {}
+    for address in addresses:
+        own = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
+        name = address.rpartition(":")[2]
+        if name in found or name in TAKEN:
+            other = found[name].address if name in found else "the library's"
+            raise own.refusal(f"there is another measure called {name}, {other}; another name would be right")
+        found[name] = own
+    return found
+
+
+def own_measures(
+    metrics: Mapping[str, OwnFunction], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, Measure]:
+    """Each measure of one's own, with the checksum of its file for a signature."""
+    measured = {}
+    for name, own in metrics.items():
+        score = own(list(hypotheses), list(references), sources=list(sources))
+        if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
+            raise own.refusal(f"gave {str(score)[:60]!r}; one finite number would be right")
+        digest = hashlib.sha256(Path(file_of(own.address)).read_bytes()).hexdigest()
+        measured[name] = Measure(float(score), f"{own.address}|sha256:{digest[:12]}")
+    return measured
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
@@ -106,13 +138,17 @@ def paired_bootstrap(
 
 
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
-    """What the training loop calls with its parameters: BLEU of the first `decode.bleu_sentences` validation pairs."""
+    """What the training loop calls with its parameters: BLEU of the first `decode.bleu_sentences` validation pairs, and
+    whatever the config wants measured besides."""
+    metrics = load_metrics(config.decode.metrics)
     sources, references = (side[: config.decode.bleu_sentences] for side in prepared.texts("valid"))
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
 
     def evaluate(params: Any) -> Mapping[str, float]:
         hypotheses = [translation.text for translation in translator.translate(params, sources, config.decode)]
-        return {"bleu": _measured(_metrics(), hypotheses, references)["bleu"].score}
+        measured = _measured({"bleu": _metrics()["bleu"]}, hypotheses, references)
+        measured |= own_measures(metrics, sources, hypotheses, references)
+        return {name: measure.score for name, measure in measured.items()}
 
     return evaluate
 

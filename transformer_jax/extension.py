@@ -1,10 +1,13 @@
 """A user's own code, from a user's own file: `path/to/file.py:Name`."""
 
 import contextlib
+import dataclasses
+import functools
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,14 +54,79 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
 
 def load_object(address: str) -> Any:
     """The object called Name in path/to/file.py, given as `path/to/file.py:Name`."""
+    path, name = _split(address)
+    return _named(load_module(path), path, name)
+
+
+def load_once(address: str) -> Any:
+    """The same, of a file that is executed once: linen and jit tell classes and functions apart by what they are."""
+    path, name = _split(address)
+    return _named(module_once(path), path, name)
+
+
+def module_once(path: str) -> ModuleType:
+    return _module_at(path, Path(path).resolve())
+
+
+@functools.cache
+def _module_at(path: str, place: Path) -> ModuleType:
+    """What a path names depends on the directory one is in, and then it is another file."""
+    return load_module(path)
+
+
+def _split(address: str) -> tuple[str, str]:
     path, separator, name = address.rpartition(":")
     if not separator or not path or not name.isidentifier():
         raise BadInput(f"{address!r}: must be path/to/file.py:Name")
-    module = load_module(path)
+    return path, name
+
+
+def _named(module: ModuleType, path: str, name: str) -> Any:
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
         raise BadInput(f"{path} has no {name}; {nearest(name, public)}")
     return getattr(module, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnFunction:
+    """A function that an option names. It is called with what it asks for; what it raises is told as its own."""
+
+    option: str
+    address: str
+    function: Callable[..., Any]
+    asks_for: tuple[str, ...]
+
+    def __call__(self, *given: Any, **offered: Any) -> Any:
+        with self.running():
+            return self.function(*given, **{name: offered[name] for name in self.asks_for})
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        return running(file_of(self.address))
+
+    def refusal(self, problem: str) -> BadInput:
+        return BadInput(f"{self.option} = {self.address}: {problem}")
+
+
+def load_function(option: str, address: str, given: Sequence[str] = (), offered: Sequence[str] = ()) -> OwnFunction:
+    """The function at an address, which must take what is `given` in that order; it may ask for what is `offered`."""
+    function = load_once(address)
+    own = OwnFunction(option, address, function, ())
+    if not callable(function):
+        raise own.refusal(f"is of type {type(function).__name__}; a function would be right")
+    call = f"{address.rpartition(':')[2]}({', '.join(given)})"
+    more = f"; it may also ask, by name, for {', '.join(offered)}" if offered else ""
+    try:
+        signature = inspect.signature(function)
+        asks_for = tuple(name for name in offered if name in signature.parameters)
+        signature.bind(*given, **dict.fromkeys(asks_for))
+    except (TypeError, ValueError) as error:
+        raise own.refusal(f"cannot be called as {call}: {error}{more}") from None
+    return dataclasses.replace(own, asks_for=asks_for)
+
+
+def file_of(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def _from_file(path: str, error: BaseException) -> Any:

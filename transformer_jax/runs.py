@@ -15,7 +15,14 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import Run
 from transformer_jax.errors import BadInput
-from transformer_jax.evaluation import bleu_evaluator, bleu_statistics, measures, perplexities
+from transformer_jax.evaluation import (
+    bleu_evaluator,
+    bleu_statistics,
+    load_metrics,
+    measures,
+    own_measures,
+    perplexities,
+)
 from transformer_jax.training.compilation import use_cache
 from transformer_jax.training.distributed import team
 from transformer_jax.training.export import other_shapes
@@ -24,6 +31,7 @@ from transformer_jax.training.journal import Ending, Evaluator
 from transformer_jax.training.loop import train
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.together import refuse_incompatible, train_together
+from transformer_jax.tryout import try_out
 
 
 class TestSet(NamedTuple):
@@ -60,6 +68,7 @@ def train_run(experiment: ExperimentConfig, workdir: str | Path, params: Any = N
 
     A new run begins with `params`, if they are given, and otherwise with random parameters.
     """
+    try_out(experiment)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir, writes=team().is_first)
@@ -84,6 +93,8 @@ def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Seque
     Raises BadInput where they cannot train together; training/together.py says what may differ.
     """
     refuse_incompatible(experiments)
+    for experiment in experiments:
+        try_out(experiment)
     keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
     folders = [RunFolder(workdir) for workdir in workdirs]
@@ -133,9 +144,12 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
 
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
     """Translates and scores a whole test set, every sentence of it once."""
+    metrics = load_metrics(decode.metrics)  # before the work, for they may be refused
     translations = model.translations(test_set.sources, decode=decode)
     # A line feed that the model wrote would make two lines of one sentence in the file.
     hypotheses = [translation.text.replace("\n", " ") for translation in translations]
+    measured = measures(hypotheses, test_set.references)
+    measured |= own_measures(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record = {
@@ -145,7 +159,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "weights": weights,
         "steps": model.steps,
         "decode": dataclasses.asdict(decode),
-        "measures": {name: m._asdict() for name, m in measures(hypotheses, test_set.references).items()},
+        "measures": {name: measure._asdict() for name, measure in measured.items()},
         "perplexity": perplexities(log_probabilities, test_set.references),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         # Of each sentence, so that two runs can be compared without their texts.

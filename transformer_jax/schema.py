@@ -6,6 +6,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,21 @@ from transformer_jax.errors import ConfigError
 SHOWN_NAMES = 40
 # A part of the model that may be a user's own class: the class itself, or "path/to/file.py:Name", or None for ours.
 Part = str | type | None
+# What `Address` looks like, and how that is told.
+ADDRESS, ADDRESS_FORM = re.compile(r".+\.py:[^\W\d]\w*"), "path/to/file.py:Name"
+
+
+class Address(str):
+    """Marks options that may name something in a Python file of the user's own: "path/to/file.py:Name"."""
+
+
+def is_address(text: str) -> bool:
+    return ADDRESS.fullmatch(text) is not None
+
+
+def is_meant_as_address(text: str) -> bool:
+    """Whether a text names something in a file, be it rightly or not, and not something that we know by name."""
+    return ".py" in text
 
 
 def option(
@@ -115,7 +131,7 @@ def parse(text: str, kind: Any, path: str) -> Any:
             value = _NUMBER_READERS[candidate](text)
             if value is not None:
                 return value
-    if str in _alternatives(kind) or typing.get_origin(kind) is Literal:
+    if {str, Address} & set(_alternatives(kind)) or _choices(kind):
         return text
     raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
 
@@ -160,12 +176,13 @@ def nearest(name: str, names: list[str]) -> str:
 def type_name(kind: Any) -> str:
     """A type in the words of a person who edits a config."""
     if kind == Part:
-        return "path/to/file.py:Name or none"
-    if typing.get_origin(kind) is Literal:
-        return " | ".join(str(choice) for choice in typing.get_args(kind))
+        return f"{ADDRESS_FORM} or none"
+    if choices := _choices(kind):
+        return " | ".join([*choices, *([ADDRESS_FORM] if Address in _alternatives(kind) else [])])
     if typing.get_origin(kind) is tuple:
-        return "comma-separated texts"
+        return f"comma-separated {ADDRESS_FORM if Address in typing.get_args(kind) else 'texts'}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
+    names[Address] = ADDRESS_FORM
     return " or ".join(names[alternative] for alternative in _alternatives(kind))
 
 
@@ -199,8 +216,9 @@ def _try_build(section: type, values: Any, path: str) -> tuple[Any, list[str]]:
 
 def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float]) -> list[str]:
     if not _is_instance(value, kind):
-        if typing.get_origin(kind) is Literal and isinstance(value, str):
-            return [f"{path} = {value!r}: {nearest(value, [str(choice) for choice in typing.get_args(kind)])}"]
+        if (choices := _choices(kind)) and isinstance(value, str) and not is_meant_as_address(value):
+            or_own = f", or {ADDRESS_FORM}" if Address in _alternatives(kind) else ""
+            return [f"{path} = {value!r}: {nearest(value, choices)}{or_own}"]
         return [f"{path} = {value!r}: must be {type_name(kind)}"]
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{path} = {value}: must be a finite number"]
@@ -222,7 +240,9 @@ def _is_instance(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind) and not isinstance(value, bool)
     if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+        return isinstance(value, tuple) and all(_is_instance(item, typing.get_args(kind)[0]) for item in value)
+    if Address in _alternatives(kind) and isinstance(value, str):
+        return is_address(value) or value in _choices(kind)
     if isinstance(value, bool):
         return bool in _alternatives(kind)
     if isinstance(value, int) and float in _alternatives(kind):
@@ -272,6 +292,12 @@ _NUMBER_READERS: dict[type, Any] = {bool: _read_bool, int: _read_int, float: _re
 def _alternatives(kind: Any) -> tuple[Any, ...]:
     is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
     return typing.get_args(kind) if is_union else (kind,)
+
+
+def _choices(kind: Any) -> list[str]:
+    """The names that a `Literal`, alone or as an alternative, lets one choose from."""
+    literals = [part for part in (kind, *_alternatives(kind)) if typing.get_origin(part) is Literal]
+    return [str(choice) for choice in typing.get_args(literals[0])] if literals else []
 
 
 def _is_section(kind: Any) -> bool:

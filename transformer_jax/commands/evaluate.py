@@ -3,6 +3,7 @@
   transformer-jax evaluate --workdir=runs/demo --split=test
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
+  transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:exact_match
 
 Scores and translations are kept in RUN/translations/, those of another search (--beam ...) in files of their own.
 --against tells whether the difference to another run, which was evaluated before on the same test set, is more than
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     from transformer_jax.runs import TestSet
 
 
+# Options that change nothing about the translations.
+NO_SEARCH = ("tokens_per_batch", "metrics")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    model_choice.add_arguments(parser, used=tuple(name for name in model_choice.SEARCHING if name != "n_best"))
+    model_choice.add_arguments(parser, used=("metrics", *(name for name in model_choice.SEARCHING if name != "n_best")))
     parser.add_argument("--split", default="test", help="of the run's data: test (the default), valid ...")
     parser.add_argument("--source", metavar="FILE", help="in place of a split: text, a sentence a line")
     parser.add_argument("--target", metavar="FILE", help="and its reference translation, line by line")
@@ -60,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _changed(decode: "DecodeConfig", usual: "DecodeConfig") -> str:
     """How a search differs from the run's own, for a file name: the scores of one do not replace those of another."""
     differences = dataclasses.asdict(decode).items() - dataclasses.asdict(usual).items()
-    return "".join(f".{name}={value}" for name, value in sorted(differences) if name != "tokens_per_batch")
+    return "".join(f".{name}={value}" for name, value in sorted(differences) if name not in NO_SEARCH)
 
 
 def table(record: dict[str, Any]) -> str:

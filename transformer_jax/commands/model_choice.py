@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 # Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
-# What a search makes use of: all but the option that training looks at.
-SEARCHING = tuple(option.path for option in schema.options(DecodeConfig) if option.path != "bleu_sentences")
+# What a search makes use of: all but what says how its translations are measured.
+MEASURING = ("bleu_sentences", "metrics")
+SEARCHING = tuple(option.path for option in schema.options(DecodeConfig) if option.path not in MEASURING)
 
 
 def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = SEARCHING) -> None:

@@ -1,4 +1,4 @@
-"""The corpus that the options name: text files, a TFDS data set, or one made from rules."""
+"""The corpus that the options name: text files, a TFDS data set, one made from rules, or a function of one's own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data import tasks
 from transformer_jax.data.chunks import Chunk, Corpus
 from transformer_jax.data.file_corpus import FileCorpus
+from transformer_jax.data.own_corpus import OwnCorpus
 from transformer_jax.data.tfds_corpus import TfdsCorpus
+from transformer_jax.schema import is_meant_as_address
 
 
 def open_corpus(config: DataConfig) -> Corpus:
     """The corpus that these options name; whatever can be refused without reading it through is refused."""
     if config.corpus in tasks.TASKS:
         return TaskCorpus(config)
+    if is_meant_as_address(config.corpus):
+        return OwnCorpus(config)
     if config.corpus:
         return TfdsCorpus(config)
     return FileCorpus(config)

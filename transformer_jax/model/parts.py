@@ -1,9 +1,7 @@
 """Parts of the model that are a user's own class: found, and checked before anything is built from them."""
 
 import dataclasses
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from flax import linen as nn
@@ -17,15 +15,11 @@ def choose(part: Part, ours: type, role: str, methods: tuple[str, ...] = ("__cal
     """Our class, or the user's in its place: given as a class, or as `path/to/file.py:Name`."""
     if part is None:
         return ours
-    chosen = _load(part) if isinstance(part, str) else part
+    chosen = extension.load_once(part) if isinstance(part, str) else part
     name = part if isinstance(part, str) else part.__name__
     if problem := _unfit(chosen, ours, methods):
         raise BadInput(f"model.parts.{role} = {name}: {problem}")
     return chosen
-
-
-# One class however often it is named: linen and jit tell modules apart by their class.
-_load: Callable[[str], Any] = functools.cache(extension.load_object)
 
 
 def _unfit(chosen: Any, ours: type, methods: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""What a run will cost, as far as its config tells, and whether what it asks for can be built at all."""
+"""What a run will cost, as far as its config tells."""
 
 import math
 from typing import Any
@@ -6,23 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax import extension, schema
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.training.optimizer import make_optimizer, make_schedule
 
 # Sentences that FLOPs are told for before the data is there: attention's share of them grows with the length.
 LENGTH = 32
-
-
-def try_out(config: ExperimentConfig) -> None:
-    """Refuses what the schema cannot know to be wrong: an optimizer that optax lacks, a part that does not fit."""
-    make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.d_model, config.train.steps))
-    parts = [part for part in schema.to_dict(config.model.parts).values() if isinstance(part, str)]
-    if parts:
-        with extension.running(parts[0].rpartition(":")[0]):
-            parameters(config.model)
 
 
 def parameters(model: ModelConfig) -> int:

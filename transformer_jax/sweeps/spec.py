@@ -323,7 +323,7 @@ def _experiment(base: Mapping[str, Any], variant: Variant) -> tuple[ExperimentCo
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
     if not problems:
-        from transformer_jax.sweeps.cost import try_out  # loads JAX
+        from transformer_jax.tryout import try_out  # loads JAX
 
         try:
             try_out(config)

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import TrainingBatches
+from transformer_jax.schema import is_address
 from transformer_jax.training.throughput import Throughput
 
 VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
@@ -28,11 +29,10 @@ def header(
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     per_step = statistics.steps_per_epoch
-    # The peak of every schedule is the last step of its warmup, or of the run.
-    peak = float(schedule(min(max(config.optimizer.warmup_steps - 1, 0), last_step - 1)))
     sizes = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}"
     )
+    loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
     lines = {
         "model": f"{count(params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, {model.dtype}",
         "vocabulary": f"{model.vocab_size:,}"
@@ -43,9 +43,8 @@ def header(
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the budget's cells, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
-        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, peak rate {peak:.3g} after "
-        f"{config.optimizer.warmup_steps:,} updates; label smoothing {config.train.label_smoothing:g}; "
-        f"dropout {model.dropout:g}",
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, {_rates(config, schedule, last_step)}; "
+        f"{loss}; dropout {model.dropout:g}",
         "length": f"{last_step:,} updates = {last_step / per_step:.1f} epochs",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
@@ -53,6 +52,16 @@ def header(
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
+
+
+def _rates(config: ExperimentConfig, schedule: optax.Schedule, last_step: int) -> str:
+    warmup = config.optimizer.warmup_steps
+    if is_address(config.optimizer.schedule):
+        first, half, last = (float(schedule(step)) for step in (0, last_step // 2, last_step - 1))
+        return f"rate {first:.3g} at first, {half:.3g} half-way, {last:.3g} at last"
+    # The peak of every schedule of ours is the last step of its warmup, or of the run.
+    peak = float(schedule(min(max(warmup - 1, 0), last_step - 1)))
+    return f"peak rate {peak:.3g} after {warmup:,} updates"
 
 
 def count(params: Any) -> int:

@@ -18,6 +18,7 @@ from transformer_jax.training.compilation import CompileWatch
 from transformer_jax.training.course import Course
 from transformer_jax.training.header import header
 from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
+from transformer_jax.training.loss import TokenSums
 from transformer_jax.training.metrics import ProgressLine
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.run_folder import RunFolder
@@ -179,11 +180,11 @@ def evaluate(
             totals[name] += _by_run(value).astype(np.float64)
     return [
         {
-            "valid_loss": float(loss / tokens),
+            "valid_loss": float(loss / weight),
             "valid_perplexity": exp(float(nll / tokens)),
             "valid_accuracy": float(right / tokens),
         }
-        for loss, nll, right, tokens in zip(*(totals[name] for name in ("loss", "nll", "right", "tokens")), strict=True)
+        for loss, nll, right, tokens, weight in zip(*(totals[name] for name in TokenSums._fields), strict=True)
     ]
 
 

@@ -5,6 +5,10 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.config import TrainConfig
+from transformer_jax.extension import OwnFunction, load_function
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
 Spread = Literal["all", "others"]
@@ -19,13 +23,15 @@ Masses = tuple[Number, Number]
 class TokenSums(NamedTuple):
     """What a batch adds up to. Loss is smoothed, nll (negative log-likelihood) is not: exp(nll / tokens) is perplexity.
 
-    `right` counts the tokens that were the likeliest.
+    `right` counts the tokens that were the likeliest. `weight` is what the loss is divided by: the tokens, unless a
+    loss of one's own says otherwise.
     """
 
     loss: jax.Array
     nll: jax.Array
     right: jax.Array
     tokens: jax.Array
+    weight: jax.Array
 
 
 def label_smoothed_cross_entropy(
@@ -55,12 +61,64 @@ def _token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, masse
     nll = normaliser - target_logit
     everywhere = logits.shape[-1] * normaliser - jnp.sum(logits, axis=-1)
     likeliest = target_logit >= jnp.max(logits, axis=-1)
+    tokens = jnp.sum(weights)
     return TokenSums(
         loss=jnp.sum((right * nll + wrong * everywhere) * weights),
         nll=jnp.sum(nll * weights),
         right=jnp.sum(likeliest * weights),
-        tokens=jnp.sum(weights),
+        tokens=tokens,
+        weight=tokens,
     )
+
+
+def own_sums(train: TrainConfig, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
+    """All that a batch of logits adds up to, with the loss that the config names; perplexity stays what it is."""
+    sums = token_sums(logits, targets, weights, 0.0)
+    loss, weight = _of_own(_load(train), train, logits, targets, weights.astype(jnp.float32))
+    return sums._replace(loss=loss, weight=weight)
+
+
+def check_own(train: TrainConfig) -> None:
+    """Tries the loss that the config names, if it names one, on a few numbers; refuses what cannot be trained on."""
+    if train.loss is None:
+        return
+    own, dice = _load(train), np.random.default_rng(0)
+    logits, others = (jnp.asarray(dice.normal(size=(2, 3, 5)), jnp.float32) for _ in range(2))
+    targets, weights = jnp.array([[1, 2, 0], [4, 3, 2]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+
+    def loss_and_weight(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _of_own(own, train, logits, targets, weights)
+
+    (loss, weight), gradient = jax.jit(jax.value_and_grad(loss_and_weight, has_aux=True))(logits)
+    if not (np.isfinite(loss) and np.isfinite(weight) and weight > 0 and np.all(np.isfinite(gradient))):
+        raise own.refusal(f"gave loss_sum {loss} and weight_sum {weight}, or a gradient, that is no use for training")
+    elsewhere, _ = loss_and_weight(jnp.where(weights[..., None] > 0, logits, others))
+    if not np.allclose(loss, elsewhere, rtol=1e-4):
+        raise own.refusal("counts tokens whose weight is 0, which are padding; multiply by weights before adding up")
+
+
+def _load(train: TrainConfig) -> OwnFunction:
+    assert train.loss is not None
+    return load_function("train.loss", train.loss, ("logits", "targets", "weights"), ("epsilon", "spread"))
+
+
+def _of_own(
+    own: OwnFunction, train: TrainConfig, logits: jax.Array, targets: jax.Array, weights: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(loss_sum, weight_sum), or a complaint that it is something else."""
+    logits = logits.astype(jnp.float32)
+    given = own(logits, targets, weights, epsilon=train.label_smoothing, spread=train.smoothing_over)
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise own.refusal(f"returned {type(given).__name__}; (loss_sum, weight_sum) would be right")
+    for name, number in zip(("loss_sum", "weight_sum"), given, strict=True):
+        if not isinstance(number, (jax.Array, np.ndarray, np.number, float, int)) or np.shape(number) != ():
+            raise own.refusal(
+                f"{name} is of shape {np.shape(number)}; one number, the sum over all tokens, would be right"
+            )
+    loss, weight = given
+    if not jnp.issubdtype(jnp.result_type(loss), jnp.floating):
+        raise own.refusal(f"loss_sum is of type {jnp.result_type(loss)}; float32 would be right")
+    return jnp.asarray(loss, jnp.float32), jnp.asarray(weight, jnp.float32)
 
 
 def smoothed_targets(targets: jax.Array, classes: int, epsilon: Number, spread: Spread = "all") -> jax.Array:

@@ -1,15 +1,18 @@
 """The optimizer (section 5.3): Adam, the warmup schedule of equation 3, and the others, all of them optax."""
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.schema import nearest
+from transformer_jax.extension import file_of, load_function, load_once, running
+from transformer_jax.schema import is_address, is_meant_as_address, nearest
 
 # The options that are handed to an optimizer under the name optax has for them.
 OWN_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
@@ -28,6 +31,8 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     """The learning rate by number of updates made: a linear warmup to the peak, then the course the config names."""
     warmup = config.warmup_steps
     peak = config.learning_rate or (d_model * max(warmup, 1)) ** -0.5
+    if is_address(config.schedule):
+        return _own_schedule(config, peak, d_model, steps)
     after = max(steps - warmup, 1)
     if config.schedule == "inverse_sqrt":
         return _warmed_up(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
@@ -47,8 +52,11 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
     if _decays(config) and config.name == "adam":
         make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
     try:
-        optimizer = make(learning_rate=schedule, **arguments)
-        _try(optimizer)
+        with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
+            optimizer = make(learning_rate=schedule, **arguments)
+            _try(optimizer, config.name)
+    except BadInput:
+        raise
     except (TypeError, ValueError) as error:
         raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
     if config.clip_norm is None:
@@ -56,10 +64,50 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def _try(optimizer: optax.GradientTransformation) -> None:
+def _try(optimizer: Any, name: str) -> None:
     """Some optimizers want more at each update than gradients and parameters: better to know it now than later."""
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise BadInput(
+            f"optimizer.name = {name}: made {type(optimizer).__name__}; an optax.GradientTransformation would be right"
+        )
     params = {"kernel": jax.ShapeDtypeStruct((2, 2), "float32"), "bias": jax.ShapeDtypeStruct((2,), "float32")}
-    jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
+    state = jax.eval_shape(optimizer.init, params)
+    updates, later_state = jax.eval_shape(lambda params, state: optimizer.update(params, state, params), params, state)
+    for what, given, returned in (("updates", params, updates), ("state", state, later_state)):
+        if is_address(name) and jax.tree.map(_form, given) != jax.tree.map(_form, returned):
+            raise BadInput(
+                f"optimizer.name = {name}: the {what} it returns must have the shapes and types it was given"
+            )
+
+
+def _form(leaf: Any) -> Any:
+    return leaf.shape, leaf.dtype
+
+
+def _own_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
+    """The whole course from a function of the user's, which asks for what it needs to know."""
+    offered = {
+        "peak": peak,
+        "warmup_steps": config.warmup_steps,
+        "steps": steps,
+        "final_fraction": config.final_fraction,
+        "d_model": d_model,
+    }
+    own = load_function("optimizer.schedule", config.schedule, offered=tuple(offered))
+    course = own(**offered)
+    if not callable(course):
+        raise own.refusal(f"returned {type(course).__name__}; a function of the updates made would be right")
+
+    def schedule(count: Any) -> Any:
+        with own.running():
+            return course(count)
+
+    shape = jax.eval_shape(lambda count: jax.numpy.asarray(schedule(count)), jax.ShapeDtypeStruct((), "int32")).shape
+    for count in dict.fromkeys((0, steps // 2, steps - 1)):
+        rate = np.asarray(schedule(count))
+        if shape != () or rate.shape != () or not np.isfinite(rate) or rate < 0:
+            raise own.refusal(f"is {rate} at update {count}; one finite number, zero or more, would be right")
+    return schedule
 
 
 def _warmed_up(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.Schedule:
@@ -72,7 +120,15 @@ def _warmed_up(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.S
 
 
 def _find(name: str) -> Callable[..., Any]:
-    """An optimizer of optax: a public function that takes a learning rate."""
+    """An optimizer of optax, a public function that takes a learning rate; or the user's, which must take one too."""
+    if is_meant_as_address(name):
+        own = load_once(name)
+        if not callable(own) or "learning_rate" not in _parameters(own):
+            raise BadInput(
+                f"optimizer.name = {name}: must be a function that takes learning_rate (it gets the schedule) and "
+                "returns an optax.GradientTransformation"
+            )
+        return own
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
         if callable(found) and "learning_rate" in _parameters(found):

@@ -16,12 +16,13 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.disk import explained, published
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.schema import is_address
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
 MAY_CHANGE = ("train.", "mesh.", "decode.", "data.directory", "model.attention_implementation")
 # ... but these, of train.*, are part of what is computed.
-MAY_NOT_CHANGE = ("train.label_smoothing", "train.smoothing_over")
+MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
 
 
 class RunFolder:
@@ -125,8 +126,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _differences(old: ExperimentConfig, new: ExperimentConfig) -> list[str]:
     may_not_change: tuple[str, ...] = MAY_NOT_CHANGE
-    if new.optimizer.schedule in ("cosine", "linear"):
-        may_not_change += ("train.steps",)  # these schedules end where the run does
+    if new.optimizer.schedule in ("cosine", "linear") or is_address(new.optimizer.schedule):
+        may_not_change += ("train.steps",)  # these schedules end where the run does, or may do so
     lines = []
     for option in schema.options(ExperimentConfig):
         path = option.path

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import sharding
-from transformer_jax.training.loss import TokenSums, output_loss, token_sums
+from transformer_jax.training.loss import TokenSums, output_loss, own_sums, token_sums
 
 
 @flax.struct.dataclass
@@ -110,7 +110,8 @@ def train_step(
     """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     gradients, sums = _summed_gradients(config, state.params, batch, rng)
-    gradients = jax.tree.map(lambda g: g / jnp.maximum(sums.tokens, 1.0), gradients)
+    weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
+    gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
 
@@ -130,7 +131,7 @@ def train_step(
         params=kept(params, state.params),
         optimizer=kept(moments, state.optimizer),
         sums=IntervalSums(
-            loss=counted(state.sums.loss, sums.loss),
+            loss=counted(state.sums.loss, _loss_by_tokens(config, sums, weight)),
             nll=counted(state.sums.nll, sums.nll),
             right=counted(state.sums.right, sums.right),
             target_tokens=counted(state.sums.target_tokens, sums.tokens),
@@ -139,7 +140,12 @@ def train_step(
             steps=counted(state.sums.steps, jnp.ones((), jnp.int32)),
         ),
     )
-    return new, Pulse(sums.loss / jnp.maximum(sums.tokens, 1.0), new.bad_in_a_row)
+    return new, Pulse(sums.loss / weight, new.bad_in_a_row)
+
+
+def _loss_by_tokens(config: ExperimentConfig, sums: TokenSums, weight: jax.Array) -> jax.Array:
+    """What is added up to be divided by tokens later, for a line of metrics: a loss of one's own has its own weight."""
+    return sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens
 
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
@@ -161,6 +167,9 @@ def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array
     model, variables, train = Transformer(config.model), {"params": params}, config.train
     features_BTD, table_ND, bias_N = nn.apply(run, model)(variables, rngs=rngs)
     weights_BT = batch.target_output != config.model.pad_id
+    if train.loss is not None:
+        own_logits_BTN: Any = model.apply(variables, features_BTD, method="logits")
+        return own_sums(train, own_logits_BTN, batch.target_output, weights_BT)
     smoothing = (batch.target_output, weights_BT, train.label_smoothing, train.smoothing_over)
     if table_ND is not None:
         if bias_N is not None:  # one more column of the table, against one more feature that is 1
@@ -191,5 +200,5 @@ def _summed_gradients(config: ExperimentConfig, params: Any, batch: Any, rng: ja
     # Every count-th row: each device cuts its own rows, and nothing moves between devices.
     parts = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, count, *rows.shape[1:]), 0, 1), batch)
     none = jnp.zeros((), jnp.float32)
-    zero = (jax.tree.map(jnp.zeros_like, params), TokenSums(none, none, none, none))
+    zero = (jax.tree.map(jnp.zeros_like, params), TokenSums(*(none for _ in TokenSums._fields)))
     return jax.lax.scan(add, zero, (jnp.arange(count), parts))[0]
