@@ -1,6 +1,5 @@
 """Runs trained together equal the same runs trained apart, whatever befalls them on the way."""
 
-import dataclasses
 import shutil
 import signal
 
@@ -35,8 +34,8 @@ def together(configs, devices=1):
     return Together(configs, schedules, mesh)
 
 
-def trained(programs, runs, batches):
-    state = programs.begin([None] * runs)
+def trained(programs, runs, batches, state=None):
+    state = programs.begin([None] * runs) if state is None else state
     for batch in batches:
         state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
     return state
@@ -57,46 +56,39 @@ def trained(programs, runs, batches):
                     "optimizer__beta2": 0.9,
                     "optimizer__learning_rate": 1e-2,
                 },
+                {"seed": 2, "optimizer__learning_rate": 1e30},
             ],
         ),
         pytest.param(
             8,
             [
-                {"seed": 1, "optimizer__weight_decay": 0.1, "optimizer__clip_norm": 0.1},
-                {"seed": 1, "optimizer__weight_decay": 0.01, "optimizer__clip_norm": 1.0, "optimizer__beta1": 0.5},
+                {"seed": seed, "optimizer__weight_decay": decay, "optimizer__clip_norm": norm}
+                for seed, decay, norm in ((0, 0.1, 0.1), (1, 0.01, 1.0))
             ],
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            8,
-            [{"seed": seed, "mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} for seed in (0, 1)],
-            marks=pytest.mark.slow,
-        ),
     ],
-    ids=["one device", "eight devices", "divided three ways"],
+    ids=["one device", "divided three ways"],
 )
 def test_ten_updates_are_those_of_each_run_alone(devices, changes):
-    """Parameters, what is added up for the log, and nothing else moves; the states lie as they would alone."""
-    configs, data = experiments(*changes), batches()
+    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
+    where one of the runs diverges; what is taken out lies as it would alone."""
+    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
+    configs, data = experiments(*changes, **divided), batches()
     programs = together(configs, devices)
-    states = trained(programs, len(configs), data)
-    for number, config in enumerate(configs):
-        alone = Trainer(config, devices)
-        ours, theirs = programs.take(states, number), alone.train(data)
+    states = trained(programs, len(configs), data[:5])
+    states = programs.begin([programs.take(states, run) for run in range(len(configs))])
+    states = trained(programs, len(configs), data[5:], states)
+    for run in range(2):
+        alone = Trainer(configs[run], devices)
+        ours, theirs = programs.take(states, run), alone.train(data)
         assert worst_difference(ours, theirs) < (WITHIN,)
         for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
-        assert [leaf.sharding for leaf in jax.tree.leaves(ours)] == [
-            leaf.sharding for leaf in jax.tree.leaves(alone.plan)
-        ]
+        places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
+        assert places[0] == places[1]
     assert worst_difference(programs.take(states, 0), programs.take(states, 1)) > (0.01,), "a test of nothing"
-
-
-def test_random_bits_are_a_runs_own():
-    """A seed alone makes the difference, and the same seed twice makes none."""
-    states = trained(together(experiments({"seed": 3}, {"seed": 4}, {"seed": 3}, model__dropout=0.3)), 3, batches(2))
-    losses = np.asarray(states.sums.loss)
-    assert losses[0] == losses[2] != losses[1]
+    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True][: len(configs)]
 
 
 def test_what_may_not_differ_is_named():
@@ -173,23 +165,41 @@ def run_of(place, **changes):
 
 
 @pytest.fixture(scope="module")
-def two(place):
-    """Two runs that differ in more than the seed."""
+def runs(place):
+    """Two that go well and differ in more than the seed, one that diverges, and one that learns nothing."""
     other = {"seed": 1, "optimizer__learning_rate": 1e-2, "train__label_smoothing": 0.0, "model__dropout": 0.0}
-    return [run_of(place, model__dropout=0.1), run_of(place, **other)]
+    changes = (
+        {},
+        other,
+        {"seed": 2, "optimizer__learning_rate": 1e30},
+        {"seed": 3, "optimizer__learning_rate": 1e-12},
+    )
+    return [run_of(place, **{"model__dropout": 0.1, "train__patience": 2, **own}) for own in changes]
 
 
 @pytest.fixture(scope="module")
-def apart(place, two):
-    for number, config in enumerate(two):
+def apart(place, runs):
+    """The two, each alone."""
+    for number, config in enumerate(runs[:2]):
         assert train_run(config, place / "apart" / str(number)) == "finished"
     return place / "apart"
 
 
+def folders_in(place, name, count=4):
+    return [place / name / str(number) for number in range(count)]
+
+
+def assert_ended_as_they_should(endings):
+    *healthy, diverged, idle = endings
+    assert healthy == [Ending("finished")] * 2
+    assert diverged.failed and "not finite in 3 steps in a row" in diverged.why
+    assert idle == Ending("finished: no better valid_loss in 2 validations")
+
+
 @pytest.fixture(scope="module")
-def joined(place, two):
-    folders = [place / "joined" / str(number) for number in range(2)]
-    assert train_runs_together(two, folders) == [Ending("finished")] * 2
+def joined(place, runs):
+    """All four together."""
+    assert_ended_as_they_should(train_runs_together(runs, folders_in(place, "joined")))
     return place / "joined"
 
 
@@ -213,8 +223,8 @@ def names_in(folder):
 
 
 @pytest.mark.slow
-def test_each_folder_is_what_its_run_alone_would_have_left(two, apart, joined):
-    for number, config in enumerate(two):
+def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
+    for number, config in enumerate(runs[:2]):
         ours, theirs = joined / str(number), apart / str(number)
         assert_alike(ours, theirs)
         assert names_in(ours) == names_in(theirs)
@@ -226,35 +236,45 @@ def test_each_folder_is_what_its_run_alone_would_have_left(two, apart, joined):
 
 
 @pytest.mark.slow
+def test_each_ends_in_its_own_way(runs, joined):
+    assert saved_steps(joined / "2") == [] and all(line["step"] < 6 for line in metrics(joined / "2"))
+    assert saved_steps(joined / "3") == [12, 18] and metrics(joined / "3")[-1]["step"] == 18
+    folders = [joined / str(number) for number in (0, 1, 3)]
+    before = [metrics(folder) for folder in folders]
+    assert [e.why[:8] for e in train_runs_together([runs[0], runs[1], runs[3]], folders)] == ["finished"] * 3
+    assert [metrics(folder) for folder in folders] == before
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "told"),
     [
         (([18, 24], [18]), "going on from the checkpoint of step 18"),  # the first is finished, and not repeated
-        (([18], []), "together: 2 runs"),  # the second was not yet saved: both begin again
+        (([18], [], [], []), "together: 4 runs"),  # only the first was saved: all begin again
     ],
     ids=["between the last saves", "between the first saves"],
 )
-def test_taken_up_where_a_kill_left_them(place, two, apart, joined, kept, told, capfd):
+def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told, capfd):
     """Some have a checkpoint more than others, and all have later lines of metrics."""
-    folders = [place / f"kept {kept[0][-1]}" / str(number) for number in range(2)]
-    for number, folder in enumerate(folders):
-        shutil.copytree(joined / str(number), folder)
+    folders = folders_in(place, f"kept {kept[0][-1]}", len(kept))
+    for folder, steps in zip(folders, kept, strict=True):
+        shutil.copytree(joined / folder.name, folder)
         for step in saved_steps(folder):
-            if step not in kept[number]:
+            if step not in steps:
                 shutil.rmtree(folder / "checkpoints" / str(step))
     before = (folders[0] / "metrics.jsonl").stat().st_mtime_ns
-    assert train_runs_together(two, folders) == [Ending("finished")] * 2
+    assert train_runs_together(runs[: len(kept)], folders)[:2] == [Ending("finished")] * 2
     heard = capfd.readouterr().err
     assert told in heard and ("going on" in heard) == ("going on" in told)
     assert ((folders[0] / "metrics.jsonl").stat().st_mtime_ns == before) == (24 in kept[0])
-    for number, folder in enumerate(folders):
-        assert_alike(folder, apart / str(number))
+    for folder in folders[:2]:
+        assert_alike(folder, apart / folder.name)
         assert saved_steps(folder) == [18, 24]
 
 
 @pytest.mark.slow
-def test_stopped_between_checkpoints_and_taken_up(place, two, apart, monkeypatch):
-    folders = [place / "stopped" / str(number) for number in range(2)]
+def test_stopped_between_checkpoints_and_taken_up_alone(place, runs, apart, monkeypatch):
+    folders = folders_in(place, "stopped")
     log = Journal.log
 
     def log_and_ask_to_stop(self, step, *arguments):
@@ -264,48 +284,24 @@ def test_stopped_between_checkpoints_and_taken_up(place, two, apart, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "log", log_and_ask_to_stop)
-        assert train_runs_together(two, folders) == [Ending("stopped by SIGTERM", final=False)] * 2
-    assert [saved_steps(folder) for folder in folders] == [[6, 10]] * 2
-    assert train_runs_together(two, folders) == [Ending("finished")] * 2
-    for number, folder in enumerate(folders):
-        assert_alike(folder, apart / str(number))
+        endings = train_runs_together(runs, folders)
+    assert [ending for ending in endings if not ending.failed] == [Ending("stopped by SIGTERM", final=False)] * 3
+    assert [saved_steps(folder) for folder in folders] == [[6, 10], [6, 10], [], [6, 10]]
+    for folder, config in zip(folders[:2], runs[:2], strict=True):
+        assert train_run(config, folder) == "finished"
+        assert_alike(folder, apart / folder.name)
 
 
 @pytest.mark.slow
-def test_each_ends_in_its_own_way_and_harms_no_other(place, two, apart):
-    """One finishes, one diverges, one that learns nothing runs out of patience."""
-    runs = [
-        dataclasses.replace(config, train=dataclasses.replace(config.train, patience=2))
-        for config in (
-            two[0],
-            run_of(place, seed=2, optimizer__learning_rate=1e30, model__dropout=0.1),
-            run_of(place, seed=3, optimizer__learning_rate=1e-12, model__dropout=0.1),
-        )
-    ]
-    folders = [place / "endings" / str(number) for number in range(3)]
-    healthy, diverged, idle = train_runs_together(runs, folders)
-    assert healthy == Ending("finished")
-    assert diverged.failed and "not finite in 3 steps in a row" in diverged.why
-    assert idle == Ending("finished: no better valid_loss in 2 validations")
-    assert_alike(folders[0], apart / "0")
-    assert saved_steps(folders[1]) == [] and all(line["step"] < 6 for line in metrics(folders[1]))
-    assert saved_steps(folders[2]) == [12, 18]
-    assert metrics(folders[2])[-1]["step"] == 18
-    before = [metrics(folder) for folder in folders]
-    assert train_runs_together([runs[0], runs[2]], [folders[0], folders[2]]) == [healthy, idle]
-    assert [metrics(folder) for folder in folders] == before
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_trained_in_harms_no_other(place, two, apart, joined, monkeypatch):
+def test_a_folder_that_cannot_be_trained_in_harms_no_other(place, runs, apart, joined, monkeypatch):
     """It is in use, or holds another run, or takes no checkpoint."""
-    folders = [place / "unfit" / str(number) for number in range(2)]
+    folders = folders_in(place, "in use", 2)
     with RunFolder(folders[1]).held():
-        first, second = train_runs_together(two, folders)
+        first, second = train_runs_together(runs[:2], folders)
     assert first == Ending("finished") and second.failed and "is training here" in second.why
     assert_alike(folders[0], apart / "0")
 
-    first, second = train_runs_together(two, [joined / "0", folders[0]])
+    first, second = train_runs_together(runs[:2], [joined / "0", folders[0]])
     assert first == Ending("finished") and second.failed and "holds another run" in second.why
 
     save = Checkpoints.save
@@ -316,8 +312,9 @@ def test_a_folder_that_cannot_be_trained_in_harms_no_other(place, two, apart, jo
         save(self, step, *arguments)
 
     monkeypatch.setattr(Checkpoints, "save", full)
-    folders = [place / "full" / str(number) for number in range(2)]
-    assert train_runs_together(two, folders) == [Ending("finished"), Ending("the disk is full", failed=True)]
+    folders = folders_in(place, "full")
+    first, second, *_ = train_runs_together(runs, folders)
+    assert first == Ending("finished") and second == Ending("the disk is full", failed=True)
     assert saved_steps(folders[0]) == [18, 24] and saved_steps(folders[1]) == [6]
     assert_alike(folders[0], apart / "0")
 
@@ -336,9 +333,10 @@ def test_a_part_that_must_know_a_number_is_refused(place):
         trained(together(configs), 2, [])
 
 
-def test_what_cannot_train_together_leaves_no_trace(place, two):
+def test_what_cannot_train_together_leaves_no_trace(place):
+    folders = folders_in(place, "never", 2)
     with pytest.raises(BadInput, match=r"runs that cannot train together:\n  data.seed = 0, 1: must be the same"):
-        train_runs_together([two[0], run_of(place, data__seed=1)], [place / "never" / "0", place / "never" / "1"])
+        train_runs_together([run_of(place), run_of(place, data__seed=1)], folders)
     with pytest.raises(BadInput, match=r"train.keep_latest = 1: must be at least 2"):
-        train_runs_together([run_of(place, train__keep_latest=1)] * 2, [place / "never" / "0", place / "never" / "1"])
+        train_runs_together([run_of(place, train__keep_latest=1)] * 2, folders)
     assert not (place / "never").exists()

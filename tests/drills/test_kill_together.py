@@ -1,0 +1,94 @@
+"""Drill: eight seeds are trained together, killed at random moments and taken up each time, and end as eight alone."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from training_runs import CONFIG, assert_quiet, environment, metrics, train, weights
+
+OPTIONS = {"steps": 1500, "log_every": 70, "eval_every": 100, "checkpoint_every": 100, "max_bad_steps": 3}
+SEEDS, KILLS = 8, 10
+# As for any reordering of sums, over 1,500 updates by Adam.
+WITHIN = 5e-3
+
+TOGETHER = """
+import dataclasses, json, sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+from config import get_config
+from transformer_jax.config import from_config_dict
+from transformer_jax.runs import train_runs_together
+
+place, config = Path(sys.argv[1]), get_config()
+config.data.directory, config.train.compile_cache = str(place / "data"), str(place / "cache")
+config.train.update(json.loads(sys.argv[2]))
+one = from_config_dict(config)
+runs = [dataclasses.replace(one, seed=seed) for seed in range(int(sys.argv[3]))]
+print([ending.why for ending in train_runs_together(runs, [place / sys.argv[4] / str(run.seed) for run in runs])])
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("kills")
+    (place / "config.py").write_text(CONFIG)
+    return place
+
+
+def started(place, name):
+    arguments = (place, json.dumps(OPTIONS), SEEDS, name)
+    command = [sys.executable, "-c", TOGETHER, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def straight(place):
+    process = started(place, "straight")
+    told, complaints = process.communicate()
+    assert process.returncode == 0 and told.count("finished") == SEEDS, complaints
+    return place / "straight"
+
+
+def assert_alike(ours, theirs, within):
+    for a, b in zip(metrics(ours), metrics(theirs), strict=True):
+        assert a == pytest.approx(b, rel=within, abs=within, nan_ok=True)
+    ours, theirs = weights(ours), weights(theirs)
+    for name, array in theirs.items():
+        assert np.abs(ours[name] - array).max() <= within * max(np.abs(array).max(), 1.0), name
+
+
+def test_eight_together_are_eight_alone(place, straight):
+    for seed in range(SEEDS):
+        options = [f"train.{name}={value}" for name, value in OPTIONS.items()]
+        train(place / f"alone {seed}", *options, f"seed={seed}", f"data.directory={place / 'data'}")
+        assert_alike(straight / str(seed), place / f"alone {seed}", WITHIN)
+
+
+def test_killed_ten_times(place, straight):
+    """Killed and taken up, all stand where they would have stood; most kills come between or within their saves."""
+    dice, steps = random.Random(0), set()
+    for _ in range(KILLS):
+        process = started(place, "killed")
+        try:
+            complaints = process.communicate(timeout=dice.uniform(10, 40))[1]
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            complaints = process.communicate()[1]
+        assert_quiet(complaints)
+        lines = [metrics(folder) for folder in (place / "killed").glob("*") if (folder / "metrics.jsonl").exists()]
+        steps.add(max((line[-1]["step"] for line in lines if line), default=0))
+    assert len(steps) >= 3, steps
+    process = started(place, "killed")
+    assert process.communicate()[0].count("finished") == SEEDS
+    for seed in range(SEEDS):
+        assert_alike(place / "killed" / str(seed), straight / str(seed), WITHIN)
