@@ -52,11 +52,11 @@ def demo() -> ConfigDict:
     config.model.d_ff = 256
     config.model.num_heads = 8
     config.optimizer.schedule = "linear"
-    config.optimizer.warmup_steps = 400
-    config.train.steps = 800
+    config.optimizer.warmup_steps = 225
+    config.train.steps = 450
     config.train.log_every = 50
-    config.train.eval_every = 200
-    config.train.checkpoint_every = 200
+    config.train.eval_every = 150
+    config.train.checkpoint_every = 150
     config.train.keep_latest = 2  # as training together needs
     config.train.keep_best = 0
     config.train.tensorboard = False

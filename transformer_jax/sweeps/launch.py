@@ -12,7 +12,7 @@ import jax
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
-from transformer_jax.sweeps import status
+from transformer_jax.sweeps import cost, status
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.local import LocalJobs, slots
 from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
@@ -144,7 +144,7 @@ class Launcher:
         if here.slurm is not None and here.slurm.detach:
             # A launch that does not wait cannot tell a rate that failed just now from one that is still to be tried.
             missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]
-        jobs = grouped(missing, here.together)
+        jobs = longest_first(grouped(missing, here.together))
         how = (display, self.signals, here.retries, here.fail_fast)
         if here.slurm is not None:
             SlurmJobs(self.sweep, here.slurm, *how).work_off(jobs)
@@ -202,6 +202,11 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
         else:
             groups.append([run])
     return groups
+
+
+def longest_first(jobs: list[list[SweepRun]]) -> list[list[SweepRun]]:
+    """What takes longest begins first: nobody waits at the end for one long job beside idle devices."""
+    return sorted(jobs, key=lambda job: -sum(cost.training_flops(run.experiment) for run in job))
 
 
 def valid_loss(run: SweepRun) -> float | None:
