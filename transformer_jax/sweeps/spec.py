@@ -145,7 +145,7 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
     sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
     tune = record["tune"]
     return dataclasses.replace(
-        define(sweep, place, record["scale"]),
+        define(sweep, place, record["scale"], trying=False),
         file=record["file"],
         tune=None if tune is None else tuple(tune),
         together=record["together"],
@@ -166,8 +166,18 @@ def load(
     return define(sweep, path, scale, overrides)
 
 
-def define(sweep: Sweep, place: str, scale: str | None, overrides: Sequence[tuple[str, str]] = ()) -> Definition:
-    """The definition, or a `ConfigError` with everything that is wrong in any variant."""
+def define(
+    sweep: Sweep,
+    place: str,
+    scale: str | None,
+    overrides: Sequence[tuple[str, str]] = (),
+    trying: bool = True,
+) -> Definition:
+    """The definition, or a `ConfigError` with everything that is wrong in any variant.
+
+    `trying` also builds what the variants name, their models' own parts for one: what was once found to be in order
+    need not be built again.
+    """
     problems = _shape_problems(sweep)
     if problems:  # of a kind that would have what follows fail
         raise ConfigError([f"{place}: {problem}" for problem in problems])
@@ -176,7 +186,7 @@ def define(sweep: Sweep, place: str, scale: str | None, overrides: Sequence[tupl
     experiments = {}
     general = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
-        config, found = _experiment(base, variant)
+        config, found = _experiment(base, variant, trying)
         problems += [f"{place}: variant {variant.name!r}: {line}" for line in found if line not in general]
         if config is not None:
             experiments[variant.name] = config
@@ -302,7 +312,7 @@ def _base(sweep: Sweep, place: str, overrides: Sequence[tuple[str, str]]) -> tup
     return schema.to_dict(schema_base), problems
 
 
-def _experiment(base: Mapping[str, Any], variant: Variant) -> tuple[ExperimentConfig | None, list[str]]:
+def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tuple[ExperimentConfig | None, list[str]]:
     known = [option.path for option in schema.options(ExperimentConfig)]
     values, problems = copy.deepcopy(dict(base)), []
     for path, value in variant.changes.items():
@@ -322,7 +332,7 @@ def _experiment(base: Mapping[str, Any], variant: Variant) -> tuple[ExperimentCo
                 f"model.parts.{name} = {part.__name__}: is a class; the processes that train must find it by name, "
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
-    if not problems:
+    if trying and not problems:
         from transformer_jax.tryout import try_out  # loads JAX
 
         try:
