@@ -49,7 +49,7 @@ NUMBERS = (
     "optimizer.weight_decay",
 )
 # ... and each run's learning rate, whatever its course.
-COURSE_OF_RATE = (
+SCHEDULE = (
     "optimizer.schedule",
     "optimizer.learning_rate",
     "optimizer.warmup_steps",
@@ -64,7 +64,7 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
     problems = []
     for path, values in _differing(configs).items():
         told = ", ".join(map(str, dict.fromkeys(values)))
-        if path not in (*NUMBERS, *COURSE_OF_RATE):
+        if path not in (*NUMBERS, *SCHEDULE):
             problems.append(f"{path} = {told}: must be the same for all")
         elif path in ALL_OR_NONE and not all(values) and any(values):
             problems.append(f"{path} = {told}: all have one, or none has")
