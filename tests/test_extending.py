@@ -154,7 +154,7 @@ def test_an_optimizer_that_is_unfit_is_refused(mine, text, told):
 
 
 def test_options_that_an_optimizer_of_ones_own_would_ignore_are_refused(mine):
-    address = mine("def mine(learning_rate, speed=1.0): return optax.sgd(learning_rate * speed)")
+    address = mine("def mine(learning_rate, speed=1.0): return optax.sgd(lambda n: speed * learning_rate(n))")
     settings = dataclasses.replace(OptimizerConfig(), name=address, arguments=("speed=2",))
     optimizer = make_optimizer(settings, lambda count: 0.1)
     params = {"kernel": np.ones((2, 2), np.float32)}
@@ -241,8 +241,8 @@ def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
     [
         ("def mine(hypotheses): pass", "mine", "cannot be called as mine(hypotheses, references): too many positional"),
         ("def bleu(h, r): return 1.0", "bleu", "there is another measure called bleu, the library's; another name"),
-        ("def mine(h, r): return None", "mine", "gave 'None'; one finite number would be right"),
-        ("def mine(h, r): return float('nan')", "mine", "gave 'nan'; one finite number would be right"),
+        ("def mine(h, r): return None", "mine", "gave None; one finite number would be right"),
+        ("def mine(h, r): return float('nan')", "mine", "gave nan; one finite number would be right"),
     ],
 )
 def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):

@@ -55,7 +55,7 @@ def own_measures(
     for name, own in metrics.items():
         score = own(list(hypotheses), list(references), sources=list(sources))
         if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
-            raise own.refusal(f"gave {str(score)[:60]!r}; one finite number would be right")
+            raise own.refusal(f"gave {repr(score)[:60]}; one finite number would be right")
         digest = hashlib.sha256(Path(file_of(own.address)).read_bytes()).hexdigest()
         measured[name] = Measure(float(score), f"{own.address}|sha256:{digest[:12]}")
     return measured

@@ -60,7 +60,7 @@ class OwnCorpus:
                 return
             if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise self._pairs.refusal(
-                    f"pair {number} of {split} is {str(pair)[:60]!r}; (source, target), two texts, would be right"
+                    f"pair {number} of {split} is {repr(pair)[:60]}; (source, target), two texts, would be right"
                 )
             yield pair[0], pair[1]
 

@@ -100,12 +100,12 @@ def _own_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int
 
     def schedule(count: Any) -> Any:
         with own.running():
-            return course(count)
+            return course(jax.numpy.asarray(count, "int32"))
 
-    shape = jax.eval_shape(lambda count: jax.numpy.asarray(schedule(count)), jax.ShapeDtypeStruct((), "int32")).shape
+    jax.eval_shape(schedule, jax.ShapeDtypeStruct((), "int32"))  # it becomes part of a program
     for count in dict.fromkeys((0, steps // 2, steps - 1)):
         rate = np.asarray(schedule(count))
-        if shape != () or rate.shape != () or not np.isfinite(rate) or rate < 0:
+        if rate.shape != () or not np.isfinite(rate) or rate < 0:
             raise own.refusal(f"is {rate} at update {count}; one finite number, zero or more, would be right")
     return schedule
 
