@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import signal
 
 import pytest
 import sweep_runs
@@ -14,7 +15,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.sweeps import Variant, launch, local, spec, status
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, Orders, adopt_tries, grouped, prepare_data
-from transformer_jax.sweeps.process import Outcome
+from transformer_jax.sweeps.process import Outcome, WorkerProcess
 from transformer_jax.training.signals import StopSignals
 
 
@@ -191,6 +192,35 @@ def test_on_a_terminal_the_table_is_drawn_over(folder, monkeypatch):
 def launcher(folder, definition, **orders):
     folder.settle(definition)
     return Launcher(folder, definition, definition.chosen(None), Orders(**orders), StopSignals())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_launch_that_is_asked_to_stop(folder, monkeypatch, capsys, number, status):
+    definition = defined(FOUR)
+    with StopSignals() as signals:
+        folder.settle(definition)
+        here = Launcher(folder, definition, definition.chosen(None), Orders(), signals)
+        monkeypatch.setattr(here, "_work_off", lambda runs: os.kill(os.getpid(), number))
+        assert here.run() == status
+    assert capsys.readouterr().err.endswith(f"stopped by {number.name}; the same command goes on from here\n")
+
+
+def test_a_process_asked_to_stop_before_it_could_hear_is_stopped(folder):
+    ((run,),) = jobs_of(folder)
+    folder.settle(defined())
+    process = WorkerProcess(folder, [run])
+    process.process.send_signal(signal.SIGTERM)  # long before its imports are done
+    assert process.outcomes() == {"base/seed-0": Outcome("stopped")}
+
+
+def test_a_process_that_was_killed_is_told_with_its_last_lines(folder):
+    ((run,),) = jobs_of(folder)
+    folder.settle(defined())
+    process = WorkerProcess(folder, [run])
+    run.log.write_text("so far so good\n")
+    process.process.kill()
+    (outcome,) = process.outcomes().values()
+    assert outcome == Outcome("failed", "the process was killed by SIGKILL; its last lines:\nso far so good")
 
 
 def tuned(folder, losses, monkeypatch):

@@ -21,7 +21,7 @@ from transformer_jax.sweeps.status import Display, Standing
 from transformer_jax.training.signals import StopSignals
 
 # What a process ends with that was asked to stop by a signal, as shells count.
-EXIT_STATUS = {"SIGINT": 130, "SIGTERM": 143}
+EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Launcher:
 
     def _conclude(self) -> int:
         if self.signals.asked:
-            print(f"stopped by {self.signals.asked}; the same command goes on from here", file=sys.stderr)
+            print(f"stopped {self.signals.asked}; the same command goes on from here", file=sys.stderr)
             return EXIT_STATUS[self.signals.asked]
         if self._has_left():
             tries = bool(self.definition.tune and self.sweep.tries(self.definition, self.variants))

@@ -52,10 +52,6 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
 
-    def end(self) -> None:
-        """At once, without saving."""
-        self.process.send_signal(signal.SIGKILL)
-
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
@@ -70,7 +66,9 @@ class WorkerProcess:
         self.ask_to_stop()
         self.process.stdout.close()
         status = self.process.wait()
-        return {run.address: told.get(run.address) or Outcome("failed", self._last_words(status)) for run in self.runs}
+        # Asked to stop before it could hear that, it ends by the signal itself.
+        silent = Outcome("stopped") if status == -signal.SIGTERM else Outcome("failed", self._last_words(status))
+        return {run.address: told.get(run.address, silent) for run in self.runs}
 
     def _last_words(self, status: int) -> str:
         """Why a process ended that said nothing of it: killed for want of memory, or broken before its first line."""

@@ -1,0 +1,143 @@
+"""Drill: launchers and workers of a sweep are killed at random moments; in the end all is as if they had not been."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from sweep_runs import command, experiment_file, run
+from training_runs import assert_same_run, metrics
+
+OPTIONS = (
+    "--jobs=2",
+    "--config.train.steps=1500",
+    "--config.train.log_every=70",
+    "--config.train.eval_every=100",
+    "--config.train.checkpoint_every=100",
+)
+KILLS = 6
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sweep_kills")
+    experiment_file(place, "Variant('h = 4', {'model.num_heads': 4})", seeds=2)
+    return place
+
+
+@pytest.fixture(scope="module")
+def straight(place):
+    run(place, "--workdir=cold", *OPTIONS, "--config.train.steps=100", "--seeds=1")  # fills the compile cache
+    begin = time.monotonic()
+    run(place, "--workdir=straight", *OPTIONS)
+    return place / "straight", time.monotonic() - begin
+
+
+def start(place, workdir, *arguments):
+    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    whole = [*command(place, f"--workdir={workdir}", *OPTIONS), *arguments]
+    return subprocess.Popen(whole, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def workers(workdir: Path) -> list[int]:
+    """The processes at work on runs of this sweep."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                here = os.readlink(entry / "cwd")
+            except OSError:
+                continue
+            if (
+                b"transformer_jax.sweeps.worker" in words
+                and workdir.name.encode() in words
+                and here == str(workdir.parent)
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+def runs(sweep: Path) -> list[Path]:
+    return sorted(sweep.glob("runs/*/seed-*"))
+
+
+def results(sweep: Path) -> dict[str, int]:
+    """When each result was made."""
+    return {str(path.parent): path.stat().st_mtime_ns for path in sweep.glob("runs/*/*/result.json")}
+
+
+def test_the_launcher_is_killed_again_and_again(place, straight):
+    undisturbed, seconds = straight
+    dice, hit, made = random.Random(0), 0, {}
+    while hit < KILLS:
+        launcher = start(place, "killed")
+        try:
+            launcher.communicate(timeout=dice.uniform(0.15, 0.4) * seconds)
+            break
+        except subprocess.TimeoutExpired:
+            launcher.send_signal(signal.SIGKILL)
+            launcher.communicate()
+            hit += 1
+        now = results(place / "killed")
+        assert made.items() <= now.items(), "a finished run was made again"
+        made = now
+        if dice.random() < 0.5:  # begin again while the orphans save, or when they are gone
+            time.sleep(5)
+    assert hit >= 2
+    run(place, "--workdir=killed", *OPTIONS)
+    assert made.items() <= results(place / "killed").items()
+    assert [path.relative_to(place / "killed") for path in runs(place / "killed")] == [
+        path.relative_to(undisturbed) for path in runs(undisturbed)
+    ]
+    for ours, theirs in zip(runs(place / "killed"), runs(undisturbed), strict=True):
+        assert_same_run(ours, theirs)
+        steps = [line["step"] for line in metrics(ours) if "loss" in line]
+        assert steps == sorted(set(steps))
+        (own, other) = (json.loads((path / "result.json").read_text()) for path in (ours, theirs))
+        assert {name: own[name] for name in ("valid", "tests", "target_tokens")} == {
+            name: other[name] for name in ("valid", "tests", "target_tokens")
+        }
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight, number, status):
+    workdir = place / number.name
+    launcher = start(place, workdir.name)
+    while len(list(workdir.glob("runs/*/*/metrics.jsonl"))) < 2:
+        time.sleep(0.1)
+    assert len(workers(workdir)) == 2
+    launcher.send_signal(number)
+    _, told = launcher.communicate()
+    assert launcher.returncode == status and f"stopped by {number.name}; the same command goes on" in told
+    assert workers(workdir) == []
+    for path in workdir.glob("runs/*/seed-0"):
+        assert json.loads((path / "attempt.json").read_text())["state"] == "stopped"
+        last = max(line["step"] for line in metrics(path))
+        assert max(int(step.name) for step in (path / "checkpoints").iterdir() if step.name.isdecimal()) >= last
+    run(place, f"--workdir={workdir.name}", *OPTIONS)
+    for ours, theirs in zip(runs(workdir), runs(straight[0]), strict=True):
+        assert_same_run(ours, theirs)
+
+
+def test_a_worker_that_is_killed_is_a_failed_run_and_no_more(place, straight):
+    workdir = place / "worker"
+    launcher = start(place, workdir.name, "--seeds=1")
+    while len(list(workdir.glob("runs/*/*/metrics.jsonl"))) < 2:
+        time.sleep(0.1)
+    os.kill(workers(workdir)[0], signal.SIGKILL)
+    out, err = launcher.communicate()
+    assert launcher.returncode == 1 and "the process was killed by SIGKILL; its last lines:" in out
+    assert "failed: 1 of the runs" in err and len(results(workdir)) == 1
+    made = results(workdir)
+    retried = start(place, workdir.name, "--seeds=1")
+    retried.communicate()
+    assert retried.returncode == 0 and made.items() < results(workdir).items()
