@@ -68,6 +68,7 @@ ORDER = {
         "loss",
         "optimizer",
         "sharding",
+        "reduction",
         "step",
         "digest",
         "checkpoint",

@@ -1,8 +1,11 @@
 """Dropout (section 5.4), cheap enough not to be felt."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.extend.random import threefry2x32_p
 
 # Random bits are the cost of dropout. Sixteen an element in place of the usual thirty-two halve it;
 # the rate is then a multiple of 1 / 65536, and the survivors are scaled by exactly that rate.
@@ -31,6 +34,27 @@ class Dropout(nn.Module):
         if deterministic or not drops(self.rate):
             return x
         threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must leave a survivor
-        keep = jax.random.bits(self.make_rng("dropout"), x.shape, BITS) >= threshold.astype(BITS)
+        keep = random_bits(self.make_rng("dropout"), x.shape) >= threshold.astype(BITS)
         scale = LEVELS / (LEVELS - threshold)
         return jnp.where(keep, x * scale.astype(x.dtype), jnp.zeros_like(x))
+
+
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Sixteen random bits an element. They follow from the key, the element's row in the batch and its place in that
+    row alone, on however many devices the rows lie.
+
+    Threefry makes 64 bits of a key and two numbers. All are used here; `jax.random.bits` throws 48 of them away.
+    """
+    rows, places = shape[0], math.prod(shape[1:])
+    own_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
+    blocks = jnp.arange(-(-places // 4), dtype=jnp.uint32)
+    first, second = jax.random.key_data(key)[:2]
+    words = threefry2x32_p.bind(*jnp.broadcast_arrays(first, second, own_rows[:, None], blocks[None]))
+    bits = jnp.concatenate([(word >> shift).astype(BITS) for word in words for shift in (0, 16)], axis=1)
+    return bits[:, :places].reshape(shape)
+
+
+def _rows_before(rows: int) -> jax.Array:
+    """How many rows of the batch are on the devices before this one, where each runs the model for its own rows."""
+    axes = jax.sharding.get_abstract_mesh().manual_axes
+    return (jax.lax.axis_index(axes) * rows if axes else jnp.zeros((), int)).astype(jnp.uint32)

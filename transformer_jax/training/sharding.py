@@ -105,6 +105,15 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
     return shardings
 
 
+def parameter_specs(params: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
+    """How the mesh divides each parameter."""
+
+    def spec(path: Any, leaf: Any) -> PartitionSpec:
+        return _spec(f"params/{path_name(path)}", leaf.shape, mesh, replicate) or PartitionSpec()
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
 def path_name(path: Any) -> str:
     """A leaf's path as text: params/encoder/layers_0/self_attention/query/kernel."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)

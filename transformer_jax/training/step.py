@@ -1,5 +1,6 @@
 """One update, pure: TrainState, its initialisation already divided among the devices, the train step, the eval step."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import sharding
 from transformer_jax.training.loss import TokenSums, output_loss, own_sums, token_sums
+from transformer_jax.training.reduction import Whole, as_they_are, gathered_again, over_devices
 
 
 @flax.struct.dataclass
@@ -93,7 +95,7 @@ def make_train_step(
     """The jitted step (state, batch) -> (state, pulse). The old state's memory is given to the new one."""
     places = _places(plan)
     return jax.jit(
-        lambda state, batch: train_step(config, optimizer, state, batch),
+        lambda state, batch: train_step(config, optimizer, state, batch, mesh),
         in_shardings=(places, sharding.batch_sharding(mesh)),
         out_shardings=(places, NamedSharding(mesh, PartitionSpec())),
         donate_argnums=0,
@@ -105,11 +107,12 @@ def _places(plan: TrainState) -> TrainState:
 
 
 def train_step(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Any
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Any, mesh: Mesh
 ) -> tuple[TrainState, Pulse]:
     """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    gradients, sums = _summed_gradients(config, state.params, batch, rng)
+    gradient = over_devices(functools.partial(_summed_gradients, config), mesh, config.mesh.replicate)
+    gradients, sums = gradient(state.params, batch, rng)
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
@@ -180,14 +183,16 @@ def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array
     return token_sums(logits_BTN, *smoothing)
 
 
-def _summed_gradients(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array) -> tuple[Any, TokenSums]:
+def _summed_gradients(
+    config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array, whole: Whole = as_they_are
+) -> tuple[Any, TokenSums]:
     """Gradient of the loss summed over the batch, and the sums; in as many parts as `train.accumulate` says."""
 
     def loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, TokenSums]:
-        sums = batch_sums(config, params, part, rng)
+        sums = batch_sums(config, whole(params, part), part, rng)
         return sums.loss, sums
 
-    gradient = jax.grad(loss, has_aux=True)
+    gradient = jax.grad(loss if whole is as_they_are else gathered_again(loss), has_aux=True)
     count = config.train.accumulate
     if count == 1:
         return gradient(params, batch, jax.random.fold_in(rng, 0))

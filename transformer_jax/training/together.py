@@ -205,7 +205,7 @@ class Together(Programs):
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
     ) -> tuple[TrainState, Pulse]:
         config = with_values(self.config, numbers)
-        return train_step(config, make_optimizer(config.optimizer, lambda count: rate), state, batch)
+        return train_step(config, make_optimizer(config.optimizer, lambda count: rate), state, batch, self.mesh)
 
     def step_of_all(self, numbers: Mapping[str, jax.Array], states: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
         """A schedule is asked with a run's own count of updates, and is the run's own, of whatever form."""
