@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from transformer_jax import config as configuration
@@ -9,16 +10,28 @@ from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 
+# What stands before the name of a config that comes with the package, in place of a path.
+PRESET = "preset:"
+
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE.py[:ARGUMENT]",
         required=required,
-        help="a Python file with get_config(), as in configs/; any option is then set by --config.group.name=value "
-        "(all of them: transformer-jax inspect --options)",
+        help="a Python file with get_config(), as in configs/, which are also there by name, from wherever one is, as "
+        f"{PRESET}NAME: {', '.join(presets())}; any option is then set by --config.group.name=value (all of them: "
+        "transformer-jax inspect --options)",
     )
     parser.set_defaults(overrides=[])
+
+
+def presets() -> dict[str, Path]:
+    """The config files that come with the package: of a checkout, those in configs/; a wheel has them inside."""
+    package = Path(__file__).parent.parent
+    packaged = package / "presets"
+    files = (packaged if packaged.is_dir() else package.parent / "configs").glob("*.py")
+    return {file.stem: file for file in sorted(files)}
 
 
 def path(text: str) -> str:
@@ -56,8 +69,11 @@ def _placed(problem: str, file: str, typed: set[str]) -> str:
 
 
 def _values_of(file: str) -> dict[str, Any]:
-    """What get_config() of the file returns; a text behind the file's name is its argument (`file.py:argument`)."""
-    path, _, argument = file.partition(":")
+    """What get_config() of the file, or of the preset, returns.
+
+    A text behind its name is get_config's argument: `file.py:argument`, `preset:name:argument`.
+    """
+    path, argument = _path_and_argument(file)
     module = extension.load_module(path, "config file")
     if not callable(getattr(module, "get_config", None)):
         raise BadInput(f"{path}: has no function get_config()")
@@ -68,6 +84,16 @@ def _values_of(file: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise BadInput(f"{path}: get_config() returned {type(values).__name__}; a ConfigDict would be right")
     return values
+
+
+def _path_and_argument(file: str) -> tuple[str, str]:
+    name, _, argument = file.removeprefix(PRESET).partition(":")
+    if not file.startswith(PRESET):
+        return name, argument
+    known = presets()
+    if name not in known:
+        raise BadInput(f"--config={file}: there is no such preset; there are: {', '.join(known)}")
+    return str(known[name]), argument
 
 
 def split_overrides(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
