@@ -25,6 +25,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
+from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending
 
 # Lines of a traceback that are kept as the reason of a failure.
@@ -188,6 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until-stdin-ends", action="store_true", help="save and stop when stdin is closed")
     chosen = parser.parse_args(arguments)
     report = own_stdout()
+    keep_freed_memory()  # here, where no thread has begun
     sweep = SweepFolder(chosen.sweep)
     definition = sweep.load()
     worker = Worker(sweep, definition, [sweep.find(definition, address) for address in chosen.runs], report)
