@@ -5,7 +5,7 @@
   `<!-- not run: REASON -->` it is neither. What must be there first stands in a comment, `<!-- setup` to `-->`.
 - The commands of a ```sh block are not run, but every one of transformer-jax goes through the real command line's
   parser, and every file, option and make target must exist.
-- ```text is what is no code. A block with no language at all is an error.
+- ```text is what is no code, ```math a formula. A block with no language at all is an error.
 
 The pages of the tutorial are run by tests/test_tutorial.py.
 """
@@ -76,7 +76,7 @@ def test_every_block_is_tried_or_says_why_not(document):
     marked_elsewhere = "tutorial" in document.parent.parts
     for block in blocks(document):
         place = f"{document}:{block.line}"
-        assert block.language in ("python", "sh", "text"), f"{place}: neither python, sh nor text"
+        assert block.language in ("python", "sh", "text", "math"), f"{place}: neither python, sh, text nor math"
         if block.language == "python":
             assert block.mark or marked_elsewhere, f"{place}: neither runnable, nor a file, nor not run for a reason"
 

@@ -55,7 +55,7 @@ def test_every_page_is_in_the_table_of_contents():
 def test_the_korean_page_has_the_same_code_formulas_and_pictures(page):
     english, korean = page.read_text(), (KOREAN / page.name).read_text()
     assert RUN.cells(korean) and [cell[:2] for cell in RUN.cells(korean)] == [cell[:2] for cell in RUN.cells(english)]
-    formulas = re.compile(r"^\$\$\n.*?^\$\$$", re.MULTILINE | re.DOTALL)
+    formulas = re.compile(r"^```math\n.*?^```$", re.MULTILINE | re.DOTALL)
     assert formulas.findall(korean) == formulas.findall(english)
     pictures = [f"../../tutorial/{name}" for name in PICTURE.findall(english)]
     assert PICTURE.findall(korean) == pictures
