@@ -429,10 +429,12 @@ def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig
 
 
 def to_json(config: ExperimentConfig) -> str:
+    """A run's config.json."""
     return json.dumps(schema.to_dict(config), indent=2, default=str) + "\n"
 
 
 def from_json(text: str) -> ExperimentConfig:
+    """The experiment that a config.json holds, checked like any other."""
     return schema.build(ExperimentConfig, json.loads(text))
 
 
