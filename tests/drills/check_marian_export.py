@@ -1,6 +1,6 @@
 """An exported Marian folder, in the hands of others: transformers' `generate` and CTranslate2 find the same texts.
 
-By hand, in two environments: this library's makes the folder and translates; one with torch, transformers, sentencepiece
+By hand, in two environments: this library makes the folder and translates; one with torch, transformers, sentencepiece
 and ctranslate2 (2.13.0, 5.23.0, 0.2.3 and 4.8.5 were used) looks at it. docs/marian.md has what was found.
 
     transformer-jax export --workdir=RUN --output=folder --format=marian

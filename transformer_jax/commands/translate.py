@@ -60,7 +60,7 @@ def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None
     if best.at_limit:
         tell(
             f"warning: {place}: its translation was ended at {len(best.tokens):,} tokens (decode.extra_length = "
-            f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'}, or the end of learned positions)"
+            f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'} or learned positions' end)"
         )
 
 

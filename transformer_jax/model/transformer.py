@@ -106,7 +106,7 @@ class Transformer(nn.Module):
         return x_BTD
 
     def output_table(self) -> jax.Array | None:
-        """The matrix of the pre-softmax transformation, ND; None if a class of one's own makes logits in its own way."""
+        """The matrix of the pre-softmax transformation, ND; None if a class of one's own makes the logits."""
         embedding = self._output_embedding
         return embedding.table_ND if getattr(type(embedding), "logits", None) is Embedding.logits else None
 
