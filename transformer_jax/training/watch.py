@@ -255,7 +255,7 @@ class Watch:
             case {"over": True} if line in self._lines:
                 self._lines.remove(line)
                 self._over = self._over or self.me.number > 0
-            case {"end": str(why)} if line.member is not None:
+            case {"end": str(why)} if line.member is not None and not self._over:  # not the echo of our own
                 self._condemn(why)
 
     def _welcome(self, line: Line, member: Member, count: int) -> None:
