@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax import MultiHeadAttention, scaled_dot_product_attention
+from transformer_jax.model.softmax import masked_softmax
 
 B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
 
@@ -42,10 +43,67 @@ def test_the_formula_equals_a_loop(options):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("given", [MASK.astype(int), np.asarray(MASK), MASK[:1, :1], MASK[:, :, :1, :1]])
+def test_a_mask_may_be_ones_and_zeros_or_the_same_for_all_of_an_axis(given):
+    told = jnp.broadcast_to(given, MASK.shape).astype(bool)
+    for ours, wanted in zip(
+        *(scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, m) for m in (given, told)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, wanted)
+
+
+ONES = jnp.ones((B, T, H * K))
+UNFIT = {
+    "to be added": (jnp.where(MASK, 0.0, -1e9), r"mask is float32: must be bool, .* mask == 0"),
+    "of keys": (
+        jnp.ones((T, T), bool),
+        r"the shape \(3, 3\): must be \[batch, .*\] = \(2, 2, 3, 3\), .*\[:, None, None",
+    ),
+    "without heads": (jnp.ones((B, T, T), bool), r"mask has the shape \(2, 3, 3\)"),
+    "too wide": (jnp.ones((B, 1, T, T + 1), bool), r"mask has the shape \(2, 1, 3, 4\)"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+@pytest.mark.parametrize("implementation", ["plain", "jax"])
+def test_an_unfit_mask_is_refused_with_the_rule(name, implementation):
+    """[keys, keys] too, which would broadcast: the batch would then stand for queries, and nobody would be told."""
+    mask, told = UNFIT[name]
+    attention = MultiHeadAttention(H, implementation=implementation)
+    with pytest.raises(ValueError, match=told):
+        jax.eval_shape(attention.init, jax.random.key(0), ONES, ONES, mask)
+
+
+def test_the_formula_refuses_an_unfit_mask_as_well():
+    with pytest.raises(ValueError, match=r"mask has the shape \(3, 4\): must be .* = \(2, 2, 3, 4\)"):
+        scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK[0, 0])
+
+
 def test_weights_are_exactly_zero_where_masked():
     _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK)
     assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+
+
+def test_the_softmax_has_the_gradient_of_its_formula_in_either_mode():
+    """A row that is masked whole included: as the formula is written, with no rule for its derivative."""
+    mask = MASK.at[0, 0, 1].set(False)
+
+    def formula(scores):
+        powers = jnp.where(mask, jnp.exp(scores), 0.0)
+        total = powers.sum(-1, keepdims=True)
+        return powers / jnp.where(total > 0, total, 1.0)
+
+    scores, change = drawn(B, H, T, S), drawn(B, H, T, S, seed=3)
+    value, tangent = jax.jvp(lambda scores: masked_softmax(scores, mask), (scores,), (change,))
+    expected_value, expected_tangent = jax.jvp(formula, (scores,), (change,))
+    np.testing.assert_allclose(value, expected_value, atol=1e-6)
+    np.testing.assert_allclose(tangent, expected_tangent, atol=1e-6)
+    gradient, expected = (
+        jax.grad(lambda scores, softmax=softmax: jnp.sum(softmax(scores) * change))(scores)
+        for softmax in (lambda scores: masked_softmax(scores, mask), formula)
+    )
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

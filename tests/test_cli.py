@@ -1,12 +1,15 @@
 """Commands: help that teaches, and bad input answered in one clear line with exit status 2."""
 
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from transformer_jax import cli
+from transformer_jax.version import __version__
 
 ROOT = Path(__file__).parent.parent
 BASE = f"--config={ROOT / 'configs/base.py'}"
@@ -52,16 +55,29 @@ BAD_COMMAND_LINES = [
     (["--colour"], "required: COMMAND"),
     (["inspect"], "inspect needs --config=FILE.py, --workdir=RUN or --options"),
     (["inspect", BASE, "--confg=x"], "--confg=x: inspect has no such argument; did you mean --config?"),
+    (["train", BASE, "--workdir=a", "--num_heads=8"], "--num_heads=8: train has no such argument; did you mean "),
+    (["inspect", BASE, "--model.num-head", "8"], "did you mean --config.model.num_heads?"),
+    (["inspect", BASE, "--num_heads=8"], "did you mean --config.model.num_heads=8?"),
+    (["inspect", BASE, "--tokens_per_batch=1"], "data.tokens_per_batch=1 or --config.decode.tokens_per_batch=1?"),
+    (["train", BASE, "--work-dir=a"], "--work-dir=a: train has no such argument; did you mean --workdir?"),
+    (["translate", "--work-dir", "a"], "--work-dir: translate has no such argument; did you mean --workdir?"),
+    (["translate", "--workdir=a", "--alpha=1"], "--alpha=1: translate has no such argument; did you mean --config.dec"),
+    (["translate", "--workdir=a", "--num_heads=8"], "translate has no such argument; transformer-jax translate --he"),
+    (["plot", "positions", "--lenght=3"], "--lenght=3: plot positions has no such argument; did you mean --length?"),
+    (["plot", "positions", "--output=a.png", "--lenght=3"], "plot positions has no such argument; did you mean --len"),
     (["inspect", BASE, "surplus"], "surplus: inspect has no such argument"),
     (["inspect", "--config"], "--config: expected one argument"),
     (["inspect", "--config=missing.py"], "missing.py: no such config file"),
+    (["inspect", BASE, "--program=/no/where/step.txt"], "/no/where/step.txt: there is no directory /no/where"),
+    (["train", BASE, "--workdir=run", "--profile=3"], "argument --profile: '3' is not START:STEPS, two numbers from 1"),
+    (["train", BASE, "--workdir=run", "--profile=0:5"], "argument --profile: '0:5' is not START:STEPS"),
     (["train", BASE, "--workdir="], "argument --workdir: is empty; a path would be right"),
     (["inspect", BASE, "--config.seed=4294967296"], "--config.seed = 4294967296: must be at least 0 and at most"),
     (["inspect", BASE, "--config.mesh.replicate=("], "replicate: '(' is no regular expression"),
     (["inspect", BASE, "--config.optimizer.name=addam"], "optax has no such optimizer; did you mean adam?"),
     (["inspect", BASE, "--config.data.vocab_size=9"], "did you mean model.vocab_size?"),
-    (["inspect", f"--config={ROOT}"], "is not a config file (its name must end in .py)"),
-    (["inspect", f"--config={ROOT}/README.md"], "is not a config file"),
+    (["inspect", f"--config={ROOT}"], "is no config file (its name must end in .py)"),
+    (["inspect", f"--config={ROOT}/README.md"], "is no config file"),
     (["inspect", BASE, "--config.model.num_heads"], "--config.model.num_heads: needs a value"),
     (["inspect", BASE, "--config.model.num_head=4"], "--config.model.num_head: no such option; did you mean model.num"),
     (["inspect", BASE, "--config.modle.num_heads=4"], "did you mean model.num_heads?"),
@@ -135,6 +151,11 @@ def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, 
     assert "transformer_jax/extension.py" not in err, "only the user's own frames"
 
 
+def test_python_m_is_the_command():
+    ended = subprocess.run([sys.executable, "-m", "transformer_jax", "--version"], capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stdout == f"transformer-jax {__version__}\n"
+
+
 def test_everything_wrong_is_told_at_once(run):
     _, _, err = run("inspect", BASE, "--config.model.num_head=4", "--config.model.dropout=2", "--config.seed=x")
     assert len(err.splitlines()) == 3
@@ -159,3 +180,26 @@ def test_a_closed_pipe_is_no_error():
     command = f"{sys.executable} -m transformer_jax.cli inspect --options | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_two_dashes_are_no_value(capsys):
+    """argparse of Python 3.11 makes an empty list of them."""
+    assert cli.main(["plot", "attention", "--workdir=run", "--text=--", "--output=a.png"]) == 2
+    assert capsys.readouterr().err == "error: --text=--: -- is no value\n"
+
+
+def test_ctrl_c_is_not_lost_in_a_callback_of_jax():
+    """Python swallows what is raised while it collects garbage: it was told of, and the command went on."""
+    with pytest.raises(KeyboardInterrupt):
+        cli.interrupt(signal.SIGINT, sys._getframe())
+
+    def _xla_gc_callback():
+        cli.interrupt(signal.SIGINT, sys._getframe())
+
+    arrived = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: arrived.set())
+    try:
+        _xla_gc_callback()
+        assert arrived.wait(10)
+    finally:
+        signal.signal(signal.SIGINT, before)

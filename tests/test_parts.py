@@ -3,6 +3,7 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -13,7 +14,7 @@ from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
-from transformer_jax.model.positions import Sinusoidal
+from transformer_jax.model.positions import Positions, Sinusoidal
 from transformer_jax.model.transformer import Embedding
 
 # Each role: our class, one of its methods, and a change of that method's result that shows in the logits.
@@ -98,7 +99,7 @@ class OtherArguments(FeedForward):
         ),
         ("attention", OtherMethods, "OtherMethods: lacks the method remember that MultiHeadAttention has"),
         ("feed_forward", OtherArguments, "__call__ lacks the argument deterministic that FeedForward's has"),
-        ("positions", FeedForward, "lacks the field config that Sinusoidal has"),
+        ("positions", FeedForward, "lacks the field config that Positions has"),
         ("embedding", EncoderLayer, "lacks the field vocab_size that Embedding has"),
         ("encoder_layer", DecoderLayer, "__call__ lacks the argument x_BSD that EncoderLayer's has"),
         ("decoder_layer", EncoderLayer, "__call__ lacks the argument x_BTD that DecoderLayer's has"),
@@ -107,6 +108,60 @@ class OtherArguments(FeedForward):
 def test_an_unfit_class_is_refused_with_what_it_lacks(role, part, told):
     with pytest.raises(BadInput, match=f"^model.parts.{role} = .*{re.escape(told)}"):
         logits_of(model_with(**{role: part}))
+
+
+class Misspelt(Positions):
+    def embeds(self, x_BTD, positions_BT):
+        return x_BTD + 1
+
+
+class Empty(Positions):
+    pass
+
+
+class OtherArgumentsOfEmbed(Positions):
+    def embed(self, x_BTD):
+        return x_BTD
+
+
+class NeverCalled(Positions):
+    def moved_values(self, weights_BHTS, queries_BT, keys_BS):
+        return weights_BHTS
+
+
+class Wider(Positions):
+    def embed(self, x_BTD, positions_BT):
+        return jnp.concatenate([x_BTD, x_BTD], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Misspelt, "Misspelt: overrides none of embed, .*, so that it would do nothing; embeds: did you mean embed?"),
+        (Empty, "Empty: overrides none of embed, rotate, bias, moved_values, so that it would do nothing"),
+        (OtherArgumentsOfEmbed, "embed lacks the argument positions_BT that Positions's has"),
+        (NeverCalled, "NeverCalled: has moved_values, but not moves_values = True"),
+    ],
+)
+def test_positions_that_would_do_nothing_are_refused(kind, told):
+    with pytest.raises(BadInput, match=f"^model.parts.positions = .*{told.replace('?', '[?]')}"):
+        logits_of(model_with(positions=kind))
+
+
+def test_positions_that_change_the_shape_are_refused():
+    with pytest.raises(BadInput, match=r"^Wider.embed made \(2, 5, 16\) of \(2, 5, 8\): it must keep the shape"):
+        logits_of(model_with(positions=Wider))
+
+
+def test_positions_of_ones_own_stand_in_place_of_any_kind(tmp_path):
+    """Of a kind that has fields of its own too, which it need not have."""
+    address = file_with(
+        "from transformer_jax.model.positions import Positions\n"
+        "class Mine(Positions):\n    def embed(self, x_BTD, positions_BT):\n        return -x_BTD\n",
+        tmp_path,
+    )
+    for kind in ("sinusoidal", "relative"):
+        logits_of(Transformer(small(positions=kind, parts=PartsConfig(positions=f"{address}:Mine"))))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,16 @@ import argparse
 import importlib
 import keyword
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
+from types import FrameType
 from typing import NoReturn
 
 from transformer_jax.commands import configuration
+from transformer_jax.commands.parser import Parser
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.schema import nearest
@@ -33,13 +37,10 @@ COMMANDS = (
     "inspect",
     "plot",
 )
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaint is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message} (see {self.prog} --help)")
+# Seconds; a callback takes far less.
+SOON = 0.05
+# What takes less memory.
+SMALLER = "less data.tokens_per_batch, or more train.accumulate, or a smaller model takes less"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            print(f"failed: there is not enough memory for this ({_first_line(error)}); {SMALLER}", file=sys.stderr)
+            return 1
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         print(f"This should not happen. The whole story is in {_report()}", file=sys.stderr)
         return 1
@@ -70,12 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     overrides, rest = configuration.split_overrides(arguments)
+    for argument in rest:
+        if argument.startswith("--") and argument.endswith("=--"):  # some Pythons make an empty list of it
+            raise BadInput(f"{argument}: -- is no value")
     parser = _parser(rest[0] if rest else None)
     parsed, unknown = parser.parse_known_args(rest)
     if unknown:
-        raise BadInput(
-            f"{unknown[0]}: {parsed.command} has no such argument; {_nearest_flag(parsed.flags, unknown[0])}"
-        )
+        raise parsed.parser.unknown(unknown[0])
     if overrides and not hasattr(parsed, "overrides"):
         raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
     parsed.overrides = overrides
@@ -106,13 +111,12 @@ def _parser(asked_for: str | None) -> Parser:
             allow_abbrev=False,
         )
         module.add_arguments(command)
-        flags = [flag for action in command._actions for flag in action.option_strings]
-        command.set_defaults(run=module.run, flags=flags)
+        command.set_defaults(run=module.run, parser=command)
     return parser
 
 
-def _nearest_flag(flags: list[str], unknown: str) -> str:
-    return nearest(unknown.partition("=")[0], flags)
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def _report() -> str:
@@ -122,8 +126,18 @@ def _report() -> str:
     return file.name
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C. What is raised in jax's callback of the garbage collector is swallowed: so it is sent again, after it."""
+    if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
+        threading.Timer(SOON, os.kill, [os.getpid(), number]).start()
+        return
+    raise KeyboardInterrupt
+
+
 def entry() -> NoReturn:
     """The console script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in a shell's background it is not heard at all
+        signal.signal(signal.SIGINT, interrupt)
     sys.exit(main())
 
 

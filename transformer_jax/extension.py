@@ -39,9 +39,12 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
     """Executes a Python file. Such a file is code: it can do whatever the user can."""
     file = Path(path)
     if file.suffix != ".py":
-        raise BadInput(f"{path}: is not a {what} (its name must end in .py)")
+        raise BadInput(f"{path}: is no {what} (its name must end in .py)")
     if not file.is_file():
-        raise BadInput(f"{path}: no such {what}" if not file.exists() else f"{path}: is a directory, not a {what}")
+        looked_in = "" if file.is_absolute() else f" (looked for in {Path.cwd()})"
+        raise BadInput(
+            f"{path}: no such {what}{looked_in}" if not file.exists() else f"{path}: is a directory, no {what}"
+        )
     name = f"transformer_jax_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from transformer_jax.errors import ConfigError
 
+# What 64 bits hold: a larger number fits nowhere, be it a count of steps or of tokens.
+LARGEST_WHOLE = 2**63 - 1
 # The longest choice that is told in full.
 SHOWN_NAMES = 40
 # A part of the model that may be a user's own class: the class itself, or "path/to/file.py:Name", or None for ours.
@@ -173,6 +175,11 @@ def nearest(name: str, names: list[str]) -> str:
     return f"there are: {', '.join(names)}"
 
 
+def shown(value: int) -> str:
+    """A whole number, however long: Python refuses to write more than some thousands of digits."""
+    return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
+
+
 def type_name(kind: Any) -> str:
     """A type in the words of a person who edits a config."""
     if kind == Part:
@@ -222,6 +229,8 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
         return [f"{path} = {value!r}: must be {type_name(kind)}"]
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{path} = {value}: must be a finite number"]
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        return [f"{path} = {shown(value)}: must be at most {LARGEST_WHOLE:,}"]
     if value is not None and not all(_HOLDS[word](value, limit) for word, limit in limits.items()):
         wanted = " and ".join(f"{word} {limit:g}" for word, limit in limits.items())
         return [f"{path} = {value}: must be {wanted}"]

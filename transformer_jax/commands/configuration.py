@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import config as configuration
-from transformer_jax import extension, schema
+from transformer_jax import extension, schema, shipped
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
-
-# What stands before the name of a config that comes with the package, in place of a path.
-PRESET = "preset:"
+from transformer_jax.shipped import PRESET
 
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -20,18 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
         metavar="FILE.py[:ARGUMENT]",
         required=required,
         help="a Python file with get_config(), as in configs/, which are also there by name, from wherever one is, as "
-        f"{PRESET}NAME: {', '.join(presets())}; any option is then set by --config.group.name=value (all of them: "
-        "transformer-jax inspect --options)",
+        f"{PRESET}NAME: {', '.join(shipped.configs())}; any option is then set by --config.group.name=value (all of "
+        "them: transformer-jax inspect --options)",
     )
     parser.set_defaults(overrides=[])
-
-
-def presets() -> dict[str, Path]:
-    """The config files that come with the package: of a checkout, those in configs/; a wheel has them inside."""
-    package = Path(__file__).parent.parent
-    packaged = package / "presets"
-    files = (packaged if packaged.is_dir() else package.parent / "configs").glob("*.py")
-    return {file.stem: file for file in sorted(files)}
 
 
 def path(text: str) -> str:
@@ -88,9 +78,11 @@ def _values_of(file: str) -> dict[str, Any]:
 
 def _path_and_argument(file: str) -> tuple[str, str]:
     name, _, argument = file.removeprefix(PRESET).partition(":")
+    known = shipped.configs()
     if not file.startswith(PRESET):
+        if Path(name).stem in known and not Path(name).exists():
+            raise BadInput(f"{name}: no such config file; {PRESET}{Path(name).stem} is there by name")
         return name, argument
-    known = presets()
     if name not in known:
         raise BadInput(f"--config={file}: there is no such preset; there are: {', '.join(known)}")
     return str(known[name]), argument

@@ -36,6 +36,8 @@ def _readable(block: Block) -> Iterator[Block]:
 def _arriving() -> Iterator[Block]:
     """Whatever whole lines of stdin there are, as soon as there are any."""
     first_line, rest = 1, b""
+    if sys.stdin is None:  # so Python has it where a shell was told <&-
+        raise BadInput("stdin: is closed; name a file to read")
     if sys.stdin.isatty():
         tell("Type a sentence and press Enter; Ctrl-D ends.")
     while piece := _piece():

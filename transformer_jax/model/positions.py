@@ -65,6 +65,10 @@ class Positions(nn.Module):
         """Raises ValueError where positions up to `length` cannot be told apart."""
 
 
+# The four things a kind may do: one of its own that does none of them is a mistake.
+TELLING = ("embed", "rotate", "bias", "moved_values")
+
+
 class Places(NamedTuple):
     """Where the queries and the keys of one self-attention stand, and the kind that makes something of it."""
 

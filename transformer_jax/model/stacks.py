@@ -4,10 +4,11 @@ import jax
 from flax import linen as nn
 
 from transformer_jax.config import ModelConfig
+from transformer_jax.errors import BadInput
 from transformer_jax.model import parts
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
-from transformer_jax.model.positions import KINDS, Places, Positions
+from transformer_jax.model.positions import KINDS, TELLING, Places, Positions
 
 # The decoder's memory of the tokens so far: each layer's.
 DecoderCache = tuple[LayerCache, ...]
@@ -37,7 +38,7 @@ class Encoder(nn.Module):
         head_mask_NH: jax.Array | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
-        x_BSD = self.drop(self.positions[0].embed(x_BSD, positions_BS), deterministic)
+        x_BSD = self.drop(_embedded(self.positions[0], x_BSD, positions_BS), deterministic)
         for i, layer in enumerate(self.layers):
             places = Places(self.positions[i % len(self.positions)], positions_BS, positions_BS)
             head_mask_H = None if head_mask_NH is None else head_mask_NH[i]
@@ -71,7 +72,7 @@ class Decoder(nn.Module):
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> tuple[jax.Array, DecoderCache | None]:
-        x_BTD = self.drop(self.positions[0].embed(x_BTD, positions_BT), deterministic)
+        x_BTD = self.drop(_embedded(self.positions[0], x_BTD, positions_BT), deterministic)
         kept = []
         for i, layer in enumerate(self.layers):
             places = Places(self.positions[i % len(self.positions)], positions_BT, key_positions_BS)
@@ -89,9 +90,22 @@ class Decoder(nn.Module):
 
 def _positions(config: ModelConfig, layers: int, causal: bool) -> list[Positions]:
     """One module for all layers, or one each, as the kind wants it."""
-    methods = ("embed", "rotate", "bias", "moved_values", "check_length")
-    kind: type[Positions] = parts.choose(config.parts.positions, KINDS[config.positions], "positions", methods)
+    part, methods = config.parts.positions, (*TELLING, "check_length")
+    if part is None:
+        kind = KINDS[config.positions]
+    else:
+        kind = parts.choose(part, Positions, "positions", methods, at_least_one_of=TELLING)
+        if kind.moved_values is not Positions.moved_values and not kind.moves_values:
+            raise BadInput(f"model.parts.positions = {parts.told(part)}: has moved_values, but not moves_values = True")
     return [kind(config, causal) for _ in range(layers if kind.per_layer else 1)]
+
+
+def _embedded(kind: Positions, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+    """The input with positions in it, which must not have become something else."""
+    told = kind.embed(x_BTD, positions_BT)
+    if told.shape != x_BTD.shape:
+        raise BadInput(f"{type(kind).__name__}.embed made {told.shape} of {x_BTD.shape}: it must keep the shape")
+    return told
 
 
 def _of_layer(head_masks: HeadMasks | None, name: str, layer: int) -> jax.Array | None:

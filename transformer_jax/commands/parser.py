@@ -1,0 +1,56 @@
+"""A command line's parser: it complains in one line, and knows what a mistyped argument was meant to be."""
+
+import argparse
+import difflib
+from typing import Any, NoReturn
+
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.errors import BadInput
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaint is one line, and is of the mistyped flag before the one that is missing."""
+
+    given: tuple[str, ...] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.given = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if "required" in message and self._subparsers is None:
+            for word in self.given:
+                if word.startswith("--") and word.partition("=")[0] not in self._option_string_actions:
+                    raise self.unknown(word)
+        raise BadInput(f"{message} (see {self.prog} --help)")
+
+    def unknown(self, word: str) -> BadInput:
+        """The complaint about an argument that this command does not have."""
+        command = self.prog.partition(" ")[2] or self.prog
+        return BadInput(f"{word}: {command} has no such argument; {self._meant(word)}")
+
+    def _meant(self, word: str) -> str:
+        """The nearest flag, or option: `--num_heads=8` is short for `--config.model.num_heads=8`, if for anything."""
+        flag, separator, value = word.partition("=")
+        known: dict[str, list[str]] = {}
+        for path in self._options():
+            for short in {path, path.rpartition(".")[2]}:
+                known.setdefault(_plain(short), []).append(f"--config.{path}{separator}{value}")
+        known |= {_plain(own): [own] for own in self._option_string_actions}
+        close = difflib.get_close_matches(_plain(flag), known, n=1, cutoff=0.6) if flag.startswith("--") else []
+        if not close:
+            return f"{self.prog} --help lists what there is"
+        return f"did you mean {' or '.join(known[close[0]])}?"
+
+    def _options(self) -> list[str]:
+        """The paths of what --config.PATH=VALUE sets in this command."""
+        if self.get_default("overrides") is None:
+            return []
+        if (used := self.get_default("decode_used")) is not None:
+            return [f"decode.{option.path}" for option in schema.options(DecodeConfig) if option.path in used]
+        return [option.path for option in schema.options(ExperimentConfig)]
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()
