@@ -1,5 +1,6 @@
-"""inspect: the resolved config first, then every parameter and what a token costs."""
+"""inspect: the resolved config first, then every parameter, what a token costs and what each device needs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from transformer_jax import ModelConfig, cli
 from transformer_jax.commands.inspect import parameter_groups
 from transformer_jax.model.size import parameter_counts, training_flops
 
-BASE = f"--config={Path(__file__).parent.parent / 'configs/base.py'}"
+ROOT = Path(__file__).parent.parent
+BASE = f"--config={ROOT / 'configs/base.py'}"
 SMALL = ["--config.model.d_model=8", "--config.model.d_ff=12", "--config.model.num_heads=2"]
 
 
@@ -16,8 +18,8 @@ SMALL = ["--config.model.d_model=8", "--config.model.d_ff=12", "--config.model.n
 def inspect(capsys):
     def inspect(*arguments):
         assert cli.main(["inspect", BASE, *arguments]) == 0
-        config, parameters, cost = capsys.readouterr().out.split("\n\n")
-        return config, parameters, cost
+        config, parameters, cost, devices = capsys.readouterr().out.split("\n\n")
+        return config, parameters, cost + devices
 
     return inspect
 
@@ -51,6 +53,38 @@ def test_tables_of_positions_are_counted_as_often_as_there_are(positions, row):
     assert row in [tuple(group) for group in groups]
 
 
+def test_what_each_device_holds_and_sends(inspect):
+    """Of a mesh that need not be here; slices of parameters, and twice as much of Adam's moments."""
+    _, _, devices = inspect("--config.mesh.data=4", "--config.mesh.fsdp=2")
+    assert "On each device of data 4 x fsdp 2 x tensor 1, in rows of 32 + 32 tokens" in devices
+    assert ": parameters 126 MB, optimizer 252 MB, gradients 126 MB, gathered 152 MB, " in devices
+    assert "sent in an update: data 189 MB, fsdp 340 MB, tensor 0 bytes" in devices
+
+
+PREDICTED = re.findall(
+    r"^\| (base|big) \| (\d+) \| ([\d,]+) \| (.*?) \|$", (ROOT / "docs/scaling.md").read_text(), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("row", PREDICTED, ids=lambda row: " ".join(row[:3]))
+def test_what_is_predicted_of_a_cluster_is_what_the_guide_shows(row, capsys):
+    name, devices, tokens, shown = row
+    given = (f"--config={ROOT / 'configs' / name}.py", "--config.model.dtype=bfloat16")
+    batch = f"--config.data.tokens_per_batch={tokens.replace(',', '')}"
+    assert cli.main(["inspect", *given, batch, f"--cluster={devices}xH100"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Predicted, not measured: {devices} devices of 989 TFLOP/s, used at 40%, and 80 GB;")
+    best = out.split("target tokens/s\n")[1].splitlines()[0].split()
+    assert best[:4] == [devices, "1", "1", "1"]  # all to data, in one part
+    assert " ".join(best[4:]) == shown.replace(" |", "").replace(" %", "%")
+    assert out.splitlines()[-1].startswith(f"--config.mesh.data={devices} --config.mesh.fsdp=1 ")
+
+
+def test_a_cluster_that_is_not_described_is_refused(capsys):
+    assert cli.main(["inspect", BASE, "--cluster=64xH10"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_the_cost_of_a_batch_is_the_formulas(inspect):
     _, _, cost = inspect("--config.data.tokens_per_batch=1000")
     trained = training_flops(ModelConfig.base(), 32, 32)
@@ -79,3 +113,18 @@ def test_an_unfit_part_is_bad_input(capsys, tmp_path):
     file.write_text("class Mine: pass")
     assert cli.main(["inspect", BASE, f"--config.model.parts.attention={file}:Mine"]) == 2
     assert "Mine: is not a class derived from flax.linen.Module" in capsys.readouterr().err
+
+
+def test_the_compiled_program_and_its_memory(tmp_path, capsys):
+    file = tmp_path / "step.txt"
+    layers = ["--config.model.num_encoder_layers=1", "--config.model.num_decoder_layers=1"]
+    size = [*SMALL, *layers, "--config.model.vocab_size=1000", "--config.data.tokens_per_batch=64"]
+    assert cli.main(["inspect", BASE, *size, f"--program={file}"]) == 0
+    assert file.read_text().startswith("HloModule jit_update")
+    told = capsys.readouterr().out
+    assert told.startswith(f"{file}: the train step for 2 rows of 32 + 32 tokens")
+    model = ModelConfig(vocab_size=1000, d_model=8, d_ff=12, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    parameters, moments = sum(parameter_counts(model).values()), 2
+    state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", told))
+    assert state == pytest.approx((1 + moments) * 4 * parameters / 1e3, rel=0.05)
+    assert temporary > 4 * parameters / 1e3, "the gradient at least"

@@ -72,7 +72,10 @@ def test_the_rules_cover_every_parameter_of_the_library(positions, tied):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adafactor", "lamb", "sgd", "noisy_sgd", "muon"])
+@pytest.mark.parametrize(
+    "name",
+    ["adafactor", "muon", *(pytest.param(name, marks=pytest.mark.drill) for name in ("lamb", "sgd", "noisy_sgd"))],
+)
 @pytest.mark.filterwarnings("ignore:Specifying a key")
 def test_other_optimizers_states_find_their_place(name):
     optimizer = {"optimizer__name": name, "mesh__fsdp": 2, "mesh__tensor": 2}

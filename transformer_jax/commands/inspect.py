@@ -3,6 +3,8 @@
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
 transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
+transformer-jax inspect --config=configs/big.py --cluster=64xH100
+transformer-jax inspect --config=configs/base.py --program=step.txt
 transformer-jax inspect --options
 """
 
@@ -10,15 +12,21 @@ import argparse
 import collections
 import math
 import re
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.errors import BadInput
 
+if TYPE_CHECKING:
+    from transformer_jax.training.cost import Work
+
 # Sentences that the cost of a token is told for: attention's share of it grows with their length.
 LENGTH = 32
+# How many meshes are shown for a cluster.
+SHOWN_PLANS = 5
 # The model's own modules in the order in which a sentence meets them.
 ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
 
@@ -29,7 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workdir", metavar="RUN", help="a run's folder: its own config, where --config gives no other"
     )
     parser.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
+    parser.add_argument(
+        "--program",
+        type=configuration.path,
+        metavar="FILE",
+        help="compile the train step here, without data, write the compiled program there and tell its memory",
+    )
     parser.add_argument("--options", action="store_true", help="list every option there is, with default and meaning")
+    parser.add_argument(
+        "--cluster",
+        metavar="NxDEVICE",
+        help="predict an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
+        "64,flops=989e12,memory=80e9,bandwidth=450e9,group=8,between=50e9 (docs/scaling.md)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -43,7 +63,13 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.tryout import try_out
 
     try_out(experiment)
-    print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
+    if arguments.cluster is not None:
+        print(cluster_report(experiment, arguments.cluster))
+        return
+    if arguments.program is not None:
+        print(program_report(experiment, Path(arguments.program)))
+        return
+    print(f"{resolved(experiment)}\n\n{size_report(experiment)}\n\n{device_report(experiment)}")
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
@@ -145,6 +171,101 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
         f"  a batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP trained",
         *([f"  (counted with the library's own {', '.join(own)})"] if own else []),
     ]
+
+
+def work_of(experiment: ExperimentConfig) -> "Work":
+    """What an update is: rows as long as the sentences that costs are told for, or packed ones."""
+    from transformer_jax.training.cost import Work
+
+    data = experiment.data
+    length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
+    return Work(max(1, data.tokens_per_batch // length), length, length, experiment.train.accumulate)
+
+
+def moments_of(experiment: ExperimentConfig) -> float:
+    """How many numbers the optimizer keeps for each parameter."""
+    import jax
+    import jax.numpy as jnp
+
+    from transformer_jax.training.optimizer import make_optimizer, make_schedule
+
+    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, experiment.train.steps)
+    matrix = jnp.zeros((256, 256))
+    state = jax.eval_shape(make_optimizer(experiment.optimizer, schedule).init, {"kernel": matrix})
+    return round(sum(leaf.size for leaf in jax.tree.leaves(state)) / matrix.size, 1)
+
+
+def device_report(experiment: ExperimentConfig) -> str:
+    """The memory of each device and what it sends, before anything is allocated."""
+    import jax
+
+    from transformer_jax.training.cost import MeshSize, bytes_sent, memory
+
+    mesh, work = experiment.mesh, work_of(experiment)
+    size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
+    held = memory(experiment.model, work, size, moments_of(experiment))
+    sent = bytes_sent(experiment.model, work, size)
+    return "\n".join(
+        [
+            f"  On each device of {size}, in rows of {work.source} + {work.target} tokens (training/cost.py):",
+            f"  memory {amount(held.total)}: "
+            + ", ".join(f"{name} {amount(part)}" for name, part in held._asdict().items()),
+            "  sent in an update: " + ", ".join(f"{axis} {amount(part)}" for axis, part in sent._asdict().items()),
+        ]
+    )
+
+
+def cluster_report(experiment: ExperimentConfig, text: str) -> str:
+    """The best meshes on a cluster that is only described, with what is predicted of them."""
+    from transformer_jax.training.cluster import parse_cluster, plans
+
+    cluster, work = parse_cluster(text), work_of(experiment)
+    found = plans(experiment.model, work, cluster, moments_of(experiment))
+    lines = [
+        f"Predicted, not measured: {cluster.devices} devices of {cluster.flops / 1e12:,.4g} TFLOP/s, used at "
+        f"{cluster.utilisation:.0%}, and {amount(cluster.memory)};",
+        f"an update of {work.source_tokens:,} + {work.target_tokens:,} tokens, rows of {work.source} + {work.target}.",
+        "",
+        " data  fsdp  tensor  parts    memory      sent     update  efficiency  target tokens/s",
+    ]
+    for plan in found[:SHOWN_PLANS]:
+        mesh, fits = plan.mesh, plan.memory.total <= cluster.memory
+        lines.append(
+            f"{mesh.data:>5} {mesh.fsdp:>5} {mesh.tensor:>7} {plan.work.parts:>6} {amount(plan.memory.total):>9} "
+            f"{amount(sum(plan.sent)):>9} {1000 * plan.seconds:>7,.1f} ms {plan.efficiency:>11.0%} "
+            f"{plan.work.target_tokens / plan.seconds:>16,.0f}" + ("" if fits else "   does not fit")
+        )
+    mesh, parts = found[0].mesh, found[0].work.parts
+    options = {"mesh.data": mesh.data, "mesh.fsdp": mesh.fsdp, "mesh.tensor": mesh.tensor, "train.accumulate": parts}
+    return "\n".join([*lines, "", " ".join(f"--config.{name}={value}" for name, value in options.items())])
+
+
+def amount(size: float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"
+
+
+def program_report(experiment: ExperimentConfig, file: Path) -> str:
+    """Writes the compiled train step as XLA shows it, and tells what it needs on each device."""
+    from transformer_jax.data.disk import explained, published
+    from transformer_jax.training.compiled import compiled_step, memory
+
+    if not file.parent.is_dir():
+        raise BadInput(f"--program={file}: there is no directory {file.parent}")
+    work = work_of(experiment)
+    program = compiled_step(experiment, work.rows, work.source, work.target)
+    with explained(file.parent), published(file) as written:
+        written.write(str(program.as_text()).encode())
+    needed = memory(program)
+    return (
+        f"{file}: the train step for {work.rows:,} rows of {work.source} + {work.target} tokens, compiled here. On "
+        f"each device it needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, "
+        f"{amount(needed.temporary)} of gradients, activations and logits"
+    )
 
 
 def shown(value: object) -> str:

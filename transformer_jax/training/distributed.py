@@ -88,6 +88,9 @@ def joined(coordinator: str | None, processes: int | None, process_id: int | Non
         jax.distributed.shutdown()
         watch.leave()
     except (BadInput, Failed, KeyboardInterrupt) as error:
+        if isinstance(error, Failed) and isinstance(error.__cause__, (RuntimeError, ValueError)):
+            # A save has collectives too: as below.
+            watch.wait_for_verdict()
         end_together(watch, error)
         raise
     except Exception as error:

@@ -1,0 +1,70 @@
+"""Drill: other meshes over other numbers of processes; the short form is tests/test_distributed.py."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import training_runs
+from many_processes import job, train
+from test_distributed import OPTIONS, assert_agree
+from training_runs import errors
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("meshes")
+
+
+@pytest.fixture(scope="module")
+def by_one(place):
+    training_runs.train(place / "one", *OPTIONS)
+    return place / "one"
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices", "mesh"),
+    [
+        (4, 1, ()),
+        (2, 2, ("mesh.fsdp=2", "mesh.tensor=2")),  # a matrix is divided across processes
+        (2, 1, ("mesh.tensor=2",)),
+        (2, 2, ("mesh.fsdp=4",)),
+        (4, 2, ("mesh.fsdp=2", "mesh.tensor=2")),
+    ],
+)
+def test_any_mesh_over_any_processes(place, by_one, processes, devices, mesh):
+    workdir = place / f"{processes} by {devices}, {' '.join(mesh)}"
+    told = train(workdir, processes, *OPTIONS, *mesh, devices=devices)
+    assert f"{processes} processes, {processes * devices} devices:" in told and told.count(", pid ") == processes
+    assert_agree(workdir, by_one)
+
+
+def test_the_workdir_is_held_against_others_and_not_against_its_own(place, by_one):
+    """One line for what is wrong, from the process that found it; the other says whose end it is."""
+    with job(by_one, 2, "model.d_ff=48") as running:
+        assert sorted(running.statuses(60)) in ([1, 2], [2, 2])
+        assert any("holds another run" in line for number in (0, 1) for line in errors(running.told(number)))
+
+
+def test_a_run_that_moves_from_one_number_of_processes_to_the_next(place, by_one):
+    """On other meshes, too: eight devices, one, four."""
+    workdir = place / "moved"
+    train(workdir, 2, *OPTIONS, "train.steps=6", "mesh.fsdp=2", devices=4)
+    training_runs.train(workdir, *OPTIONS, "train.steps=12")
+    train(workdir, 4, *OPTIONS, "train.steps=18", "mesh.tensor=2")
+    training_runs.train(workdir, *OPTIONS, devices=4)
+    assert_agree(workdir, by_one)
+
+
+def test_stopped_and_taken_up_by_another_number_of_processes(place, by_one):
+    """One of two is asked to stop, and both do, having saved; one process goes on."""
+    workdir = place / "stopped"
+    with job(workdir, 2, *OPTIONS) as running:
+        running.wait_for("step       6")
+        running.processes[1].send_signal(signal.SIGTERM)
+        assert "stopped by SIGTERM at step" in running.finish()
+    assert "going on from the checkpoint of step" in training_runs.train(workdir, *OPTIONS)
+    assert_agree(workdir, by_one)
