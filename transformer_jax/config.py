@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError
+from transformer_jax.record import parse_object
 from transformer_jax.schema import Address, Part, Section, group, is_address, option
 from transformer_jax.table3 import TABLE_3
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Random keys are made of 32 bits: larger seeds would repeat smaller ones.
 MAX_SEED = 2**32 - 1
+# Far beyond any model; without a limit a slip of the hand (1e30 layers) would be worked on for ever.
+MOST_LAYERS, WIDEST, MOST_ROWS, MOST_BEAMS = 1_000, 1_000_000, 10_000_000, 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +44,22 @@ class ModelConfig(Section):
     """The architecture. The defaults are the paper's base model."""
 
     # Vocabulary. In an experiment the sizes are what is asked of the tokenizer, and then what it really has.
-    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4)
-    target_vocab_size: int | None = option(None, "rows of a separate target table; none = one vocabulary", at_least=4)
-    pad_id: int = option(0, "the token that default masks hide", at_least=0)
+    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS)
+    target_vocab_size: int | None = option(
+        None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS
+    )
+    pad_id: int = option(0, "the token that default masks hide", at_least=0, at_most=MOST_ROWS)
 
     # Size.
-    num_encoder_layers: int = option(6, "layers of the encoder (the paper's N)", at_least=1)
-    num_decoder_layers: int = option(6, "layers of the decoder (the paper's N)", at_least=1)
-    d_model: int = option(512, "width of every layer's input and output", at_least=2)
-    d_ff: int = option(2048, "width inside the feed-forward layer", at_least=1)
-    num_heads: int = option(8, "attention heads (the paper's h)", at_least=1)
-    d_k: int | None = option(None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1)
-    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1)
+    num_encoder_layers: int = option(6, "layers of the encoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    num_decoder_layers: int = option(6, "layers of the decoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    d_model: int = option(512, "width of every layer's input and output", at_least=2, at_most=WIDEST)
+    d_ff: int = option(2048, "width inside the feed-forward layer", at_least=1, at_most=WIDEST)
+    num_heads: int = option(8, "attention heads (the paper's h)", at_least=1, at_most=WIDEST)
+    d_k: int | None = option(
+        None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1, at_most=WIDEST
+    )
+    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1, at_most=WIDEST)
 
     # Regularisation.
     dropout: float = option(0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1)
@@ -73,7 +80,9 @@ class ModelConfig(Section):
     sinusoids: Literal["interleaved", "halves"] = option(
         "interleaved", "sinusoidal positions' order: sine and cosine in turn (paper), or all sines first"
     )
-    max_length: int = option(1024, "rows of the learned position table; no other kind has a limit", at_least=1)
+    max_length: int = option(
+        1024, "rows of the learned position table; no other kind has a limit", at_least=1, at_most=MOST_ROWS
+    )
     tie_embeddings: Literal["all", "target", "none"] = option(
         "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
     )
@@ -347,27 +356,35 @@ class TrainConfig(Section):
 class DecodeConfig(Section):
     """How translations are searched for. The defaults are section 6.1."""
 
-    beam: int = option(4, "hypotheses kept at every position; 1 is greedy search", at_least=1)
+    beam: int = option(4, "hypotheses kept at every position; 1 is greedy search", at_least=1, at_most=MOST_BEAMS)
     length_penalty: Literal["gnmt", "average", "none"] = option(
         "gnmt", "what a log-probability is divided by: ((5 + n) / 6)^alpha (paper), n^alpha, or 1"
     )
     alpha: float = option(0.6, "the penalty's exponent", at_least=-10, at_most=10)
-    extra_length: int = option(50, "tokens that a translation may be longer than its source", at_least=0)
+    extra_length: int = option(
+        50, "tokens that a translation may be longer than its source", at_least=0, at_most=MOST_ROWS
+    )
     max_length: int | None = option(
-        None, "tokens of the longest translation of any source, <eos> included; none = no such limit", at_least=1
+        None,
+        "tokens of the longest translation of any source, <eos> included; none = no such limit",
+        at_least=1,
+        at_most=MOST_ROWS,
     )
-    min_length: int = option(0, "tokens of the shortest translation, <eos> included", at_least=0)
+    min_length: int = option(0, "tokens of the shortest translation, <eos> included", at_least=0, at_most=MOST_ROWS)
     max_source_length: int | None = option(
-        None, "tokens after which a source is cut, <eos> included; none = data.max_length", at_least=2
+        None,
+        "tokens after which a source is cut, <eos> included; none = data.max_length",
+        at_least=2,
+        at_most=MOST_ROWS,
     )
-    n_best: int = option(1, "translations of each source, best first; at most beam", at_least=1)
+    n_best: int = option(1, "translations of each source, best first; at most beam", at_least=1, at_most=MOST_BEAMS)
     renormalize: bool = option(
         False, "probabilities among the tokens that may follow: <pad> and <bos>, which never do, get no share"
     )
 
     sample: bool = option(False, "draw the tokens instead of searching for the best")
     temperature: float = option(1.0, "of sampling: logits are divided by it", above=0)
-    top_k: int | None = option(None, "sample from so many tokens at most; none = all", at_least=1)
+    top_k: int | None = option(None, "sample from so many tokens at most; none = all", at_least=1, at_most=MOST_ROWS)
     top_p: float = option(1.0, "sample from the fewest tokens with so much probability", above=0, at_most=1)
     seed: int = option(0, "of sampling", at_least=0, at_most=MAX_SEED)
 
@@ -433,9 +450,9 @@ def to_json(config: ExperimentConfig) -> str:
     return json.dumps(schema.to_dict(config), indent=2, default=str) + "\n"
 
 
-def from_json(text: str) -> ExperimentConfig:
+def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
     """The experiment that a config.json holds, checked like any other."""
-    return schema.build(ExperimentConfig, json.loads(text))
+    return schema.build(ExperimentConfig, parse_object(text.encode(), name))
 
 
 def _listed(files: tuple[str, ...]) -> str:

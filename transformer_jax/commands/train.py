@@ -41,6 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )
 
+    looking = parser.add_argument_group("looking into it", "docs/performance.md")
+    looking.add_argument(
+        "--profile",
+        type=span,
+        metavar="START:STEPS",
+        help="trace so many updates from update START on, counted from 1, into RUN/profile (TensorBoard, Perfetto)",
+    )
+    looking.add_argument(
+        "--debug-nans",
+        action="store_true",
+        help="end at the first gradient that is not finite, and name the line of code that it comes from",
+    )
+
     processes = parser.add_argument_group(
         "several processes",
         "found by themselves on SLURM, TPU pods and Kubernetes; elsewhere each is told (docs/scaling.md)",
@@ -60,13 +73,23 @@ def run(arguments: argparse.Namespace) -> None:
     # Imported here, so that --help and a mistyped option need not wait for it.
     from transformer_jax.runs import train_run
     from transformer_jax.training.distributed import joined
+    from transformer_jax.training.probes import Probes, Span
     from transformer_jax.training.watch import Limits
 
     limits = Limits(experiment.mesh.start_within, experiment.mesh.lost_after)
     with joined(arguments.coordinator, arguments.processes, arguments.process_id, limits):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
-        train_run(experiment, arguments.workdir, params)
+        profile = None if arguments.profile is None else Span(*arguments.profile)
+        train_run(experiment, arguments.workdir, params, Probes(profile, arguments.debug_nans))
+
+
+def span(text: str) -> tuple[int, int]:
+    """START:STEPS, both at least 1."""
+    start, _, count = text.partition(":")
+    if not (start.isdecimal() and count.isdecimal() and int(start) and int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not START:STEPS, two numbers from 1 on, as in 20:5")
+    return int(start), int(count)
 
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:

@@ -9,10 +9,9 @@ from flax import linen as nn
 from transformer_jax.model import fused
 from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear
+from transformer_jax.model.masks import checked_mask
 from transformer_jax.model.positions import Places
-
-# Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
-MASKED = -1e30
+from transformer_jax.model.softmax import masked_softmax
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -32,7 +31,8 @@ def scaled_dot_product_attention(
 ) -> tuple[jax.Array, jax.Array]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V. Returns output_BTHV and weights_BHTS.
 
-    `mask` (True = may attend) and `bias` (added to the scores) broadcast to BHTS; `scale` replaces 1 / sqrt(d_k).
+    `mask` is boolean (or 0 and 1), True = may attend, and has the shape [B or 1, H or 1, T or 1, S or 1]; any other is
+    refused. `bias` is added to the scores and broadcasts to BHTS; `scale` replaces 1 / sqrt(d_k).
     The softmax is computed in float32. A row that may attend to nothing has weights and output zero.
     """
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale)
@@ -49,12 +49,10 @@ def attention_weights(
     """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), in float32."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, preferred_element_type=jnp.float32) * scale
+    mask = checked_mask(mask, scores_BHTS.shape)
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
-    if mask is None:
-        return jax.nn.softmax(scores_BHTS)
-    weights_BHTS = jax.nn.softmax(jnp.where(mask, scores_BHTS, MASKED))
-    return jnp.where(mask, weights_BHTS, 0.0)
+    return jax.nn.softmax(scores_BHTS) if mask is None else masked_softmax(scores_BHTS, mask)
 
 
 def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
@@ -68,6 +66,8 @@ class MultiHeadAttention(nn.Module):
     `attention(x, x)` is self-attention, `attention(x, memory)` encoder-decoder attention. The output is as wide as
     the query. Unlike most library modules d_k and d_v need not be d_model / num_heads (Table 3, row B).
 
+    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Any other is
+      refused; [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9, is `mask == 0`.
     - `cache` (decoding) is an argument and a result: with one, the module returns (output, cache). Self-attention's,
       from `new_cache`, receives the keys and values of `key_value` behind those it holds. Encoder-decoder attention's,
       from `remember`, is only read, and `key_value` is None.
@@ -127,6 +127,7 @@ class MultiHeadAttention(nn.Module):
                 mask = _filled_slots(cache, query.shape[1]) if mask is None else mask
                 cache = _append(cache, k_BSHK, v_BSHV)
                 k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
+        mask = checked_mask(mask, (len(query), self.num_heads, query.shape[1], k_BSHK.shape[1]))
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, places, deterministic)
         if head_mask_H is not None:
             heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]

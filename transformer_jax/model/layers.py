@@ -13,6 +13,7 @@ from transformer_jax.model import parts
 from transformer_jax.model.attention import Cache, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear
+from transformer_jax.model.norm import LayerNorm
 from transformer_jax.model.positions import Places
 
 # What a decoder layer remembers between decoding steps: its two attentions' caches.
@@ -50,9 +51,8 @@ class FeedForward(nn.Module):
         return Linear(self.use_bias, self.dtype, name="outer")(inner_BTF, x_BTD.shape[-1])
 
 
-def norm_of(config: ModelConfig) -> nn.LayerNorm:
-    """Layer normalisation; flax takes mean and variance in float32 whatever the computation's type."""
-    return nn.LayerNorm(config.norm_epsilon, dtype=config.dtype, use_fast_variance=False)
+def norm_of(config: ModelConfig) -> LayerNorm:
+    return LayerNorm(config.norm_epsilon, config.dtype)
 
 
 class Residual(nn.Module):

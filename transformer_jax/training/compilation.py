@@ -1,6 +1,9 @@
 """Compiled programs: kept on disk for the next start, and counted."""
 
+import contextlib
 import os
+import threading
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -16,6 +19,18 @@ def use_cache(directory: str | None) -> None:
     # JAX by itself keeps only what took a second to compile.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@contextlib.contextmanager
+def told_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterator[None]:
+    """Says what takes so long if a program's first call, which compiles it, has not come back after some seconds."""
+    timer = threading.Timer(seconds, tell, ["compiling the training step ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class CompileWatch:

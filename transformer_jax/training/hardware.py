@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import statistics
 import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -40,15 +41,35 @@ def peak_flops(dtype: str) -> tuple[float, str]:
 
 def _measured_matmul(size: int, dtype: str) -> float:
     matrix = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda a: a @ a)
-    product(matrix).block_until_ready()
+    return 2 * size**3 / _seconds(jax.jit(lambda a: a @ a), matrix)
 
-    def seconds() -> float:
+
+def products_rate(rows: int, width: int, inner: int, dtype: str) -> float:
+    """FLOP/s of products between `rows` x `width` and `rows` x `inner`, as a feed-forward layer has them, timed now.
+
+    Small ones are far from the peak. No model of these widths is faster, for what else it does comes on top.
+    """
+    layers = 8
+    there, back = jnp.full((width, inner), 1 / width, dtype), jnp.full((inner, width), 1 / inner, dtype)
+
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(layers):
+            x = (x @ there) @ back
+        return x
+
+    return layers * 4 * rows * width * inner / _seconds(jax.jit(chain), jnp.ones((rows, width), dtype))
+
+
+def _seconds(program: Callable[[jax.Array], jax.Array], argument: jax.Array) -> float:
+    """The median of five calls, after one that compiles."""
+    program(argument).block_until_ready()
+
+    def once() -> float:
         start = time.perf_counter()
-        product(matrix).block_until_ready()
+        program(argument).block_until_ready()
         return time.perf_counter() - start
 
-    return 2 * size**3 / statistics.median(seconds() for _ in range(5))
+    return statistics.median(once() for _ in range(5))
 
 
 def keep_freed_memory() -> None:

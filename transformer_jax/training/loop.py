@@ -1,6 +1,7 @@
 """The loop: restore, step, evaluate, save. No maths here; what it evaluates besides the loss is handed in."""
 
 import collections
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.training import sharding
-from transformer_jax.training.compilation import CompileWatch
+from transformer_jax.training.compilation import CompileWatch, told_when_slow
 from transformer_jax.training.course import Course
 from transformer_jax.training.header import header
 from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
 from transformer_jax.training.loss import TokenSums
 from transformer_jax.training.metrics import ProgressLine
+from transformer_jax.training.probes import Probes
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.signals import StopSignals
@@ -36,14 +38,17 @@ def train(
     folder: RunFolder,
     evaluators: Sequence[Evaluator] = (),
     params: Any = None,
+    probes: Probes | None = None,
 ) -> str:
     """Trains, or goes on training, until the config's end; returns why it ended. A new run begins with `params`."""
+    probes = probes or Probes()
     course = Course(config, prepared, watched=bool(evaluators))
+    probes.check(course)
     journal = Journal(config, folder, evaluators, course)
     programs = Programs(config, journal.schedule, course.mesh, params)
     loop = Loop(course, [journal], programs)
     folder.settle(config)  # only now: what cannot be trained leaves no trace of a run
-    with StopSignals() as signals, journal:
+    with StopSignals() as signals, journal, probes.watching(programs, folder.profile):
         ending = loop.run([journal.restore(programs.plan)], signals)[0]
     if journal.failure is not None:
         raise journal.failure
@@ -80,12 +85,13 @@ class Loop:
         return [journal.ending for journal in self.journals if journal.ending is not None]
 
     def take_steps(self, state: TrainState, step: int, progress: ProgressLine, signals: StopSignals) -> None:
-        every, began = self.config.train, time.monotonic()
+        every, began, first = self.config.train, time.monotonic(), step
         pulses: collections.deque[Pulse] = collections.deque()
         with Prefetcher(self.course.placed_batch, step) as prefetcher:
             self.throughput.start(prefetcher)
             while self.goes_on(state, step, self.reason_to_stop(step, began, signals), progress):
-                state, pulse = self.programs.step(state, next(prefetcher))
+                with told_when_slow(progress.tell) if step == first else contextlib.nullcontext():
+                    state, pulse = self.programs.step(state, next(prefetcher))
                 step += 1
                 pulses.append(pulse)
                 is_last = step == self.course.last_step

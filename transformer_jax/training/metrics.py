@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from transformer_jax.data.disk import explained
 from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
@@ -36,8 +37,14 @@ class Metrics:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._board is not None:
-            self._board.close()
+        if self._board is None:
+            return
+        try:
+            with explained(self._path.parent / "tensorboard"):
+                self._board.close()
+        except (OSError, BadInput):
+            if error is None:  # otherwise what went wrong first is what is told
+                raise
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         if not self._writes:

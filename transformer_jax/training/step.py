@@ -15,7 +15,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import sharding
 from transformer_jax.training.loss import TokenSums, output_loss, own_sums, token_sums
-from transformer_jax.training.reduction import Whole, as_they_are, gathered_again, over_devices
+from transformer_jax.training.reduction import Slices, over_devices
 
 
 @flax.struct.dataclass
@@ -94,8 +94,12 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
     """The jitted step (state, batch) -> (state, pulse). The old state's memory is given to the new one."""
     places = _places(plan)
+
+    def update(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # its name is the program's in a trace
+        return train_step(config, optimizer, state, batch, mesh)
+
     return jax.jit(
-        lambda state, batch: train_step(config, optimizer, state, batch, mesh),
+        update,
         in_shardings=(places, sharding.batch_sharding(mesh)),
         out_shardings=(places, NamedSharding(mesh, PartitionSpec())),
         donate_argnums=0,
@@ -184,15 +188,15 @@ def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array
 
 
 def _summed_gradients(
-    config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array, whole: Whole = as_they_are
+    config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array, slices: Slices | None = None
 ) -> tuple[Any, TokenSums]:
     """Gradient of the loss summed over the batch, and the sums; in as many parts as `train.accumulate` says."""
 
     def loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, TokenSums]:
-        sums = batch_sums(config, whole(params, part), part, rng)
+        sums = batch_sums(config, params if slices is None else slices.whole(params, part), part, rng)
         return sums.loss, sums
 
-    gradient = jax.grad(loss if whole is as_they_are else gathered_again(loss), has_aux=True)
+    gradient = jax.grad(loss if slices is None else slices.gathered_again(loss, params), has_aux=True)
     count = config.train.accumulate
     if count == 1:
         return gradient(params, batch, jax.random.fold_in(rng, 0))

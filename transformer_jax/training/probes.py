@@ -1,0 +1,137 @@
+"""What one looks into a running step with: a trace of some updates, and where the first number that is none came from.
+
+Each wraps the step and is called in its place. The loop knows of neither.
+"""
+
+import contextlib
+import dataclasses
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.training.course import Course
+from transformer_jax.training.programs import Programs
+from transformer_jax.training.step import Pulse, TrainState, train_step
+
+
+class Span(NamedTuple):
+    """Updates one after another, counted from 1 as in metrics.jsonl."""
+
+    first: int
+    steps: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.steps - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Probes:
+    """What is asked for, of one training."""
+
+    profile: Span | None = None
+    debug_nans: bool = False
+
+    def check(self, course: Course) -> None:
+        """Refuses what this training can never show."""
+        if self.profile is not None and self.profile.last > course.last_step:
+            raise BadInput(
+                f"--profile: this run ends at update {course.last_step:,}, before update {self.profile.last:,}, the "
+                "last to be traced"
+            )
+        if self.debug_nans and jax.process_count() > 1:
+            raise BadInput("--debug-nans looks at one process, and here are several: train with --processes=1")
+
+    @contextlib.contextmanager
+    def watching(self, programs: Programs, directory: Path) -> Iterator[None]:
+        """Inside, the step is looked into as it is taken. A trace goes into the directory."""
+        plain = programs.step
+        with contextlib.ExitStack() as stack:
+            if self.debug_nans:
+                programs.step = NanHalt(programs)
+            if self.profile is not None:
+                programs.step = stack.enter_context(Tracer(programs.step, self.profile, directory))
+            try:
+                yield
+            finally:
+                programs.step = plain
+
+
+class Tracer:
+    """Writes a trace of some updates, for TensorBoard and for Perfetto."""
+
+    def __init__(self, step: Any, span: Span, directory: Path):
+        self._step, self._span, self._directory = step, span, directory
+        self._update: int | None = None  # the one that comes next
+        self._tracing = False
+
+    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
+        if self._update is None:
+            self._update = int(state.step) + 1
+            if self._update > self._span.first:
+                raise BadInput(
+                    f"--profile: update {self._span.first:,} was made before this start, whose first is "
+                    f"{self._update:,}"
+                )
+        if self._update == self._span.first:
+            jax.block_until_ready(state)  # what went before is not in the trace
+            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
+            self._tracing = True
+        with jax.profiler.StepTraceAnnotation("update", step_num=self._update):
+            state, pulse = self._step(state, batch)
+        if self._update == self._span.last:
+            jax.block_until_ready(state)
+            self._write()
+        self._update += 1
+        return state, pulse
+
+    def _write(self) -> None:
+        jax.profiler.stop_trace()
+        self._tracing = False
+        tell(f"updates {self._span.first:,} to {self._span.last:,} are traced in {self._directory}")
+
+    def __enter__(self) -> "Tracer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tracing:  # the run was stopped half-way
+            self._write()
+
+
+class NanHalt:
+    """Ends the run at the first gradient that is not finite, and finds the operation that it came from.
+
+    A step with such a gradient changes no parameter, so it can be taken again, one operation after another.
+    """
+
+    def __init__(self, programs: Programs):
+        self._programs, self._step = programs, programs.step
+
+    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
+        state, pulse = self._step(state, batch)
+        if int(pulse.bad_in_a_row):
+            before = dataclasses.replace(state, step=state.step - 1)
+            raise Failed(f"update {int(state.step):,}: {self._origin(before, batch)}")
+        return state, pulse
+
+    def _origin(self, state: TrainState, batch: Any) -> str:
+        programs = self._programs
+        try:
+            with jax.debug_nans(True), jax.disable_jit():
+                train_step(programs.config, programs.optimizer, state, batch, programs.mesh)
+        except FloatingPointError as error:
+            return f"{error}, {_place(error)}"
+        return "the gradient is not finite, and no operation makes a NaN: a number became too large for its type"
+
+
+def _place(error: FloatingPointError) -> str:
+    """The innermost line outside of packages; in the backward pass, that of the forward pass which it belongs to."""
+    forward = error.__cause__ or error
+    frames = [frame for frame in traceback.extract_tb(forward.__traceback__) if "site-packages" not in frame.filename]
+    place = f"{frames[-1].filename}:{frames[-1].lineno} ({frames[-1].name})"
+    return f"in the backward pass of {place}" if error.__cause__ else f"at {place}"
