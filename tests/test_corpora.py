@@ -3,6 +3,7 @@
 import gzip
 import json
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,7 @@ def test_only_the_first_few_examples_are_kept():
     assert rejected["empty"] == {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}
 
 
+@settings(deadline=None)  # it took a machine under load more than 200 ms
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
 def test_seen_keys_is_a_set(batches):
     keys, plain = SeenKeys(), set()
@@ -279,3 +281,20 @@ def test_tfds_bad_input(tfds_dir, options, message):
         open_corpus(DataConfig(tfds_data_dir=str(tfds_dir), **options))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_small_file_that_unpacks_to_much_is_read_a_little_at_a_time(tmp_path):
+    """32 KiB of zstd are 1 GiB of text, if somebody wants it so."""
+    zeros = bytes(1 << 20)
+    with open(tmp_path / "a.zst", "wb") as raw, zstandard.ZstdCompressor().stream_writer(raw) as file:
+        for _ in range(256):
+            file.write(zeros)
+    with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
+        for _ in range(80):
+            file.write(zeros)
+    for name in ("a.zst", "a.gz"):
+        tracemalloc.start()
+        with pytest.raises(BadInput, match="has a line of more than 64 MiB; is it text"):
+            list(read_blocks(str(tmp_path / name), 1000))
+        assert tracemalloc.get_traced_memory()[1] < 400 * 2**20
+        tracemalloc.stop()

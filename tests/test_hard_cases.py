@@ -10,6 +10,7 @@ from training_runs import assert_quiet, errors, metrics, train
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.drill
 def test_a_rate_at_which_it_diverges(tmp_path):
     told = train(tmp_path / "run", "optimizer.learning_rate=1e3", "train.steps=60", "train.max_bad_steps=5")
     assert any("is worse than guessing blindly" in line for line in errors(told)), told
@@ -45,6 +46,7 @@ def test_patience_without_validation_data(tmp_path):
     assert line == "error: train.patience = 3 needs validation data, and there is none"
 
 
+@pytest.mark.drill
 def test_fewer_sentences_to_validate_on_than_devices(tmp_path):
     told = train(tmp_path / "run", "data.task.valid_size=3", devices=8)
     assert "valid_loss" in told
@@ -76,6 +78,7 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     assert "finished at step 24" in train(tmp_path / "run")
 
 
+@pytest.mark.drill
 def test_data_that_changed_under_a_run(tmp_path):
     """Other sentences of the same lengths: nothing but a fingerprint tells them apart."""
     for name, text in (("old", "a b c\nb c a\n"), ("new", "c b a\na c b\n")):

@@ -154,7 +154,7 @@ DAMAGES = {
     "no config": (without(CONFIG), "config.json: there is no such file"),
     "no vocabulary": (without("vocab.json"), "vocab.json: there is no such file"),
     "no SentencePiece": (without("target.spm"), "target.spm: there is no such file"),
-    "bad JSON": (bytes_with(CONFIG, lambda b: b[:-10]), "config.json: is no JSON"),
+    "bad JSON": (bytes_with(CONFIG, lambda b: b[:-10]), "is no JSON"),
     "JSON of something else": (bytes_with(CONFIG, lambda b: b"[1, 2]"), "is a JSON list; an object would be right"),
     "JSON without an end": (bytes_with(CONFIG, lambda b: b"[" * 200_000), "config.json: is no JSON: it is nested too"),
     "a name twice": (

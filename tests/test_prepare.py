@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -231,6 +232,42 @@ def test_work_for_something_else_is_not_gone_on_with(tmp_path):
     (partial / "scan.json").write_text("{}")
     assert prepare(experiment(tmp_path), tmp_path / "data").splits == ("train", "valid", "test")
     assert not (tmp_path / "data.partial").exists()
+
+
+class Killed(BaseException):
+    """Like a signal, it is no error that anything would catch."""
+
+
+@pytest.mark.parametrize("step", ["_encode", "publish"])
+def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
+    """Each file of it is spoilt in turn: the next start has the same bytes, or refuses, and then the one after has."""
+    config, (left, whole) = experiment(tmp_path, tokenizer="words"), (tmp_path / name for name in ("left", "whole"))
+    prepare(config, whole, pairs_per_shard=200)
+
+    def killed(*arguments):
+        raise Killed
+
+    monkeypatch.setattr(prepare_module._Work, step, killed)
+    with pytest.raises(Killed):
+        prepare(config, left / "data", pairs_per_shard=200)
+    monkeypatch.undo()
+    refused = 0
+    files = [path.relative_to(left) for path in sorted(left.rglob("*")) if path.is_file()]
+    for file in files:
+        place = tmp_path / "again"
+        shutil.copytree(left, place)
+        content = bytearray((place / file).read_bytes() or b"x")
+        content[len(content) // 2] ^= 1
+        (place / file).write_bytes(content)
+        try:
+            prepare(config, place / "data", pairs_per_shard=200)
+        except BadInput:
+            refused += 1
+            assert [path.name for path in place.iterdir()] == []
+            prepare(config, place / "data", pairs_per_shard=200)
+        assert contents(place / "data") == contents(whole), file
+        shutil.rmtree(place)
+    assert len(files) > 4 and refused
 
 
 def test_several_processes_at_once(tmp_path):

@@ -167,7 +167,7 @@ def test_bad_columns_and_keys(bench, capfd, name, line, needle):
 
 def test_vocabulary_larger_than_the_text_supports(bench, capfd):
     options = ["--config.data.tokenizer=bpe", "--config.model.vocab_size=30000"]
-    refused(bench, capfd, "model.vocab_size = 30000: the training text supports at most", options=options)
+    refused(bench, capfd, "model.vocab_size = 30000: the training text supports between", options=options)
 
 
 def test_number_of_files_differs(bench, capfd):

@@ -1,11 +1,13 @@
 """A run's folder read back, also when somebody has been at it: one clear line, and no line of metrics made up."""
 
 import json
+import os
 
 import pytest
 from translating_runs import make_run
 
 from transformer_jax import cli, load_run
+from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.training.run_folder import RunFolder, read_metrics
 
@@ -44,6 +46,62 @@ def test_a_folder_that_cannot_be_made(tmp_path, name):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"the name is too long|is a file"), RunFolder(tmp_path / name).held():
         pass
+
+
+def test_what_comes_to_nothing_leaves_nothing(tmp_path):
+    for place in (tmp_path / "new/run", tmp_path / "there"):
+        (tmp_path / "there").mkdir(exist_ok=True)
+        with RunFolder(place).held():
+            assert RunFolder(place).lock.is_file()
+    assert not (tmp_path / "new").exists() and not list((tmp_path / "there").iterdir())
+
+
+def test_a_folder_of_one_training_keeps_others_out_and_its_lock(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.held():
+        with pytest.raises(BadInput, match=rf"process {os.getpid()} is training here"), RunFolder(folder.path).held():
+            pass
+        (folder.path / "data").mkdir()
+    assert sorted(folder.path.iterdir()) == [folder.lock, folder.path / "data"]
+    with folder.held():
+        assert folder.lock.read_text() == f"{os.getpid()}\n"
+
+
+@pytest.fixture
+def with_own_part(tmp_path):
+    """A run that was started in a directory of its own, where a file of its model's parts lies."""
+    (tmp_path / "start").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    (tmp_path / "start/mine.py").touch()
+    names = {"data": {"corpus": "copy"}, "model": {"parts": {"positions": "mine.py:Mine"}}, "train": {"loss": "l.py:l"}}
+    folder.config.write_text(json.dumps({**names, "decode": {"metrics": ["mine.py:measure", "m.py:other"]}}))
+    (folder.path / "versions.json").write_text(json.dumps({"directory": str(tmp_path / "start")}))
+    return folder
+
+
+def test_files_of_ones_own_are_found_where_the_training_was_started(with_own_part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = with_own_part.load_config()
+    assert config.model.parts.positions == f"{tmp_path}/start/mine.py:Mine"
+    assert config.decode.metrics == (f"{tmp_path}/start/mine.py:measure", "m.py:other")
+    assert config.train.loss == "l.py:l"  # is in neither; who needs it will say so
+    (tmp_path / "mine.py").touch()
+    assert with_own_part.load_config().model.parts.positions == "mine.py:Mine"  # here comes first
+
+
+def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start/mine.py").unlink()
+    with pytest.raises(BadInput) as caught:
+        with_own_part.load_config()
+    told = f"{with_own_part.config}: model.parts.positions = mine.py:Mine: there is no such file in {tmp_path} nor in "
+    assert str(caught.value).startswith(f"{told}{tmp_path}/start; put it ")
+
+
+def test_a_run_notes_where_it_was_started(tmp_path):
+    RunFolder(tmp_path).settle(from_config_dict({"data": {"corpus": "copy"}}))
+    assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tokenizers: text comes back exactly, the same text gives the same tokenizer, special ids are where they should be."""
 
 import io
+import re
 import subprocess
 import sys
 
@@ -32,7 +33,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def subwords(request):
-    return train_sentencepiece(TEXTS, request.param, 300)
+    return train_sentencepiece(lambda: TEXTS, request.param, 300)
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +70,15 @@ def test_a_batch_is_each_text_encoded(subwords):
 
 def test_byte_fallback_leaves_nothing_unknown(subwords):
     assert UNK not in subwords.encode("Ω snowman ☃, 漢字")
-    without = train_sentencepiece(TEXTS, "bpe", 100, byte_fallback=False)
+    without = train_sentencepiece(lambda: TEXTS, "bpe", 100, byte_fallback=False)
     assert UNK in without.encode("Ω")
 
 
 def test_the_same_text_gives_the_same_tokenizer(subwords, request):
     kind = request.node.callspec.params["subwords"]
-    again = train_sentencepiece(TEXTS, kind, 300)
+    again = train_sentencepiece(lambda: TEXTS, kind, 300)
     assert again.serialized() == subwords.serialized()
-    assert again.fingerprint == subwords.fingerprint != train_sentencepiece(TEXTS, kind, 295).fingerprint
+    assert again.fingerprint == subwords.fingerprint != train_sentencepiece(lambda: TEXTS, kind, 295).fingerprint
 
 
 def test_size_and_special_ids(subwords):
@@ -92,8 +93,8 @@ def test_size_and_special_ids(subwords):
 
 def test_normalization_is_a_switch():
     text = "ﬁne ²"
-    identity = train_sentencepiece(TEXTS, "bpe", 300)
-    nfkc = train_sentencepiece(TEXTS, "bpe", 300, normalization="nmt_nfkc")
+    identity = train_sentencepiece(lambda: TEXTS, "bpe", 300)
+    nfkc = train_sentencepiece(lambda: TEXTS, "bpe", 300, normalization="nmt_nfkc")
     assert identity.decode(identity.encode(text)) == text
     assert nfkc.decode(nfkc.encode(text)) == "fine 2"
 
@@ -117,13 +118,20 @@ def test_a_foreign_model_gets_our_special_ids(foreign):
     assert tokenizer.encode_batch(TEXTS[:5]) == [tokenizer.encode(text) for text in TEXTS[:5]]
 
 
-@pytest.mark.parametrize(("size", "needle"), [(100_000, "supports at most"), (10, "alone need")])
-def test_an_impossible_size_names_the_possible_one(size, needle, capfd):
-    with pytest.raises(BadInput, match=needle) as refused:
-        train_sentencepiece(TEXTS, "bpe", size, size_option="model.vocab_size")
-    possible = int(str(refused.value).split()[-1])
-    assert str(refused.value).startswith(f"model.vocab_size = {size}: ")
-    assert train_sentencepiece(TEXTS, "bpe", possible).vocab_size == possible
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_an_impossible_size_names_the_possible_ones(byte_fallback, capfd):
+    def trained(size):
+        size_option = "model.vocab_size"
+        return train_sentencepiece(lambda: TEXTS, "bpe", size, size_option=size_option, byte_fallback=byte_fallback)
+
+    with pytest.raises(BadInput, match=r"^model.vocab_size = 100000: .* between (\d+) and (\d+)") as refused:
+        trained(100_000)
+    least, most = (int(number) for number in re.findall(r"\d+", str(refused.value))[1:3])
+    assert [trained(size).vocab_size for size in (least, most)] == [least, most]
+    assert ("data.byte_fallback=false" in str(refused.value)) == byte_fallback
+    assert "data.tokenizer=words" in str(refused.value)
+    with pytest.raises(BadInput, match=f"^model.vocab_size = 10: the training text needs at least {least}"):
+        trained(10)
     assert capfd.readouterr() == ("", "")  # SentencePiece itself says nothing
 
 

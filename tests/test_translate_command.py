@@ -151,10 +151,11 @@ def test_score(folder, model, monkeypatch, tmp_path, capsys):
 # Processes of their own: what depends on pipes, signals and time.
 
 
-def process(folder, **options):
+def process(folder):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of what runs in a background ignores it
     command = [sys.executable, "-m", "transformer_jax.cli", "translate", f"--workdir={folder / 'averaged'}"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, **pipes, env={**os.environ, "XLA_FLAGS": ""}, **options)
+    return subprocess.Popen(command, **pipes, env={**os.environ, "XLA_FLAGS": ""})
 
 
 def test_output_comes_before_the_input_ends_and_ctrl_c_is_clean(folder):
@@ -164,7 +165,7 @@ def test_output_comes_before_the_input_ends_and_ctrl_c_is_clean(folder):
             running.stdin.flush()
             assert running.stdout.readline().endswith(b"\n")
         running.send_signal(signal.SIGINT)
-        assert running.wait() == 1
+        assert running.wait(timeout=120) == 1
         assert complaints(running.stderr.read().decode()) == ["interrupted"]
 
 
@@ -175,5 +176,5 @@ def test_a_closed_pipe_is_no_error(folder):
         running.stdin.flush()
         time.sleep(0.1)
         running.stdin.close()
-        assert running.wait() == 1
+        assert running.wait(timeout=120) == 1
         assert complaints(running.stderr.read().decode()) == []

@@ -5,12 +5,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.data.disk import explained, publish_json, published
+from transformer_jax.data.disk import explained, publish_record, published
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import Run
@@ -29,13 +29,17 @@ from transformer_jax.training.export import other_shapes
 from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending, Evaluator
 from transformer_jax.training.loop import train
+from transformer_jax.training.probes import Probes
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.tryout import try_out
 
 
-class TestSet(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class TestSet:
     """Texts with the name they are known by."""
+
+    __test__: ClassVar[bool] = False  # pytest collects what is called Test...
 
     name: str
     file_name: str
@@ -60,10 +64,12 @@ class Evaluation(NamedTuple):
             directory.mkdir(exist_ok=True)
             with published(directory / f"{name}.txt") as file:
                 file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
-            publish_json(directory / f"{name}.json", self.record)
+            publish_record(directory / f"{name}.json", self.record)
 
 
-def train_run(experiment: ExperimentConfig, workdir: str | Path, params: Any = None) -> str:
+def train_run(
+    experiment: ExperimentConfig, workdir: str | Path, params: Any = None, probes: Probes | None = None
+) -> str:
     """Prepares the data, if need be, and trains in `workdir`, or goes on training there; returns why it ended.
 
     A new run begins with `params`, if they are given, and otherwise with random parameters.
@@ -77,7 +83,7 @@ def train_run(experiment: ExperimentConfig, workdir: str | Path, params: Any = N
         experiment = with_vocabulary(experiment, prepared)
         if params is not None:
             refuse_other_shapes(experiment, params)
-        return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params)
+        return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params, probes)
 
 
 def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:

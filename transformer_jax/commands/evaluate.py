@@ -12,12 +12,12 @@ chance (paired bootstrap).
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_record
 
 if TYPE_CHECKING:
     from transformer_jax.config import DecodeConfig
@@ -108,8 +108,8 @@ def _other(against: str, name: str, test_set: "TestSet") -> list[str]:
     if not path.is_file():
         raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
     try:
-        same = json.loads(path.read_text())["test_set_sha256"] == test_set.digest
-    except (ValueError, KeyError, TypeError):
+        same = read_record(path)["test_set_sha256"] == test_set.digest
+    except KeyError:
         raise BadInput(f"{path}: is no record of an evaluation") from None
     if not same:
         raise BadInput(f"{path}: is of another test set than {test_set.name}")

@@ -9,7 +9,6 @@ transformer-jax plot page --workdir=runs/demo
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from transformer_jax.data.disk import explained, published
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.page import Picture, Sample, page
+from transformer_jax.record import read_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="where the picture goes: .png, .svg or .pdf",
     )
-    positions.set_defaults(draw=draw_positions)
+    positions.set_defaults(draw=draw_positions, parser=positions)
 
     schedule = pictures.add_parser("schedule", help="a config's learning rate over its steps", allow_abbrev=False)
     configuration.add_arguments(schedule)
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="where the picture goes: .png, .svg or .pdf",
     )
-    schedule.set_defaults(draw=draw_schedule)
+    schedule.set_defaults(draw=draw_schedule, parser=schedule)
 
     attention = pictures.add_parser(
         "attention",
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a picture (.png, .svg, .pdf), or .html: everything, by hovering",
     )
-    attention.set_defaults(draw=draw_attention)
+    attention.set_defaults(draw=draw_attention, parser=attention)
 
     page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
     page.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     page.add_argument(
         "--output", type=configuration.path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)"
     )
-    page.set_defaults(draw=draw_page)
+    page.set_defaults(draw=draw_page, parser=page)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -216,11 +216,14 @@ def scores(run_path: Path, split: str, weights: str, steps: list[int]) -> dict[s
     found = run_path / "translations" / f"{split}.{weights}.json"
     if not found.is_file():
         return {}
-    report = json.loads(found.read_text())
-    if report["steps"] != steps:  # it was trained further since
+    report = read_record(found)
+    if report.get("steps") != steps:  # it was trained further since
         return {}
     names = {"bleu": "BLEU", "chrf": "chrF"}
-    return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
+    try:
+        return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{found}: is no record of an evaluation") from None
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -229,7 +232,7 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
     latest: dict[str, Any] = {}
     for line in lines:
-        latest.update(line)
+        latest.update({name: value for name, value in line.items() if value is not None})
     formats = {
         "bleu": ("validation BLEU", "{:.1f}"),
         "valid_perplexity": ("validation perplexity", "{:.3f}"),

@@ -2,6 +2,7 @@
 
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --dry-run
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --jobs=2
+  transformer-jax sweep preset:table3 --workdir=runs/table3   (the same, where there is no checkout)
   transformer-jax sweep --workdir=runs/table3 --status
   transformer-jax report runs/table3
 
@@ -20,6 +21,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from transformer_jax import shipped
 from transformer_jax.commands import configuration
 from transformer_jax.errors import BadInput
 
@@ -33,7 +35,13 @@ MINUTES = 240
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE.py", help="the experiment: a file as in experiments/")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE.py",
+        help="the experiment: a file as in experiments/, which are also there by name, from wherever one is, as "
+        f"{shipped.PRESET}NAME: {', '.join(shipped.experiments())}",
+    )
     parser.add_argument(
         "--workdir",
         type=configuration.path,

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import itertools
 import os
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -93,11 +95,22 @@ def flatten(sentences: Sequence[Sequence[int]], dtype: type[np.generic]) -> tupl
     return tokens, lengths
 
 
-def verify(path: Path, facts: dict[str, Any]) -> None:
-    """Reads an array through and compares it with the digest taken when it was written."""
+def verify(path: Path, sha256: str) -> None:
+    """Reads a file through and compares it with the digest taken when it was written."""
+    if not path.is_file():
+        raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
     with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != facts["sha256"]:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
             raise BadInput(f"{path}: is damaged (its checksum is another than when it was written); {PREPARE_AGAIN}")
+
+
+def load_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file: all, or these. It has a checksum of each, so that a flipped bit is found here."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in names or stored.files}
+    except (ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        raise BadInput(f"{path}: is damaged; start again, and it is made anew") from None
 
 
 class _ArrayFile:

@@ -8,11 +8,12 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.errors import BadInput
+from transformer_jax.record import sealed
 
 NO_ROOM = {
     errno.ENOSPC: "the disk is full",
@@ -25,6 +26,8 @@ NO_PLACE = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.ELOOP: "its symbolic links run in a circle",
 }
+# Something else stands where a file or a directory of ours was.
+TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 NO_PERMISSION = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
@@ -47,6 +50,11 @@ def published(path: Path) -> Iterator[IO[bytes]]:
 def publish_json(path: Path, content: Any) -> None:
     with published(path) as file:
         file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def publish_record(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object that `record.read_record` will know for what was written."""
+    publish_json(path, sealed(content))
 
 
 def sync_directory(path: Path) -> None:
@@ -82,7 +90,7 @@ def locked(path: Path) -> Iterator[None]:
         with open(path, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             # Whoever had the lock removes the file; if we waited for that, ours is no longer the file of that name.
-            if not _is_same_file(file, path):
+            if not is_same_file(file, path):
                 continue
             try:
                 yield
@@ -109,7 +117,8 @@ def remove(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def _is_same_file(file: IO[str], path: Path) -> bool:
+def is_same_file(file: IO[str], path: Path) -> bool:
+    """Whether an open file still is the one of that name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -12,6 +12,8 @@ from typing import Any
 from transformer_jax.errors import BadInput
 
 READ_BYTES = 1 << 18
+# Of a compressed file at once: of zstd they can become 32,768 times as many, so 128 MiB, whoever made the file.
+COMPRESSED_BYTES = 1 << 12
 DECODE_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 26
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -106,20 +108,18 @@ def _split(block: Block, size: int) -> tuple[Block, Block]:
 def _whole_lines(path: str) -> Iterator[bytes]:
     """The file's bytes in pieces that each end with a line feed; only the last may not."""
     pieces: list[bytes] = []
-    size = 0
+    size = last_line = 0
     for piece in _content(path):
         pieces.append(piece)
         size += len(piece)
-        if size < DECODE_BYTES:
-            continue
-        text = b"".join(pieces)
-        end = text.rfind(b"\n") + 1
-        if end:
-            yield text[:end]
-        pieces = [text[end:]]
-        size = len(pieces[0])
-        if size > LONGEST_LINE_BYTES:
+        end = piece.rfind(b"\n") + 1
+        last_line = len(piece) - end if end else last_line + len(piece)
+        if last_line > LONGEST_LINE_BYTES:
             raise BadInput(f"{path}: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
+        if end and size >= DECODE_BYTES:
+            text = b"".join(pieces)
+            yield text[: size - last_line]
+            pieces, size = [text[size - last_line :]], last_line
     rest = b"".join(pieces)
     if rest:
         yield rest
@@ -137,23 +137,24 @@ def _content(path: str) -> Iterator[bytes]:
     return _stored(path)
 
 
-def _stored(path: str) -> Iterator[bytes]:
+def _stored(path: str, size: int = READ_BYTES) -> Iterator[bytes]:
     require_file(path)
     with open(path, "rb") as file:
-        while piece := file.read(READ_BYTES):
+        while piece := file.read(size):
             yield piece
 
 
 def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Exception]) -> Iterator[bytes]:
     """Both formats let a file be several compressed streams in a row; one that does not reach its end is damaged."""
     stream = None
-    for piece in _stored(path):
+    for piece in _stored(path, COMPRESSED_BYTES):
         while piece:
             stream = stream or new()
             try:
-                yield stream.decompress(piece)
+                content = stream.decompress(piece)
             except failure as error:
                 raise BadInput(f"{path}: is no intact {kind} file: {error}") from None
+            yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
             piece = stream.unused_data if stream.eof else b""
             stream = None if stream.eof else stream
     if stream is not None:

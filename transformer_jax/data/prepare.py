@@ -7,6 +7,9 @@ the clock or the number of cores, a run that was killed and resumed ends with th
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +21,7 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data import disk
-from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, token_dtype
+from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, load_arrays, token_dtype
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepared import FORMAT, MANIFEST, Prepared, read_manifest, texts_path
 from transformer_jax.data.progress import Progress, tell
@@ -31,6 +34,7 @@ from transformer_jax.data.tokenizer import (
     train_symbols,
 )
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_record
 from transformer_jax.version import __version__
 
 PAIRS_PER_SHARD = 20_000
@@ -57,7 +61,9 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
             partial = directory.with_name(directory.name + ".partial")
             try:
                 work = _Work(config, recipe, partial, pairs_per_shard)
-                if not (partial / MANIFEST).exists():
+                if (partial / MANIFEST).exists():  # killed before it had its name; who knows what came since
+                    Prepared.open(partial).verify()
+                else:
                     if work.shards.facts is None:
                         scan(corpus, config.data, work.shards)
                     work.complete()
@@ -66,7 +72,7 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
                 _discard(partial)
                 raise
             except OSError as error:
-                if error.errno in disk.NO_ROOM:
+                if error.errno in (*disk.NO_ROOM, *disk.TAKEN):
                     _discard(partial)
                 raise
     return Prepared.open(directory)
@@ -106,7 +112,7 @@ class _Work:
         else:
             _discard(partial)
             self._scratch.mkdir(parents=True)
-            disk.publish_json(self._scratch / PLAN, self._plan)
+            disk.publish_record(self._scratch / PLAN, self._plan)
         self.shards = TextShards(self._scratch, pairs_per_shard)
 
     def _started_before(self) -> bool:
@@ -114,7 +120,9 @@ class _Work:
         if (self._partial / MANIFEST).exists():
             return read_manifest(self._partial)["recipe"] == self._recipe
         plan = self._scratch / PLAN
-        return plan.exists() and json.loads(plan.read_bytes()) == self._plan
+        with contextlib.suppress(BadInput):
+            return read_record(plan) == self._plan
+        return False
 
     def complete(self) -> None:
         """From text shards to everything that will be in the directory, the manifest last."""
@@ -125,8 +133,11 @@ class _Work:
         dtypes = {side: token_dtype(by_side[side].vocab_size) for side in SIDES}
         for split, counted in facts["splits"].items():
             self._encode(split, counted, by_side)
-            counted["arrays"] = self._assemble(split, counted.pop("shards"), dtypes)
-        disk.publish_json(self._partial / MANIFEST, self._manifest(facts, tokenizers))
+            shard_count = counted.pop("shards")
+            counted["arrays"] = self._assemble(split, shard_count, dtypes)
+            if split != "train":
+                counted["texts_sha256"] = self._keep_texts(split, shard_count)
+        disk.publish_record(self._partial / MANIFEST, self._manifest(facts, tokenizers))
 
     def publish(self, directory: Path) -> None:
         disk.remove(self._scratch)
@@ -171,11 +182,13 @@ class _Work:
         shared = model.target_vocab_size is None and data.target_tokenizer_file is None
         tokenizers = {}
         for side in ("source",) if shared else SIDES:
-            path = self._tokenizer_path(side)
-            if not path.exists():
+            path, note = self._tokenizer_path(side), self._scratch / f"{side}_tokenizer.json"
+            # The note comes last: without one that fits, what is there is not what was made.
+            if not (path.exists() and note.exists() and read_record(note) == {"sha256": _sha256(path)}):
                 made = self._make_tokenizer(side, SIDES if shared else (side,), facts["splits"]["train"])
                 with disk.published(path) as file:
                     file.write(made.serialized())
+                disk.publish_record(note, {"sha256": _sha256(path)})
             tokenizers[side] = load_tokenizer(path)
         return tokenizers
 
@@ -184,15 +197,15 @@ class _Work:
         given = self._given_tokenizer(side)
         if given is not None:
             return load_tokenizer(given)
-        texts = self._train_texts(train["shards"], learn_from)
+        texts = functools.partial(self._train_texts, train["shards"], learn_from)
         kind = data.tokenizer
         if kind == "words" or kind == "characters":
-            return train_symbols(texts, kind)
+            return train_symbols(texts(), kind)
         option = "vocab_size" if side == "source" else "target_vocab_size"
         size = model.vocab_size if side == "source" else cast(int, model.target_vocab_size)
         tell(f"training a {kind} tokenizer of {size:,} tokens")
         return train_sentencepiece(
-            evenly_spread(texts, train["pairs"] * len(learn_from), data.tokenizer_sentences),
+            lambda: evenly_spread(texts(), train["pairs"] * len(learn_from), data.tokenizer_sentences),
             kind,
             size,
             normalization=data.normalization,
@@ -222,8 +235,7 @@ class _Work:
         """Returns the number of pairs in the shard."""
         path = self._token_shard(split, number)
         if path.exists():
-            with np.load(path, allow_pickle=False) as shard:
-                return len(shard["source_lengths"])
+            return len(load_arrays(path)["source_lengths"])
         columns = {}
         for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
             ids = tokenizers[side].encode_batch(texts)
@@ -235,19 +247,25 @@ class _Work:
         return len(columns["source_lengths"])
 
     def _assemble(self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]) -> dict[str, Any]:
-        """The shards of tokens one behind the other, and beside them the texts of what is to be evaluated."""
+        """The shards of tokens one behind the other."""
         writer = PairsWriter(self._partial, split, dtypes)
         for number in range(shard_count):
-            with np.load(self._token_shard(split, number), allow_pickle=False) as shard:
-                for side in SIDES:
-                    writer.append(side, shard[f"{side}_tokens"], shard[f"{side}_lengths"])
-        if split != "train":
-            with disk.published(texts_path(self._partial, split)) as file:
-                for number in range(shard_count):
-                    for source, target in zip(*self.shards.read(split, number), strict=True):
-                        record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
-                        file.write(record.encode() + b"\n")
+            shard = load_arrays(self._token_shard(split, number))
+            for side in SIDES:
+                writer.append(side, shard[f"{side}_tokens"], shard[f"{side}_lengths"])
         return writer.close()
+
+    def _keep_texts(self, split: str, shard_count: int) -> str:
+        """Writes the texts of what is to be evaluated beside the arrays; returns their digest."""
+        digest = hashlib.sha256()
+        with disk.published(texts_path(self._partial, split)) as file:
+            for number in range(shard_count):
+                for source, target in zip(*self.shards.read(split, number), strict=True):
+                    record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
+                    line = record.encode() + b"\n"
+                    digest.update(line)
+                    file.write(line)
+        return digest.hexdigest()
 
     def _token_shard(self, split: str, number: int) -> Path:
         return self._scratch / f"{split}-{number:05d}.npz"
@@ -258,10 +276,15 @@ def _same_tokens(ours: Tokenizer, theirs: Tokenizer) -> bool:
     return size == theirs.vocab_size and ours.pieces(range(size)) == theirs.pieces(range(size))
 
 
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _discard(partial: Path) -> None:
     """Removes unfinished work; what says that it can be gone on with goes first, in case this too is killed."""
     for claim in (partial / MANIFEST, partial / SCRATCH / PLAN):
-        claim.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a directory in its place goes with all the rest
+            claim.unlink()
     disk.remove(partial)
 
 

@@ -13,6 +13,7 @@ from transformer_jax.data import arrays
 from transformer_jax.data.arrays import PREPARE_AGAIN, TokenPairs
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
+from transformer_jax.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -30,15 +31,23 @@ class Prepared:
         """The prepared corpus in a directory, refused if a file is missing, cut short, or from another preparation."""
         directory = Path(directory)
         prepared = cls(directory, read_manifest(directory))
-        for split in prepared.splits:
-            prepared.pairs(split)
-        for name, facts in prepared.manifest["tokenizers"].items():
-            path = directory / facts["file"]
+        try:
+            prepared._require_whole()
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"{directory / MANIFEST}: is damaged; {PREPARE_AGAIN}") from None
+        return prepared
+
+    def _require_whole(self) -> None:
+        for split in self.splits:
+            self.pairs(split)
+        for name, facts in self.manifest["tokenizers"].items():
+            path = self._tokenizer_file(name)
             if not path.is_file():
                 raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
             if hashlib.sha256(path.read_bytes()).hexdigest() != facts["fingerprint"]:
                 raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
-        return prepared
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -49,12 +58,19 @@ class Prepared:
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
-        self._facts(split)
+        facts = self._facts(split)
         path = texts_path(self.directory, split)
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file; texts are kept of every split but train")
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-        return [record["source"] for record in records], [record["target"] for record in records]
+        content = path.read_bytes()
+        wanted = facts.get("texts_sha256")  # data of earlier versions have none
+        try:
+            if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
+                raise ValueError
+            records = [json.loads(line) for line in content.decode().split("\n")[:-1]]
+            return [record["source"] for record in records], [record["target"] for record in records]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -105,10 +121,13 @@ class Prepared:
         return "\n".join(lines)
 
     def verify(self) -> None:
-        """Reads every array through and refuses one that has changed since it was written (opening checks sizes)."""
+        """Reads all of it through and refuses what has changed since it was written (opening checks sizes)."""
         for split in self.splits:
-            for name, facts in self._facts(split)["arrays"].items():
-                arrays.verify(self.directory / f"{split}.{name}", facts)
+            facts = self._facts(split)
+            for name, array in facts["arrays"].items():
+                arrays.verify(self.directory / f"{split}.{name}", array["sha256"])
+            if "texts_sha256" in facts:  # data of earlier versions have none
+                arrays.verify(texts_path(self.directory, split), facts["texts_sha256"])
 
     def _facts(self, split: str) -> dict[str, Any]:
         if split not in self.manifest["splits"]:
@@ -116,7 +135,15 @@ class Prepared:
         return self.manifest["splits"][split]
 
     def _tokenizer(self, side: str) -> Tokenizer:
-        return load_tokenizer(self.directory / self.manifest["tokenizers"][side]["file"])
+        return load_tokenizer(self._tokenizer_file(side))
+
+    @property
+    def tokenizer_files(self) -> dict[str, Path]:
+        """By side; where both share one vocabulary and one way to cut, only the source's."""
+        return {side: self._tokenizer_file(side) for side in self.manifest["tokenizers"]}
+
+    def _tokenizer_file(self, side: str) -> Path:
+        return self.directory / plain_name(self.manifest["tokenizers"][side]["file"], self.directory / MANIFEST)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -124,10 +151,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput(f"{directory}: is no prepared corpus (it has no {MANIFEST}); transformer-jax prepare makes one")
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = read_record(path)
         found = manifest["format"]
-        if found == FORMAT and not (manifest["tokenizers"]["source"]["file"] and manifest["splits"]["train"]["arrays"]):
-            raise KeyError
+        parts = (manifest["recipe"]["options"], manifest["recipe"]["corpus"], manifest["splits"]["train"]["arrays"])
+        if found == FORMAT and not all(isinstance(part, dict) for part in (*parts, *manifest["sources"])):
+            raise TypeError
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
     if found != FORMAT:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.arrays import load_arrays
 from transformer_jax.data.chunks import Corpus
 from transformer_jax.data.cleaning import Cleaner, Rejections, SeenKeys, contains
-from transformer_jax.data.disk import publish_json, published
+from transformer_jax.data.disk import publish_record, published
 from transformer_jax.data.progress import Progress
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_record
 
 SHARE_HELD_OUT = 10  # a split held out is at most one tenth of the corpus
 
@@ -32,34 +34,36 @@ class TextShards:
     def facts(self) -> dict[str, Any] | None:
         """What the scan counted; None until it is complete."""
         path = self._directory / "scan.json"
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return read_record(path) if path.exists() else None
 
     def finish(self, facts: dict[str, Any], held_out: np.ndarray) -> None:
-        with published(self._directory / "held_out.npy") as file:
-            np.save(file, held_out)
-        publish_json(self._directory / "scan.json", facts)
+        with published(self._directory / "held_out.npz") as file:
+            np.savez(file, allow_pickle=False, keys=held_out)
+        publish_record(self._directory / "scan.json", facts)
 
     def write(self, split: str, number: int, sources: list[str], targets: list[str], keys: np.ndarray) -> None:
-        # JSON, not lines: a sentence from a data set may contain a line feed.
-        with published(self._directory / f"{split}-{number:05d}.json") as file:
-            file.write(json.dumps([sources, targets], ensure_ascii=False).encode())
-        with published(self._directory / f"{split}-{number:05d}.npy") as file:
-            np.save(file, keys)
+        # JSON, not lines: a sentence from a data set may contain a line feed. Among arrays, because they are checked.
+        texts = np.frombuffer(json.dumps([sources, targets], ensure_ascii=False).encode(), np.uint8)
+        with published(self._text_shard(split, number)) as file:
+            np.savez(file, allow_pickle=False, texts=texts, keys=keys)
 
     def keys(self, split: str, number: int) -> np.ndarray:
-        return np.load(self._directory / f"{split}-{number:05d}.npy", allow_pickle=False)
+        return load_arrays(self._text_shard(split, number), "keys")["keys"]
 
     def read(self, split: str, number: int) -> tuple[list[str], list[str]]:
         """The sources and targets of a shard, those of train without the pairs that were held out."""
-        path = self._directory / f"{split}-{number:05d}.json"
-        sources, targets = json.loads(path.read_bytes())
+        shard = load_arrays(self._text_shard(split, number))
+        sources, targets = json.loads(shard["texts"].tobytes())
         if split == "train":
-            held_out = np.load(self._directory / "held_out.npy", allow_pickle=False)
-            drop = contains(held_out, self.keys(split, number))
+            held_out = load_arrays(self._directory / "held_out.npz")["keys"]
+            drop = contains(held_out, shard["keys"])
             if drop.any():
                 keep = np.flatnonzero(~drop).tolist()
                 sources, targets = [sources[i] for i in keep], [targets[i] for i in keep]
         return sources, targets
+
+    def _text_shard(self, split: str, number: int) -> Path:
+        return self._directory / f"text-{split}-{number:05d}.npz"
 
 
 def scan(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:

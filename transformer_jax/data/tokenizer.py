@@ -9,11 +9,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_bytes, read_record
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -47,7 +48,7 @@ class Tokenizer(Protocol):
     def decode(self, ids: Iterable[int]) -> str: ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as it may be shown, special tokens too."""
+        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>", "<0xE2>" for a byte."""
 
     def serialized(self) -> bytes:
         """All there is to it; what `save` writes."""
@@ -96,6 +97,7 @@ class SentencePieceTokenizer:
         return self._processor.DecodeIds([self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>"."""
         return [self._pieces[i] for i in ids]
 
     def serialized(self) -> bytes:
@@ -198,6 +200,7 @@ class MarianTokenizer:
         return self._processor.DecodePieces(pieces).replace(SPACE_MARK, " ").strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>"."""
         return [self._pieces[i] for i in ids]
 
     def serialized(self) -> bytes:
@@ -236,6 +239,7 @@ class SymbolTokenizer:
         )
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The word or character of each token, or the name of a special one: "<eos>"."""
         shift = len(SPECIAL_PIECES)
         return [self._symbols[i - shift] if i >= shift else SPECIAL_PIECES[i] for i in ids]
 
@@ -252,16 +256,25 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     if not path.is_file():
         raise BadInput(f"{path}: there is no such tokenizer file")
-    content = path.read_bytes()
     if path.suffix != ".json":
-        return SentencePieceTokenizer(content, str(path))
+        return SentencePieceTokenizer(read_bytes(path), str(path))
+    stored = read_record(path)
+    kind, model = stored.get("kind"), stored.get("model")
+    symbols = stored.get("tokens" if kind == "marian" else "symbols")
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+        raise BadInput(f"{path}: is no tokenizer of this library")
+    if kind == "marian" and isinstance(model, str):
+        return MarianTokenizer(_from_base64(model, path), symbols, str(path))
+    if kind == "words" or kind == "characters":
+        return SymbolTokenizer(kind, symbols)
+    raise BadInput(f"{path}: is no tokenizer of this library")
+
+
+def _from_base64(text: str, path: Path) -> bytes:
     try:
-        stored = json.loads(content)
-        if stored["kind"] == "marian":
-            return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
-        return SymbolTokenizer(stored["kind"], stored["symbols"])
-    except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{path}: is no tokenizer of this library") from None
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise BadInput(f"{path}: its model is no base64") from None
 
 
 def train_symbols(texts: Iterable[str], kind: Literal["words", "characters"]) -> SymbolTokenizer:
@@ -273,7 +286,7 @@ def train_symbols(texts: Iterable[str], kind: Literal["words", "characters"]) ->
 
 
 def train_sentencepiece(
-    texts: Iterable[str],
+    texts: Callable[[], Iterable[str]],
     kind: Literal["bpe", "unigram"],
     vocab_size: int,
     *,
@@ -286,6 +299,33 @@ def train_sentencepiece(
 
     Spaces are kept as they are: SentencePiece's default of removing superfluous ones loses what the author wrote.
     """
+    options = {
+        "model_type": kind,
+        "normalization_rule_name": normalization,
+        "byte_fallback": byte_fallback,
+        "character_coverage": character_coverage,
+    }
+    model, problem = _trained(texts(), vocab_size, options)
+    if found := re.search(r"too high.*<= (\d+)", problem):
+        # Of too small a size the complaint names the least that is possible; of so little text it costs nothing.
+        fewest = len(SPECIAL_PIECES) + 1
+        _, least = _trained(texts(), fewest, options)
+        problem = f"the training text supports between {_required(least) or fewest} and {found[1]}"
+    elif required := _required(problem):
+        problem = f"the training text needs at least {required}"
+    elif problem:
+        raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
+    if problem:
+        fewer = "; 256 of them are bytes, data.byte_fallback=false does without" if byte_fallback else ""
+        raise BadInput(
+            f"{size_option} = {vocab_size}: {problem}{fewer}; for a very small corpus, data.tokenizer=words takes the "
+            "words there are"
+        )
+    return SentencePieceTokenizer(model)
+
+
+def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The model, or SentencePiece's complaint."""
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
@@ -293,12 +333,8 @@ def train_sentencepiece(
         SentencePieceTrainer.Train(
             sentence_iterator=_trainable(texts),
             model_writer=model,
-            model_type=kind,
             vocab_size=vocab_size,
-            normalization_rule_name=normalization,
             remove_extra_whitespaces=False,
-            byte_fallback=byte_fallback,
-            character_coverage=character_coverage,
             pad_id=PAD,
             bos_id=BOS,
             eos_id=EOS,
@@ -309,10 +345,17 @@ def train_sentencepiece(
             unk_piece=SPECIAL_PIECES[UNK],
             num_threads=16,  # not the number of cores: unigram's sums, and so the model, depend on it
             minloglevel=2,
+            **options,
         )
     except RuntimeError as error:
-        raise BadInput(_training_problem(str(error), vocab_size, size_option)) from None
-    return SentencePieceTokenizer(model.getvalue())
+        return b"", str(error)
+    return model.getvalue(), ""
+
+
+def _required(complaint: str) -> str | None:
+    """How many tokens the special ones, the bytes and the characters of the text come to, if it complains of that."""
+    found = re.search(r"required_chars\. \d+ vs (\d+)", complaint)
+    return found[1] if found else None
 
 
 def available_cores() -> int:
@@ -326,7 +369,9 @@ def _processor(model: bytes, name: str) -> SentencePieceProcessor:
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
-    except (RuntimeError, TypeError):
+        for i in range(processor.GetPieceSize()):  # one that is no text is told of only when it is asked for
+            processor.IdToPiece(i)
+    except (RuntimeError, TypeError, ValueError, OSError):
         raise BadInput(f"{name}: is no SentencePiece model") from None
     return processor
 
@@ -347,15 +392,6 @@ def _trainable(texts: Iterable[str]) -> Iterator[str]:
     """Texts without the characters that have a meaning of their own to SentencePiece's trainer."""
     meanings = str.maketrans(dict.fromkeys("\t\n\r\0" + SPACE_MARK, " "))
     return (text.translate(meanings) for text in texts)
-
-
-def _training_problem(message: str, vocab_size: int, size_option: str) -> str:
-    """SentencePiece's complaint as one about the option that can be changed."""
-    if found := re.search(r"too high.*<= (\d+)", message):
-        return f"{size_option} = {vocab_size}: the training text supports at most {found[1]}"
-    if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        return f"{size_option} = {vocab_size}: the characters of the training text alone need {found[1]}"
-    return f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {message}"
 
 
 def _fingerprint(content: bytes) -> str:

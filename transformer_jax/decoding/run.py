@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
@@ -18,7 +17,7 @@ from transformer_jax.decoding.translate import Translation, Translator, position
 from transformer_jax.errors import BadInput
 from transformer_jax.training.export import WEIGHTS, SavedWeights, read_export
 from transformer_jax.training.run_folder import RunFolder
-from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.sharding import make_mesh, state_shardings
 
 
 class Score(NamedTuple):
@@ -30,15 +29,25 @@ class Score(NamedTuple):
 
 
 class Run:
-    """A model with its tokenizers, on all devices of this process: what `load_run` returns."""
+    """A model with its tokenizers, on all devices of this process: what `load_run` returns.
+
+    The devices share the sentences, and on a mesh with `fsdp` or `tensor` the parameters, which may not fit into one.
+    """
 
     def __init__(
-        self, config: ExperimentConfig, params: Any, tokenizer: Tokenizer, target_tokenizer: Tokenizer, steps: list[int]
+        self,
+        config: ExperimentConfig,
+        params: Any,
+        tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        steps: list[int],
+        mesh: MeshConfig | None = None,
     ):
         self.config, self.tokenizer, self.target_tokenizer = config, tokenizer, target_tokenizer
         self.steps = steps  # whose weights these are; of several, the average
-        self._mesh = make_mesh(MeshConfig(), jax.local_devices())
-        self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        mesh = mesh or MeshConfig()
+        self._mesh = make_mesh(mesh, jax.local_devices())
+        self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, mesh.replicate)["params"])
         self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
         self._scorer = Scorer(config.model, self._mesh)
 
@@ -99,15 +108,16 @@ class Weights(NamedTuple):
     steps: list[int]
 
 
-def load_run(workdir: str | Path, weights: str = "latest") -> Run:
+def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
     """The model of a run, or of an exported folder.
 
     `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
+    `mesh`: how it lies on the devices; by default each has it whole.
     """
     found = read_weights(workdir, weights)
     tokenizer = load_tokenizer(found.tokenizers["source"])
     target_tokenizer = load_tokenizer(found.tokenizers["target"]) if "target" in found.tokenizers else tokenizer
-    return Run(found.config, found.params, tokenizer, target_tokenizer, found.steps)
+    return Run(found.config, found.params, tokenizer, target_tokenizer, found.steps, mesh)
 
 
 def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
@@ -134,12 +144,8 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     else:
         step = saved.best_steps(1)[0]
         params = saved.of_step(step)
-    prepared = Prepared.open(folder.data(saved.config))
-    tokenizers = {side: prepared.directory / facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
-    return Weights(saved.config, params, tokenizers, [step])
+    return Weights(saved.config, params, Prepared.open(folder.data(saved.config)).tokenizer_files, [step])
 
 
 def _exported(directory: Path) -> Weights:
-    config, params, origin = read_export(directory)
-    tokenizers = {side: directory / name for side, name in origin["tokenizers"].items()}
-    return Weights(config, params, tokenizers, origin["steps"])
+    return Weights(*read_export(directory))

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config import DecodeConfig, ModelConfig
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.interop.folder import Fields, read_json
+from transformer_jax.interop.fields import Fields
+from transformer_jax.record import read_object
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -101,7 +102,7 @@ class Marian(NamedTuple):
 def read_config(directory: Path) -> Marian:
     """The architecture and the search that a folder describes."""
     path = directory / CONFIG
-    values = read_json(path)
+    values = read_object(path)
     kind = values.pop("model_type", None)
     if kind != "marian":
         raise BadInput(f"{path}: model_type = {str(kind)[:40]!r}: is no Marian model; 'marian' would be right")
@@ -120,7 +121,7 @@ def read_config(directory: Path) -> Marian:
     if not (0 <= pad < min(source, target) and 0 <= eos < min(source, target) and pad != eos):
         raise BadInput(f"{path}: pad_token_id = {pad} and eos_token_id = {eos} are no two tokens of the vocabulary")
     own = directory / GENERATION
-    search = Fields(own, read_json(own)) if own.exists() else Fields(path, legacy)
+    search = Fields(own, read_object(own)) if own.exists() else Fields(path, legacy)
     return Marian(model, source, target, rows, pad, eos, _decode(search, pad, eos, rows))
 
 

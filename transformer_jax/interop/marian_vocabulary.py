@@ -12,9 +12,10 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
 )
 from transformer_jax.errors import BadInput
-from transformer_jax.interop.folder import Fields, read_bytes, read_json
+from transformer_jax.interop.fields import Fields
 from transformer_jax.interop.marian_config import Marian
 from transformer_jax.interop.marian_weights import Ids
+from transformer_jax.record import read_bytes, read_object
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MODELS = {"source": "source.spm", "target": "target.spm"}
@@ -100,7 +101,7 @@ def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> 
 def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
     """Whether there are two lists, the languages' names, and the longest text."""
     path = directory / TOKENIZER_CONFIG
-    fields = Fields(path, read_json(path) if path.exists() else {})
+    fields = Fields(path, read_object(path) if path.exists() else {})
     separate = fields.take("separate_vocabs", bool, False)
     languages = fields.take("source_lang", str, ""), fields.take("target_lang", str, "")
     longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
@@ -119,7 +120,7 @@ def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
 
 def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
     """A list of tokens in the order of their numbers, each number from 0 on exactly once."""
-    numbers = read_json(path)
+    numbers = read_object(path)
     if len(numbers) != size:
         raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json's vocabulary {size:,}: of another model?")
     tokens: list[str | None] = [None] * size

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from transformer_jax.errors import BadInput
-from transformer_jax.interop.folder import MEGABYTE, parse_object, read_json
+from transformer_jax.record import MEGABYTE, parse_object, read_object
 
 WEIGHTS = "model.safetensors"
 INDEX = WEIGHTS + ".index.json"  # says which of several files holds which array
@@ -39,7 +39,7 @@ def stored_arrays(directory: Path) -> dict[str, Stored]:
     if not (directory / INDEX).is_file():
         raise BadInput(f"{directory}: has no {WEIGHTS}")
     index = directory / INDEX
-    places = read_json(index).get("weight_map")
+    places = read_object(index).get("weight_map")
     if not isinstance(places, dict):
         raise BadInput(f"{index}: has no weight_map")
     for name in places.values():

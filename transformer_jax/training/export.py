@@ -5,10 +5,10 @@ tokenizer files, and `weights.json`, which says where the weights come from. It 
 """
 
 import contextlib
-import json
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,13 +16,14 @@ from flax import traverse_util
 
 from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
-from transformer_jax.data.disk import explained, publish_json, published, remove
+from transformer_jax.data.disk import explained, publish_record, published, remove
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
+from transformer_jax.record import plain_name, read_record
 from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
-from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.run_folder import BY_WHOM, RunFolder
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.step import TrainState, abstract_state
 
@@ -34,6 +35,7 @@ class SavedWeights:
 
     def __init__(self, folder: RunFolder):
         self.config = folder.load_config()
+        folder.doubt_config()
         if not folder.checkpoints.is_dir():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
@@ -86,8 +88,7 @@ def write_export(directory: Path, params: Any, steps: Sequence[int], folder: Run
     """Writes an exported folder of a run's weights."""
     config = folder.load_config()
     prepared = Prepared.open(folder.data(config))
-    files = {side: facts["file"] for side, facts in prepared.manifest["tokenizers"].items()}
-    tokenizers = {side: (name, (prepared.directory / name).read_bytes()) for side, name in files.items()}
+    tokenizers = {side: (path.name, path.read_bytes()) for side, path in prepared.tokenizer_files.items()}
     write_model(directory, config, params, tokenizers, steps, replace)
 
 
@@ -109,8 +110,13 @@ def write_model(
         for name, data in (*content.items(), *tokenizers.values()):
             with published(unfinished / name) as file:
                 file.write(data)
-        names = {side: name for side, (name, _) in tokenizers.items()}
-        publish_json(unfinished / ORIGIN, {"steps": list(steps), "tokenizers": names})
+        files = {**content, **dict(tokenizers.values())}
+        origin = {
+            "steps": list(steps),
+            "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
+            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        }
+        publish_record(unfinished / ORIGIN, origin)
 
 
 @contextlib.contextmanager
@@ -127,8 +133,17 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
         unfinished.rename(directory)
 
 
-def read_export(directory: Path) -> tuple[ExperimentConfig, Any, dict[str, Any]]:
-    """The config, the parameters and the origin in an exported folder."""
+class Exported(NamedTuple):
+    """What is in an exported folder."""
+
+    config: ExperimentConfig
+    params: Any
+    tokenizers: dict[str, Path]  # the files, by side
+    steps: list[int]
+
+
+def read_export(directory: Path) -> Exported:
+    """All of an exported folder, if its files are those that were written."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -138,13 +153,36 @@ def read_export(directory: Path) -> tuple[ExperimentConfig, Any, dict[str, Any]]
     config = RunFolder(directory).load_config()
     try:
         arrays = load_file(directory / WEIGHTS)
-        origin = json.loads((directory / ORIGIN).read_text())
     except (SafetensorError, ValueError) as error:
         raise BadInput(f"{directory}: is damaged: {error}") from None
+    tokenizers, steps = _origin(directory)
     params = traverse_util.unflatten_dict(arrays, sep="/")
     for difference in other_shapes(config, params):
         raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
-    return config, params, origin
+    return Exported(config, params, tokenizers, steps)
+
+
+def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
+    """The tokenizers and the steps in weights.json, which also says what each file was."""
+    path = directory / ORIGIN
+    origin = read_record(path)
+    steps, names, digests = origin.get("steps"), origin.get("tokenizers"), origin.get("sha256", {})
+    if not isinstance(steps, list) or not isinstance(names, dict) or not isinstance(digests, dict):
+        raise BadInput(f"{path}: is no record of exported weights; transformer-jax export makes one")
+    if "source" not in names or not all(isinstance(step, int) for step in steps):
+        raise BadInput(f"{path}: names no tokenizer of the source, or steps that are no numbers")
+    tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
+    for name, digest in digests.items():  # folders of earlier versions have none
+        file = directory / plain_name(name, path)
+        if not file.is_file():
+            raise BadInput(f"{file}: there is no such file, but {ORIGIN} names it")
+        with open(file, "rb") as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() == digest:
+                continue
+        if name != "config.json":
+            raise BadInput(f"{file}: is damaged: it is not what was written, by {ORIGIN}")
+        tell(f"warning: {file} is not what was written there ({BY_WHOM}); taken as it is")
+    return tokenizers, steps
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -9,20 +10,29 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.disk import explained, published
+from transformer_jax.data.disk import explained, is_same_file, made, publish_record, published
+from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.record import parse_object, read_bytes, read_record
 from transformer_jax.schema import is_address
+from transformer_jax.training.own_files import with_files_found
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
 MAY_CHANGE = ("train.", "mesh.", "decode.", "data.directory", "model.attention_implementation")
 # ... but these, of train.*, are part of what is computed.
 MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
+
+# In versions.json: what config.json was when it was written.
+CONFIG_DIGEST = "config_sha256"
+# Characters that make a path a pattern.
+PATTERN = "[]*?\\"
+BY_WHOM = "changed by hand, or damaged"
 
 
 class RunFolder:
@@ -51,48 +61,83 @@ class RunFolder:
     def averaged(self) -> Path:
         return self.path / "averaged"
 
+    @property
+    def profile(self) -> Path:
+        return self.path / "profile"
+
     def data(self, config: ExperimentConfig) -> Path:
         return Path(config.data.directory) if config.data.directory else self.path / "data"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Makes the folder and keeps every other training out of it until this one ends, however it ends."""
+        """Makes the folder and keeps every other training out of it until this one ends, however it ends.
+
+        A training that comes to nothing leaves nothing: no folder that was not there, and nothing in one that was.
+        """
+        refuse_patterns(self.path)
         if not self.writes:
             yield
             return
-        with explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            with explained(self.path):
+                stack.enter_context(made(self.path))
+                lock = stack.enter_context(self._locked())
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            try:
+                yield
+            finally:
+                if os.listdir(self.path) == [self.lock.name]:
+                    self.lock.unlink()
+
+    def _locked(self) -> IO[str]:
+        """The file of the lock, which is ours until it is closed."""
+        while True:
             self.lock.touch()
-        with open(self.lock, "r+") as lock:
+            lock = open(self.lock, "r+")  # noqa: SIM115
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise BadInput(
-                    f"{self.path}: process {lock.read().strip()} is training here; wait, or use another --workdir"
-                ) from None
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            yield
+                with lock:
+                    raise BadInput(
+                        f"{self.path}: process {lock.read().strip()} is training here; wait, or use another --workdir"
+                    ) from None
+            if is_same_file(lock, self.lock):
+                lock.truncate(0)
+                return lock
+            lock.close()  # who held it has taken it away in between
 
     def load_config(self) -> ExperimentConfig:
         """The config the run was started with."""
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
         try:
-            return configuration.from_json(self.config.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise BadInput(f"{self.config}:{error.lineno}: is no JSON: {error.msg}") from None
-        except UnicodeDecodeError as error:
-            raise BadInput(f"{self.config}: is no UTF-8 text (byte {error.start})") from None
+            config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
+        return with_files_found(config, self.config, self._started_in())
+
+    def _started_in(self) -> str | None:
+        """The directory that paths in the config are relative to."""
+        with contextlib.suppress(OSError, BadInput):
+            directory = read_record(self.path / "versions.json").get("directory")
+            return directory if isinstance(directory, str) else None
+        return None
+
+    def doubt_config(self) -> None:
+        """Warns of a config.json that is not what the training wrote: the weights do not tell, and results may."""
+        versions = self.path / "versions.json"
+        with contextlib.suppress(BadInput):
+            wanted = read_record(versions).get(CONFIG_DIGEST) if versions.is_file() else None
+            if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
+                tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
     def settle(self, config: ExperimentConfig) -> None:
         """Notes what this run is, or refuses to go on with one that is another; without a checkpoint there is none."""
         begun = self.config.is_file() and self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
         differences = _differences(self.load_config(), config) if begun else []
         if differences:
+            self.doubt_config()
             raise BadInput(
                 f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
                 + "\n  ".join(differences)
@@ -100,9 +145,13 @@ class RunFolder:
         if not self.writes:
             return
         with explained(self.path):
-            for name, text in (("config.json", configuration.to_json(config)), ("versions.json", _versions())):
-                with published(self.path / name) as file:
-                    file.write(text.encode())
+            text = configuration.to_json(config).encode()
+            # First, for with the config there is a run.
+            publish_record(
+                self.path / "versions.json", {**_versions(), CONFIG_DIGEST: hashlib.sha256(text).hexdigest()}
+            )
+            with published(self.config) as file:
+                file.write(text)
 
     def drop_metrics_after(self, step: int) -> None:
         """Takes up metrics.jsonl at a checkpoint: later lines told of steps that are about to be made again."""
@@ -117,11 +166,23 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl. A last line that a killed process left unfinished is no line."""
     lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with contextlib.suppress(json.JSONDecodeError):
+        with contextlib.suppress(ValueError, RecursionError):
             line = json.loads(text)
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
+            if isinstance(line, dict) and isinstance(line.get("step"), int) and all(map(_is_told, line.values())):
                 lines.append(line)
     return lines
+
+
+def refuse_patterns(path: Path) -> None:
+    """Orbax looks its files up as patterns: below `a[1]` it would not find what it has written, and below `a*` more."""
+    found = sorted(set(str(path.absolute())) & set(PATTERN))
+    if found:
+        raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
+
+
+def _is_told(value: Any) -> bool:
+    """Whether it can stand in a line of metrics."""
+    return value is None or isinstance(value, (int, float))
 
 
 def _differences(old: ExperimentConfig, new: ExperimentConfig) -> list[str]:
@@ -139,9 +200,10 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig) -> list[str]:
     return lines
 
 
-def _versions() -> str:
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform(), "command": " ".join(sys.argv)}
+    found["directory"] = os.getcwd()  # what paths in the config are relative to
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-    return json.dumps(found, indent=2) + "\n"
+    return found

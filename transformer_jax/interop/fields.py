@@ -1,4 +1,4 @@
-"""A folder that somebody else made: its files are read by their names alone, within limits, and doubted."""
+"""The fields of what somebody else wrote: each is known and of the right type, or refused."""
 
 import json
 from pathlib import Path
@@ -6,37 +6,7 @@ from typing import Any
 
 from transformer_jax.errors import BadInput
 
-MEGABYTE = 2**20
-# No file of a real model comes near; a larger one is not read into memory.
-LARGEST_FILE = 64 * MEGABYTE
 MISSING = object()
-
-
-def read_bytes(path: Path) -> bytes:
-    """A small file, whole."""
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such file")
-    size = path.stat().st_size
-    if size > LARGEST_FILE:
-        raise BadInput(f"{path}: has {size:,} bytes; at most {LARGEST_FILE:,} would be right")
-    return path.read_bytes()
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a small file."""
-    return parse_object(read_bytes(path), path)
-
-
-def parse_object(content: bytes, path: Path) -> dict[str, Any]:
-    """One JSON object; a name that it has twice is refused, since readers differ in which of the two they take."""
-    try:
-        found = json.loads(content, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise BadInput(f"{path}: is no JSON: {reason}") from None
-    if not isinstance(found, dict):
-        raise BadInput(f"{path}: is a JSON {type(found).__name__}; an object would be right")
-    return found
 
 
 class Fields:
@@ -89,12 +59,3 @@ class Fields:
 def _likes(value: Any) -> tuple[type, ...]:
     """The types that a value may be written in: 1.0 for 1, but not true for 1."""
     return (int, float) if isinstance(value, (int, float)) and not isinstance(value, bool) else (type(value),)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice[:80]!r} stands there twice")
-    return found

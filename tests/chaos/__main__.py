@@ -1,0 +1,111 @@
+"""Runs the bad week and prints what was done and what must not have happened. See `tests/chaos/__init__.py`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["XLA_FLAGS"] = ""
+
+from tests.chaos import disks, folders, guided, inputs, preparing, sweeps, trainings
+from tests.chaos.place import VARIANTS, Place
+from tests.chaos.tally import Tally, Violation
+from transformer_jax import cli
+
+# What can happen, and how often in a hundred.
+HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
+    trainings.interrupted_training: 20,
+    trainings.two_trainings: 5,
+    trainings.interrupted_translation: 4,
+    preparing.interrupted_preparing: 12,
+    folders.damaged_folder: 20,
+    folders.damaged_half: 10,
+    folders.read_only_folder: 4,
+    disks.full_disk_while_training: 6,
+    disks.full_disk_afterwards: 4,
+    disks.file_size_limit: 3,
+    inputs.hostile_inputs: 5,
+    guided.guided_parsing: 6,
+    sweeps.interrupted_sweep: 1,
+}
+BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="what happens is a function of the seed and its number")
+    parser.add_argument("--runs", type=int, default=None, help="how many things happen (default: 20, without --hours)")
+    parser.add_argument("--hours", type=float, help="in place of --runs")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser.add_argument("--only", help=f"of these, with commas between: {', '.join(BY_NAME)}")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="what is trained (default: %(default)s)")
+    parser.add_argument("--place", type=Path, help="where (default: a temporary directory, removed if all is well)")
+    chosen = parser.parse_args()
+    names = chosen.only.split(",") if chosen.only else list(BY_NAME)
+    if unknown := set(names) - set(BY_NAME):
+        parser.error(f"--only: there is no {', '.join(unknown)}")
+    ready()
+    root = chosen.place or Path(tempfile.mkdtemp(prefix="chaos-"))
+    tally, begin = Tally(), time.monotonic()
+    place, number = Place(root.absolute(), chosen.variants.split(",")), chosen.first
+    runs = chosen.runs if chosen.runs is not None else (sys.maxsize if chosen.hours else 20)
+    deadline = begin + 3600 * (chosen.hours or 1e6)
+    with contextlib.suppress(KeyboardInterrupt):
+        while number < chosen.first + runs and time.monotonic() < deadline:
+            happen(place, chosen.seed, number, names, tally)
+            number += 1
+    minutes = (time.monotonic() - begin) / 60
+    print(f"\nseed {chosen.seed}, {number - chosen.first} happenings in {minutes:.1f} minutes\n\n{tally.table()}")
+    for violation in tally.violations:
+        print(f"\nVIOLATION {violation}")
+    if tally.violations:
+        print(f"\nThe folders are in {root}")
+    elif chosen.place is None:
+        shutil.rmtree(root, ignore_errors=True)
+    return 1 if tally.violations else 0
+
+
+def happen(place: Place, seed: int, number: int, names: list[str], tally: Tally) -> None:
+    """One thing that happens, and what it leads to."""
+    dice = random.Random(f"{seed}:{number}")
+    name = dice.choices(names, [HAPPENINGS[BY_NAME[name]] for name in names])[0]
+    again = f"--only={','.join(names)} " if len(names) < len(BY_NAME) else ""
+    print(f"{number:>5} {name}", flush=True)
+    tally.count(f"happenings: {name.replace('_', ' ')}")
+    try:
+        BY_NAME[name](place, dice, tally)
+    except Violation as violation:
+        tally.violations.append(f"{name} (again: {again}--seed={seed} --first={number} --runs=1): {violation}")
+        print(f"      VIOLATION {violation}", flush=True)
+    except Exception:
+        tally.violations.append(
+            f"{name} (--seed={seed} --first={number}): the driver itself:\n{traceback.format_exc()}"
+        )
+        print(f"      {traceback.format_exc()}", flush=True)
+
+
+def ready() -> None:
+    """Imports what commands import, so that their children need not; starts no device."""
+    for name in cli.COMMANDS:
+        importlib.import_module(f"transformer_jax.commands.{'import_' if name == 'import' else name}")
+    for name in ("orbax.checkpoint", "safetensors.numpy", "sentencepiece", "tensorboardX", "matplotlib.figure"):
+        importlib.import_module(name)
+    for name in ("decoding.run", "runs", "training.loop", "sweeps.report", "interop.marian"):
+        importlib.import_module(f"transformer_jax.{name}")
+    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Trainings and translations that are killed, stopped, suspended, and started twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.chaos.children import Child, command
+from tests.chaos.place import Place, tree
+from tests.chaos.tally import Tally, check
+
+HARMS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
+NAMES = {
+    signal.SIGKILL: "kills",
+    signal.SIGTERM: "stops by SIGTERM",
+    signal.SIGINT: "stops by SIGINT",
+    signal.SIGSTOP: "suspensions",
+}
+# What is in the midst of being written.
+UNFINISHED = ("*.unfinished", "*-tmp*", "*.partial", "*.lock")
+
+
+def interrupted_training(place: Place, dice: random.Random, tally: Tally) -> None:
+    """However often it is interrupted, it ends as if it never had been."""
+    variant, workdir = dice.choice(place.variants), place.new("interrupted")
+    place.reference(variant)
+    for _ in range(dice.randint(1, 5)):
+        child = place.start(variant, workdir)
+        tally.count("runs")
+        if not harmed(child, workdir, place.seconds, dice, tally):
+            break
+    tally.count("runs")
+    place.done(variant, workdir)
+
+
+def two_trainings(place: Place, dice: random.Random, tally: Tally) -> None:
+    """Of two in one folder one is sent away; the other does not notice."""
+    variant, workdir = dice.choice(place.variants), place.new("two")
+    place.reference(variant)
+    children = []
+    for _ in range(dice.randint(2, 3)):
+        children.append(place.start(variant, workdir))
+        tally.count("runs", "trainings started beside another")
+        time.sleep(dice.uniform(0, place.seconds))
+    if killed := dice.random() < 0.4:
+        children[0].send(signal.SIGKILL)
+        tally.count("kills")
+    ended = [child.end() for child in children]
+    for one in ended[killed:]:
+        one.checked()
+        sent_away = one.status == 2 and "is training here" in one.err
+        check(sent_away or one.status == 0, one.err[-2000:])
+    check(killed or any(one.status == 0 for one in ended), [one.err[-500:] for one in ended])
+    place.done(variant, workdir)
+
+
+def interrupted_translation(place: Place, dice: random.Random, tally: Tally) -> None:
+    """What was written until then is right, and the run's folder is as it was."""
+    folder, text = place.finished(), place.sentences(dice)
+    before = tree(folder)
+    arguments = ["translate", f"--workdir={folder}", "--beam=1"]
+    wanted = command(arguments, stdin=text).end().checked().out
+    child = command(arguments, stdin=text)
+    tally.count("runs", "runs")
+    number = dice.choice(HARMS)
+    time.sleep(dice.uniform(0, 1.5 * place.seconds))
+    harm(child, number, dice, tally)
+    ended = child.end()
+    check(wanted.startswith(ended.out), f"other translations:\n{ended.out[:500]!r}\n{wanted[:500]!r}")
+    check(number != signal.SIGSTOP or ended.out == wanted, "a suspended translation ended early")
+    check("Traceback" not in ended.err, ended.err)
+    check(tree(folder) == before, "translating has changed the run")
+
+
+def harmed(child: Child, workdir: Path, seconds: float, dice: random.Random, tally: Tally) -> bool:
+    """Waits for a moment and interrupts; False where the child had come to its end before."""
+    await_moment(child, workdir, seconds, dice)
+    number = dice.choice(HARMS)
+    was_alive = harm(child, number, dice, tally)
+    ended = child.end()
+    check("Traceback" not in ended.err, ended.err[-3000:])
+    check("This should not happen" not in ended.err, ended.err[-3000:])
+    # Before it listens a signal ends it as it ends any program.
+    check(ended.status in (0, 1, -number), f"{number.name}: status {ended.status}\n{ended.err[-2000:]}")
+    return was_alive and number != signal.SIGSTOP
+
+
+def harm(child: Child, number: signal.Signals, dice: random.Random, tally: Tally) -> bool:
+    if not child.alive():
+        return False
+    child.send(number)
+    tally.count(NAMES[number])
+    if number == signal.SIGSTOP:
+        time.sleep(dice.uniform(0.05, 0.5))
+        child.send(signal.SIGCONT)
+    elif number != signal.SIGKILL and dice.random() < 0.2:
+        time.sleep(dice.uniform(0, 0.05))
+        child.send(number)  # an impatient hand
+    return True
+
+
+def await_moment(child: Child, workdir: Path, seconds: float, dice: random.Random) -> None:
+    """Any moment; half of the time one at which something is being written."""
+    deadline = time.monotonic() + dice.uniform(0, seconds)
+    if dice.random() < 0.5:
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return
+    skipped = dice.randint(0, 3)
+    seen: set[str] = set()
+    while child.alive() and time.monotonic() < deadline + seconds:
+        seen |= set(unfinished(workdir))
+        if len(seen) > skipped:
+            break
+        time.sleep(0.001)
+    time.sleep(dice.choice([0.0, 0.001, 0.01]))
+
+
+def unfinished(folder: Path) -> Iterator[str]:
+    for pattern in UNFINISHED:
+        for place in (folder, folder / "checkpoints", folder / "data.partial"):
+            if place.is_dir():
+                yield from (str(path) for path in place.glob(pattern) if path.name != ".lock")

@@ -1,0 +1,117 @@
+"""Nothing that was only given to read is run: no pickle, no shell. SECURITY.md says what is code."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+from translating_runs import make_run
+
+from transformer_jax import cli, load_run
+from transformer_jax.errors import BadInput
+from transformer_jax.sweeps.slurm import Slurm
+
+PACKAGE = Path(__file__).parent.parent / "transformer_jax"
+# What would run what it reads; `exec_module` is how config files and experiments, which are code, are run.
+RUNS_WHAT_IT_READS = {"eval", "exec", "compile", "__import__", "system", "popen", "getoutput", "getstatusoutput"}
+UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml", "torch"}
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def names(tree):
+    """What is imported, and the names of the functions that are called, with the call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", None
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            is_method_of_ours = isinstance(function, ast.Attribute) and name in ("compile", "exec", "eval")
+            if not is_method_of_ours:  # re.compile, a compiled program
+                yield name, node
+
+
+def unsafe(source):
+    for name, call in names(ast.parse(source)):
+        if call is None:
+            is_unsafe = name.partition(".")[0] in UNSAFE_MODULES
+        else:
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            unpickles = ast.unparse(call.func) == "np.load" and given.get("allow_pickle") != "False"
+            is_unsafe = name in RUNS_WHAT_IT_READS or given.get("shell", "False") != "False" or unpickles
+        if is_unsafe:
+            yield name
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_source_runs_nothing_that_it_reads(source):
+    assert list(unsafe(source.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import pickle", "from torch import load", "np.load(path)", "np.load(path, allow_pickle=True)", "eval(text)",
+     "os.system(line)", "subprocess.run(line, shell=True)", "exec(code)"],
+)  # fmt: skip
+def test_the_test_sees_what_it_looks_for(source):
+    assert len(list(unsafe(source))) == 1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("run") / "run")
+
+
+unpickled: list[tuple] = []
+watching = False
+
+
+def _watch(event, arguments):
+    if watching and event == "pickle.find_class":
+        unpickled.append(arguments)
+
+
+def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
+    """Also none of the libraries below does: Python itself tells of every class that a pickle asks for."""
+    import pickle
+
+    from test_checkpoint import plan_of, restored, saved, state_of
+
+    global watching
+    sys.addaudithook(_watch)  # it stays, but hears nothing once we are done
+    watching = True
+    try:
+        pickle.loads(pickle.dumps(Path))
+        assert len(unpickled) == 1  # it can hear
+        unpickled.clear()
+        load_run(run, "averaged")
+        saved(tmp_path / "checkpoints", [1])
+        assert restored(tmp_path / "checkpoints", plan_of(state_of(1))).step == 1
+    finally:
+        watching = False
+    assert unpickled == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"comment": "a\nrm -rf x"}, "has characters that cannot be printed"),
+        ({"comment": "a\rb"}, "has characters that cannot be printed"),
+        ({"a\nrm x": "1"}, "is the name of no option of sbatch"),
+        ({"setup": "rm x"}, "is the name of no option of sbatch"),
+        ({"srun-args": "x"}, "is the name of no option of sbatch"),
+        ({"$(rm x)": "1"}, "is the name of no option of sbatch"),
+    ],
+)
+def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, told):
+    with pytest.raises(BadInput, match=told):
+        Slurm(parameters, 10)
+
+
+def test_a_pickle_in_place_of_a_model_is_not_opened(run, tmp_path, capsys):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    (tmp_path / "config.json").write_text("{}")
+    assert cli.main(["import", "marian", str(tmp_path), f"--workdir={tmp_path / 'new'}"]) == 2
+    assert "is a pickle, which can run anything, and is not opened here" in capsys.readouterr().err
