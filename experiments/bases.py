@@ -15,9 +15,10 @@ from ml_collections import ConfigDict
 from transformer_jax.config import default_config
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_module
+from transformer_jax.shipped import configs
 
 SCALES = ("demo", "multi30k", "paper")
-CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIGS = configs()
 
 
 def base(scale: str) -> ConfigDict:
@@ -69,7 +70,7 @@ def demo() -> ConfigDict:
 
 def multi30k() -> ConfigDict:
     """Files are given on the command line."""
-    config = load_module(str(CONFIGS / "multi30k_tiny.py")).get_config()
+    config = load_module(str(CONFIGS["multi30k_tiny"])).get_config()
     # Every run is as long as every other: a run that stops early would be compared with one that did not.
     config.train.patience = None
     config.train.steps = 4000
@@ -77,7 +78,7 @@ def multi30k() -> ConfigDict:
 
 
 def paper() -> ConfigDict:
-    return load_module(str(CONFIGS / "base.py")).get_config()
+    return load_module(str(CONFIGS["base"])).get_config()
 
 
 def own(file: str, name: str) -> str:

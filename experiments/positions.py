@@ -12,8 +12,8 @@ At demo scale each run is measured on three sets: `test`, sentences as long as i
 expect: little difference on `test`, a large one on `test_long`, where kinds that tell the *distance* between two words
 meet distances they know, and those that tell the *place* of a word meet places they have never seen.
 
-At demo scale 9 variants with three seeds should take about 25 minutes on two quiet CPU cores: an estimate, from runs
-of sinusoidal.
+At demo scale the 27 runs (9 variants, three seeds) took 37 minutes on two CPU cores, which for most of that time did
+other work as well, with --jobs=2 --together=3 (docs/results/positions-demo).
 """
 
 from pathlib import Path

@@ -10,8 +10,9 @@ same factor, since the recipe for Multi30k starts at 0.3. "big" trains three tim
 
 The learning rate is equation 3's, which falls with d_model; nothing else is tuned to a row, nor was it in the paper.
 
-At demo scale 20 variants with three seeds should take about 55 minutes on two quiet CPU cores, nearly half of it for
-d_model=1024 and big: an estimate, from runs of base. On a CPU --together is slower: there is nothing idle to fill.
+At demo scale the 60 runs (20 variants, three seeds) took 45 minutes on two CPU cores, which did other work as well,
+with --jobs=2 --together=3 (docs/results/table3-demo). On a CPU --together wins little: 0.97 to 1.28 times the updates
+a second of one run by itself, by the size of the model.
 """
 
 import functools

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
 SLURM = ("--workdir=sweep", "--slurm", "--time-limit=10", "--slurm-option=comment=test")
 
 
-def until(condition, seconds=120):
+def until(condition, seconds=600):
     """Waits for it."""
     end = time.monotonic() + seconds
     while not (found := condition()):

@@ -4,7 +4,7 @@ import pytest
 from sweep_runs import experiment_file, pretend_finished, sweep
 
 from transformer_jax import cli
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import cost, spec
 from transformer_jax.sweeps.folder import SweepFolder
 
 
@@ -36,7 +36,11 @@ def test_dry_run_tells_everything_and_writes_nothing(run, place):
     assert lines[2].split("  ")[0] == "variant" and lines[3].split()[:2] == ["base", "6,976"]
     assert lines[4].split()[:5] == ["h", "=", "4", "num_heads=4", "6,976"]
     assert "2 variants, seeds 0, 1: 4 runs to train, 0 finished" in out
-    assert "one after the other: a rough estimate from 0." in out
+    assert "timed now, which are its fastest part: at least " in out
+    seconds = [int(line.split()[-2]) for line in lines[3:5]]
+    assert min(seconds) >= cost.STARTING + cost.MEASURING + cost.COMPILING  # however small it is
+    total = int(out.partition("at least ")[2].split()[0])
+    assert 4 * (cost.STARTING + cost.MEASURING) + 2 * cost.COMPILING <= total < sum(2 * s for s in seconds)
     assert not (place / "sweep").exists()
 
 
@@ -47,7 +51,7 @@ def test_dry_run_counts_what_is_left(run, place):
     pretend_finished(folder.runs(definition)[0], flops=1e12, seconds=10.0)
     _, out, err = run("experiment.py", "--workdir=sweep", "--dry-run", "--only=base", "--seeds=3")
     assert "1 variants, seeds 0, 1, 2: 2 runs to train, 1 finished" in out, err
-    assert "a rough estimate from the pace of 1 finished here" in out
+    assert "by the pace of those finished here, about " in out
 
 
 def test_status(run, place):

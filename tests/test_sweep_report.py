@@ -258,7 +258,7 @@ def test_a_split_that_was_added_later_is_missing_and_no_damage(sweep):
     ("file", "damage", "told"),
     [
         ("result.json", '{"steps": 10', "is no JSON"),
-        ("result.json", "[1, 2]", "holds a list"),
+        ("result.json", "[1, 2]", "is a JSON list"),
         ("translations/test.latest.json", '{"test_set": "x"}', "is no whole record of an evaluation (KeyError"),
         ("translations/test.latest.json", None, "is missing"),
         ("versions.json", "\x00", "is no JSON"),
@@ -492,7 +492,7 @@ def test_tuned_and_joint_runs_are_said_to_be_so(sweep):
         (lambda path: shutil.rmtree(path), "there is no such folder"),
         (lambda path: (path / "sweep.json").unlink(), "is no sweep (it has no sweep.json)"),
         (lambda path: (path / "sweep.json").write_text("{"), "sweep.json:1: is no JSON"),
-        (lambda path: (path / "sweep.json").write_text("[]"), "holds a list"),
+        (lambda path: (path / "sweep.json").write_text("[]"), "is a JSON list"),
         (lambda path: changed(path, format=9), "is of format 9"),
         (lambda path: changed(path, variants=[]), "'variants' is empty"),
         (lambda path: changed(path, variants=[{"name": 3}]), "has no 'name' or no 'slug'"),

@@ -1,6 +1,7 @@
 """An ablation is data: everything wrong in it is found before anything runs, and what may change later is settled."""
 
 import json
+from pathlib import Path
 
 import pytest
 from sweep_runs import BASE, FOUR, experiment_file, pretend_finished, sweep
@@ -65,7 +66,7 @@ def test_all_that_is_wrong_is_told_at_once():
         "file.py: baseline = 'bas': no such variant; did you mean base?",
         "file.py: variant 'b': baseline = 'bse': no such variant; did you mean base?",
         "file.py: tests = (): must be a list of different splits, such as ['test']",
-        "file.py: analysis 'heads': missing.py: no such Python file",
+        f"file.py: analysis 'heads': missing.py: no such Python file (looked for in {Path.cwd()})",
         "file.py: variant 'a': model.num_head: no such option; did you mean model.num_heads?",
         "file.py: variant 'a': seed: is no variant's to change; the sweep's seeds say it",
         "file.py: variant 'a': model: num_heads = 3 does not divide d_model = 16: set d_k and d_v, or num_heads to 2",

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from training_runs import CONFIG, assert_quiet, environment, metrics, train, wei
 
 OPTIONS = {"steps": 1500, "log_every": 70, "eval_every": 100, "checkpoint_every": 100, "max_bad_steps": 3}
 SEEDS, KILLS = 8, 10
-# As for any reordering of sums, over 1,500 updates by Adam.
-WITHIN = 5e-3
+# As for any reordering of sums, over 1,500 updates by Adam: the curves agree, each parameter wanders a little more, and
+# of the 311 tokens of validation a few are near ties. Other seeds differ by a hundred times as much.
+CURVES, PARAMETERS, TIES = 5e-3, 5e-2, 5 / 311
 
 TOGETHER = """
 import dataclasses, json, sys
@@ -58,37 +60,48 @@ def straight(place):
     return place / "straight"
 
 
-def assert_alike(ours, theirs, within):
+def assert_alike(ours, theirs):
     for a, b in zip(metrics(ours), metrics(theirs), strict=True):
-        assert a == pytest.approx(b, rel=within, abs=within, nan_ok=True)
+        ties = a.pop("valid_accuracy", 0) - b.pop("valid_accuracy", 0)
+        assert a == pytest.approx(b, rel=CURVES, abs=CURVES, nan_ok=True) and abs(ties) <= TIES
     ours, theirs = weights(ours), weights(theirs)
     for name, array in theirs.items():
-        assert np.abs(ours[name] - array).max() <= within * max(np.abs(array).max(), 1.0), name
+        assert np.abs(ours[name] - array).max() <= PARAMETERS * max(np.abs(array).max(), 1.0), name
 
 
 def test_eight_together_are_eight_alone(place, straight):
     for seed in range(SEEDS):
         options = [f"train.{name}={value}" for name, value in OPTIONS.items()]
         train(place / f"alone {seed}", *options, f"seed={seed}", f"data.directory={place / 'data'}")
-        assert_alike(straight / str(seed), place / f"alone {seed}", WITHIN)
+        assert_alike(straight / str(seed), place / f"alone {seed}")
+
+
+def newest_step(place):
+    """Of all the runs' logs; 0 before the first line."""
+    lines = [metrics(folder) for folder in place.glob("*") if (folder / "metrics.jsonl").exists()]
+    return max((line[-1]["step"] for line in lines if line), default=0)
+
+
+def killed_under_way(process, place, seconds):
+    """Kills it so many seconds after the log has grown; False if it ended first."""
+    before = newest_step(place)
+    while newest_step(place) <= before and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    assert_quiet(process.communicate()[1])
+    return process.returncode == -signal.SIGKILL
 
 
 def test_killed_ten_times(place, straight):
     """Killed and taken up, all stand where they would have stood; most kills come between or within their saves."""
     dice, steps = random.Random(0), set()
     for _ in range(KILLS):
-        process = started(place, "killed")
-        try:
-            complaints = process.communicate(timeout=dice.uniform(10, 40))[1]
+        if not killed_under_way(started(place, "killed"), place / "killed", dice.uniform(0, 0.4)):
             break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            complaints = process.communicate()[1]
-        assert_quiet(complaints)
-        lines = [metrics(folder) for folder in (place / "killed").glob("*") if (folder / "metrics.jsonl").exists()]
-        steps.add(max((line[-1]["step"] for line in lines if line), default=0))
+        steps.add(newest_step(place / "killed"))
     assert len(steps) >= 3, steps
     process = started(place, "killed")
     assert process.communicate()[0].count("finished") == SEEDS
     for seed in range(SEEDS):
-        assert_alike(place / "killed" / str(seed), straight / str(seed), WITHIN)
+        assert_alike(place / "killed" / str(seed), straight / str(seed))

@@ -36,9 +36,8 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def straight(place):
     run(place, "--workdir=cold", *OPTIONS, "--config.train.steps=100", "--seeds=1")  # fills the compile cache
-    begin = time.monotonic()
     run(place, "--workdir=straight", *OPTIONS)
-    return place / "straight", time.monotonic() - begin
+    return place / "straight"
 
 
 def start(place, workdir, *arguments):
@@ -75,30 +74,33 @@ def results(sweep: Path) -> dict[str, int]:
     return {str(path.parent): path.stat().st_mtime_ns for path in sweep.glob("runs/*/*/result.json")}
 
 
+def lines_logged(sweep: Path) -> int:
+    return sum(len(metrics(path.parent)) for path in sweep.glob("runs/*/*/metrics.jsonl"))
+
+
+def killed_after(launcher, sweep: Path, lines: int) -> bool:
+    """Kills it when its runs have logged so many lines more; False if it ended before."""
+    enough = lines_logged(sweep) + lines
+    while lines_logged(sweep) < enough and launcher.poll() is None:
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.communicate()
+    return launcher.returncode == -signal.SIGKILL
+
+
 def test_the_launcher_is_killed_again_and_again(place, straight):
-    undisturbed, seconds = straight
-    dice, hit, made = random.Random(0), 0, {}
-    while hit < KILLS:
-        launcher = start(place, "killed")
-        try:
-            launcher.communicate(timeout=dice.uniform(0.15, 0.4) * seconds)
-            break
-        except subprocess.TimeoutExpired:
-            launcher.send_signal(signal.SIGKILL)
-            launcher.communicate()
-            hit += 1
-        now = results(place / "killed")
+    dice, made, sweep = random.Random(0), {}, place / "killed"
+    for _ in range(KILLS):
+        assert killed_after(start(place, "killed"), sweep, dice.randint(1, 15)), "of about 140 lines"
+        now = results(sweep)
         assert made.items() <= now.items(), "a finished run was made again"
         made = now
         if dice.random() < 0.5:  # begin again while the orphans save, or when they are gone
             time.sleep(5)
-    assert hit >= 2
     run(place, "--workdir=killed", *OPTIONS)
-    assert made.items() <= results(place / "killed").items()
-    assert [path.relative_to(place / "killed") for path in runs(place / "killed")] == [
-        path.relative_to(undisturbed) for path in runs(undisturbed)
-    ]
-    for ours, theirs in zip(runs(place / "killed"), runs(undisturbed), strict=True):
+    assert made.items() <= results(sweep).items()
+    assert [path.relative_to(sweep) for path in runs(sweep)] == [path.relative_to(straight) for path in runs(straight)]
+    for ours, theirs in zip(runs(sweep), runs(straight), strict=True):
         assert_same_run(ours, theirs)
         steps = [line["step"] for line in metrics(ours) if "loss" in line]
         assert steps == sorted(set(steps))
@@ -124,7 +126,7 @@ def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight
         last = max(line["step"] for line in metrics(path))
         assert max(int(step.name) for step in (path / "checkpoints").iterdir() if step.name.isdecimal()) >= last
     run(place, f"--workdir={workdir.name}", *OPTIONS)
-    for ours, theirs in zip(runs(workdir), runs(straight[0]), strict=True):
+    for ours, theirs in zip(runs(workdir), runs(straight), strict=True):
         assert_same_run(ours, theirs)
 
 

@@ -68,6 +68,7 @@ def test_what_the_wheel_holds(built):
         names = set(wheel.namelist())
     package = {f"{file.relative_to(ROOT)}" for file in (ROOT / "transformer_jax").rglob("*.py")}
     presets = {f"transformer_jax/presets/{file.name}" for file in (ROOT / "configs").glob("*.py")}
+    presets |= {f"transformer_jax/presets/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.py")}
     assert package | presets | {"transformer_jax/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests", "docs", "configs", "benchmarks"))]
@@ -96,6 +97,14 @@ def test_a_preset_is_inspected_trained_and_used(installed):
     assert "transformer_jax" in (work / "run/versions.json").read_text()
     code = "from transformer_jax import load_run; print(len(load_run('run').translate(['a b c d'])))"
     assert done(programs / "python", "-c", code, cwd=work).strip() == "1"
+
+
+def test_a_shipped_experiment_is_planned(installed):
+    programs, work = installed
+    shown = done(
+        programs / "python", "-m", "transformer_jax", "sweep", "preset:table3", "--workdir=s", "--dry-run", cwd=work
+    )
+    assert "C d_model=256" in shown and not (work / "s").exists()
 
 
 def test_nothing_of_tensorflow_is_asked_for(installed):

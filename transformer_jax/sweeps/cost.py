@@ -1,5 +1,6 @@
 """What a run will cost, as far as its config tells."""
 
+import functools
 import math
 from typing import Any
 
@@ -10,6 +11,17 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.training import hardware
+
+# Seconds that a run takes however small it is: the least that was seen of each, in sweeps of models of 5,000 to 500,000
+# parameters on two CPU cores. A process that starts, imports, draws parameters and traces its programs;
+STARTING = 3.0
+# the compiling of those programs, once for a variant: its other seeds find them in the cache (train.compile_cache);
+COMPILING = 5.0
+# and for each test set loading the weights, the program of the search, and the search.
+MEASURING = 3.0
+# Rows of the products that are timed: with more, their rate is the same.
+ROWS = 1024
 
 # Sentences that FLOPs are told for before the data is there: attention's share of them grows with the length.
 LENGTH = 32
@@ -28,3 +40,9 @@ def training_flops(config: ExperimentConfig) -> float:
     """Of a whole run: every step a full batch, of sentences of `LENGTH` tokens. Runs that end earlier cost less."""
     tokens = config.train.steps * config.data.tokens_per_batch
     return size.training_flops(config.model, LENGTH, LENGTH).of(tokens, tokens)
+
+
+@functools.cache
+def fastest_rate(width: int, inner: int, dtype: str) -> float:
+    """FLOP/s that no training of a model of these widths exceeds on this machine, measured now."""
+    return hardware.products_rate(ROWS, width, inner, dtype)

@@ -27,9 +27,10 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.disk import explained, publish_json
 from transformer_jax.data.recipe import recipe_of
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_record
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.spec import Definition
-from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.run_folder import RunFolder, refuse_patterns
 
 # These say where and how long the work is done, not what comes out of it.
 TECHNICAL = (
@@ -158,6 +159,7 @@ class SweepFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keeps a second launcher out."""
+        refuse_patterns(self.path)
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / ".lock").touch()
@@ -299,10 +301,9 @@ def differences(there: Definition, here: Definition) -> list[str]:
 def read_json(path: Path) -> dict[str, Any] | None:
     """What the file holds; None where there is none, or none that is whole."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_record(path)
+    except (OSError, BadInput):
         return None
-    return content if isinstance(content, dict) else None
 
 
 def now() -> str:

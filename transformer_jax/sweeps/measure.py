@@ -10,7 +10,7 @@ import jax
 from transformer_jax import extension
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import training_batches
-from transformer_jax.data.disk import explained, publish_json
+from transformer_jax.data.disk import explained, publish_json, publish_record
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import Run, load_run
 from transformer_jax.errors import BadInput, Failed
@@ -31,7 +31,7 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
     for name in run.analyses:
         analyse(run, model, config, test_sets, name, definition.sweep.analyses[name])
     with explained(run.path):
-        publish_json(
+        publish_record(
             run.path / "result.json",
             {
                 "variant": run.variant,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.sweeps import cost
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.spec import Definition, Variant
-from transformer_jax.training import hardware
 from transformer_jax.training.metrics import duration
 
 LONGEST_DIFFERENCE = 60
@@ -20,18 +20,17 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     shown = [variant for variant in definition.sweep.variants if variant.name in variants]
     runs = [*sweep.tries(definition, variants), *sweep.runs(definition, variants)]
     missing = [run for run in runs if run.result() is None]
-    rate, origin = flops_rate(runs, definition)
-    rows = [("variant", "differs in", "parameters", "FLOPs a run", "time a run")]
+    pace = Pace.of(runs)
+    rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
     for variant in shown:
         experiment = definition.experiments[variant.name]
-        flops = cost.training_flops(experiment)
         rows.append(
             (
                 variant.name,
                 differs(variant),
                 f"{cost.parameters(experiment.model):,}",
-                f"{flops:.2e}",
-                duration(flops / rate),
+                f"{cost.training_flops(experiment):.2e}",
+                duration(pace.seconds(experiment, len(definition.sweep.tests)) + cost.COMPILING),
             )
         )
     # The try that is chosen is the first seed's run: it is trained once.
@@ -39,7 +38,8 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     trained = [
         run for run in missing if not (run.factor is None and run.seed == definition.seeds[0] and run.variant in tried)
     ]
-    seconds = sum(cost.training_flops(run.experiment) for run in trained) / rate
+    seconds = sum(pace.seconds(run.experiment, len(run.tests)) for run in trained)
+    seconds += cost.COMPILING * len({run.variant for run in trained})
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
     return "\n".join(
@@ -50,21 +50,35 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
             "",
             f"{len(shown)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
             f"{len(runs) - len(missing)} finished",
-            f"about {duration(seconds)} one after the other: a rough estimate from {origin}; validation, tests "
-            "and compiling come on top",
+            f"{pace.told} {duration(seconds)} one after the other on this machine, with {cost.STARTING:g} s a run for "
+            f"its start, {cost.MEASURING:g} s a test set, {cost.COMPILING:g} s a variant for compiling",
             f"FLOPs are of full batches of {cost.LENGTH}-token sentences, parameters of the vocabulary asked for",
         ]
     )
 
 
-def flops_rate(runs: Sequence[SweepRun], definition: Definition) -> tuple[float, str]:
-    """FLOP/s of a training, and where the number comes from: runs of this sweep, or a matrix product timed now."""
-    results = [result for run in runs if (result := run.result()) is not None]
-    if results:
+class Pace(NamedTuple):
+    """How fast this machine trains."""
+
+    rate: float | None  # FLOP/s, of runs of this sweep; none = none has finished
+
+    @classmethod
+    def of(cls, runs: Sequence[SweepRun]) -> Pace:
+        results = [result for run in runs if (result := run.result()) is not None]
         rates = [result["training_flops"] / result["train_seconds"] for result in results]
-        return statistics.median(rates), f"the pace of {len(results)} finished here"
-    peak, origin = hardware.peak_flops(definition.base.model.dtype)
-    return peak, f"{peak / 1e12:.3g} TFLOP/s ({origin}), which a small model does not reach"
+        return cls(statistics.median(rates) if rates else None)
+
+    def seconds(self, experiment: ExperimentConfig, tests: int) -> float:
+        """What a run takes, or takes at least, when everything is compiled."""
+        model = experiment.model
+        rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype)
+        return cost.STARTING + cost.MEASURING * tests + cost.training_flops(experiment) / rate
+
+    @property
+    def told(self) -> str:
+        if self.rate is not None:
+            return "by the pace of those finished here, about"
+        return "by the products of each model's own widths, timed now, which are its fastest part: at least"
 
 
 def differs(variant: Variant) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
+from transformer_jax.record import read_record
 from transformer_jax.sweeps.folder import is_held
 from transformer_jax.training.run_folder import read_metrics
 
@@ -164,7 +165,7 @@ def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str
     given = flattened(_json(run.path / "config.json", []) or {}).get("data.directory")
     for place in (run.path / "data", *([Path(given)] if isinstance(given, str) else [])):
         file = texts_path(place, split)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
             return [(str(record["source"]), str(record["target"])) for record in records]
     return []
@@ -324,15 +325,11 @@ def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[
 def _json(file: Path, problems: list[str]) -> dict[str, Any] | None:
     """A JSON object, or None and a line in `problems`."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        if file.exists():
+            return read_record(file)
         problems.append(f"{file}: is missing")
-    except json.JSONDecodeError as error:
-        problems.append(f"{file}:{error.lineno}: is no JSON: {error.msg}")
-    except (OSError, ValueError, RecursionError) as error:
+    except BadInput as problem:
+        problems.append(str(problem))
+    except OSError as error:
         problems.append(f"{file}: cannot be read ({type(error).__name__})")
-    else:
-        if isinstance(content, dict):
-            return content
-        problems.append(f"{file}: holds a {type(content).__name__} where an object would be right")
     return None

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import getpass
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,11 @@ TIMES_QUEUED = 1000
 # States of squeue in which a job will do nothing more; those in which it was not the job that ended it, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
+
+
+# What sbatch's options look like; and submitit's own, which are lines of the script, or ours to set.
+SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
+NO_OPTIONS = ("setup", "teardown", "srun_args", "use_srun", "map_count", "additional_parameters", "stderr_to_stdout")
 
 
 class SlurmTask:
@@ -72,8 +78,16 @@ class Slurm:
     at_a_time: int | None = None  # jobs of the array
     detach: bool = False
 
+    def __post_init__(self) -> None:
+        """Names and values come to stand in a script that a shell runs: each in a line of its own, and in no other."""
+        for name, value in self.parameters.items():
+            if not SBATCH_OPTION.fullmatch(name) or name.replace("-", "_") in NO_OPTIONS:
+                raise BadInput(f"--slurm-option={name!r}: is the name of no option of sbatch")
+            refuse_line_ends(f"--slurm-option={name}", value)
+
     def executor(self, folder: Path) -> Any:
         """Refuses what submitit would not understand."""
+        refuse_line_ends("--workdir", str(folder))
         try:
             from submitit import SlurmExecutor
             from submitit.slurm.slurm import _get_default_parameters
@@ -91,6 +105,12 @@ class Slurm:
         executor = SlurmExecutor(folder, max_num_timeout=TIMES_QUEUED)
         executor.update_parameters(**own, **({"additional_parameters": others} if others else {}))
         return executor
+
+
+def refuse_line_ends(what: str, text: str) -> None:
+    """A comment of the script ends where its line does, quoted or not; what followed would be a command."""
+    if not text.isprintable():
+        raise BadInput(f"{what} = {text!r}: has characters that cannot be printed")
 
 
 def number_or_text(text: str) -> Any:

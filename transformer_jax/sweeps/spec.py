@@ -15,10 +15,11 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import config as configuration
-from transformer_jax import extension, schema
+from transformer_jax import extension, schema, shipped
 from transformer_jax.config import MAX_SEED, ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 
@@ -212,7 +213,7 @@ def seeds_of(text: str) -> int | list[int]:
 
 def _sweep_of(path: str, scale: str | None) -> tuple[Sweep, str | None]:
     """What get_sweep() of the file returns at that scale; where none is asked for, the first the file names."""
-    module = extension.load_module(path, "experiment file")
+    module = extension.load_module(_file(path), "experiment file")
     function, scales = getattr(module, "get_sweep", None), getattr(module, "SCALES", None)
     if not callable(function):
         raise BadInput(f"{path}: has no function get_sweep()")
@@ -231,6 +232,18 @@ def _sweep_of(path: str, scale: str | None) -> tuple[Sweep, str | None]:
     if not isinstance(sweep, Sweep):
         raise BadInput(f"{path}: get_sweep() returned {type(sweep).__name__}; a Sweep would be right")
     return sweep, scale
+
+
+def _file(path: str) -> str:
+    """The file that is meant: a path, or the name of one that comes with the package."""
+    known = shipped.experiments()
+    if not path.startswith(shipped.PRESET):
+        if Path(path).stem in known and not Path(path).exists():
+            raise BadInput(f"{path}: no such experiment file; {shipped.PRESET}{Path(path).stem} is there by name")
+        return path
+    if (name := path.removeprefix(shipped.PRESET)) not in known:
+        raise BadInput(f"{path}: there is no such preset; there are: {', '.join(known)}")
+    return str(known[name])
 
 
 def _shape_problems(sweep: Sweep) -> list[str]:
