@@ -9,7 +9,7 @@ DEMO   ?= runs/demo
 help:
 	@echo "make demo     set up, then see it work"
 	@echo "make test     set up, then every test"
-	@echo "make drill    the long tests (kills, big corpora)"
+	@echo "make drill    the long tests (kills, big corpora, a bad week)"
 	@echo "make docs     the site: tutorial, guides, API reference, into site/"
 	@echo "make lint     formatting, lint and types, as CI checks them"
 	@echo "make format   put the formatting right"
@@ -34,10 +34,12 @@ test: $(VENV)/ready
 
 # The quick half of the tests, for a second interpreter.
 smoke: $(VENV)/ready
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not drill"
 
 drill: $(VENV)/ready
-	$(BIN)/python -m pytest tests/drills
+	$(BIN)/python -m pytest tests/drills -m ""
+	$(BIN)/python -m pytest -m drill
+	$(BIN)/python -m tests.chaos --runs=200
 
 # mkdocstrings looks for ruff on the path, to break long signatures into lines.
 docs: $(VENV)/docs

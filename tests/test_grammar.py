@@ -554,7 +554,7 @@ def test_english_determines_german(sampled: list[tuple[Sentence, str, str]]) -> 
     assert _contradictions((source, target) for _, source, target in sampled) == []
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_english_determines_german_in_200_000_sentences() -> None:
     sampler = SentenceSampler("many", depth=3)
     sentences = (sampler.sentence() for _ in range(200_000))

@@ -88,7 +88,7 @@ def random_marian(folder, d_model=64):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_an_imported_model_learns_short_sentences_of_the_grammar(tmp_path):
     """With two SentencePiece models over one table. What it is asked for in the end it has not seen before."""
     imported, finer = tmp_path / "imported", tmp_path / "finer"

@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "transformer_jax"
 
 # From the ground up. Names on one line are rooms side by side, which do not know each other.
 FLOORS = [
-    ["errors", "version"],
-    ["schema", "table3"],
+    ["errors", "version", "shipped"],
+    ["schema", "table3", "record"],
     ["extension", "config"],
     ["decoding.penalties", "decoding.rules"],
     ["model", "data", "decoding.search", "plots", "page", "attention_page"],
@@ -22,13 +22,16 @@ FLOORS = [
     ["runs"],
     ["sweeps"],
     ["commands"],
-    ["cli", "__init__", "__main__"],
+    ["cli", "__init__"],
+    ["__main__"],
 ]
 # Inside a folder the same rule, file by file; files that are not named stand side by side after those that are.
 ORDER = {
     "model": [
         "masks",
         "linear",
+        "norm",
+        "softmax",
         "dropout",
         "positions",
         "fused",
@@ -66,12 +69,15 @@ ORDER = {
     ],
     "training": [
         "loss",
+        "cost",
+        "cluster",
         "optimizer",
         "sharding",
         "reduction",
         "step",
         "digest",
         "checkpoint",
+        "own_files",
         "run_folder",
         "compilation",
         "hardware",
@@ -85,6 +91,8 @@ ORDER = {
         "course",
         "journal",
         "programs",
+        "probes",
+        "compiled",
         "loop",
         "together",
     ],
@@ -117,8 +125,8 @@ ORDER = {
         "report_text",
         "report",
     ],
-    "interop": ["folder", "tensors", "marian_config", "marian_weights", "marian_vocabulary", "marian"],
-    "commands": ["configuration", "model_choice", "text_input"],
+    "interop": ["fields", "tensors", "marian_config", "marian_weights", "marian_vocabulary", "marian"],
+    "commands": ["parser", "configuration", "model_choice", "text_input"],
 }
 
 

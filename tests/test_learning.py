@@ -9,7 +9,7 @@ CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize("task", ["copy", pytest.param("reverse", marks=pytest.mark.drill)])
 def test_unseen_strings(task, tmp_path):
     options = (f"--config={CONFIGS / task}.py", f"--workdir={tmp_path / 'run'}", "--config.train.tensorboard=false")
     told = run("train", *options, f"--config.train.compile_cache={tmp_path / 'cache'}", env=environment())

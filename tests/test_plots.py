@@ -111,7 +111,7 @@ def test_plot_positions_from_the_command_line(tmp_path, capsys):
         (["--length=x", "--output=x.png"], "--length: invalid int value: 'x'"),
         (["--output=x.bmp"], "x.bmp: the name of a picture must end in .png, .svg or .pdf"),
         ([], "required: --output"),
-        (["--outptu=x.png", "--output=x.png"], "--outptu=x.png: plot has no such argument"),
+        (["--outptu=x.png", "--output=x.png"], "--outptu=x.png: plot positions has no such argument"),
     ],
 )
 def test_a_bad_plot_command_is_one_line_and_exit_2(arguments, told, capsys):
