@@ -1,11 +1,30 @@
 """Settings every test shares: eight pretended devices, no silent broadcasting, and programs compiled in a hurry."""
 
+import gc
 import os
+from pathlib import Path
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+# Where eight devices share two cores, one may let the others wait for long: only after ten minutes is that an error.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8 --xla_cpu_collective_call_terminate_timeout_seconds=600"
+)
 
 import jax
+import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Nearly all the time of the tests is compilation; what runs as a process of its own is compiled as users compile it.
 jax.config.update("jax_disable_most_optimizations", True)
+
+# A process may have 65,530 mappings of memory on Linux, and is aborted at one more; each compiled program takes some.
+MANY_MAPPINGS = 10_000
+MAPPINGS = Path("/proc/self/maps")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_do_not_pile_up():
+    yield
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MANY_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
