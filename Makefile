@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo test smoke drill docs lint format constraints clean
+.PHONY: help demo test smoke drill docs lint format constraints audit clean
 
 help:
 	@echo "make demo     set up, then see it work"
@@ -13,6 +13,7 @@ help:
 	@echo "make docs     the site: tutorial, guides, API reference, into site/"
 	@echo "make lint     formatting, lint and types, as CI checks them"
 	@echo "make format   put the formatting right"
+	@echo "make audit    ask whether a pinned dependency has a known weakness; needs the network"
 	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 keeps it apart"
 
 # Learns the embedded grammar, then shows what was learnt. Run again, it goes on from what there is.
@@ -70,6 +71,12 @@ $(VENV)/docs: $(VENV)/ready
 constraints:
 	uv pip compile --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate \
 	  --no-emit-index-url pyproject.toml -o constraints.txt
+
+# Strict, because it otherwise leaves out what it cannot ask about, and says that nothing was found.
+audit:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 clean:
 	rm -rf .venv* .mypy_cache .pytest_cache .ruff_cache build dist
