@@ -80,6 +80,14 @@ def test_what_is_predicted_of_a_cluster_is_what_the_guide_shows(row, capsys):
     assert out.splitlines()[-1].startswith(f"--config.mesh.data={devices} --config.mesh.fsdp=1 ")
 
 
+def test_a_peak_of_another_type_than_the_configs_is_told(capsys):
+    told = []
+    for given in ((), ("--config.model.dtype=bfloat16",)):
+        assert cli.main(["inspect", BASE, *given, "--cluster=8xH100"]) == 0
+        told.append("That peak is bfloat16's, this config computes in float32" in capsys.readouterr().out)
+    assert told == [True, False]
+
+
 def test_a_cluster_that_is_not_described_is_refused(capsys):
     assert cli.main(["inspect", BASE, "--cluster=64xH10"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
