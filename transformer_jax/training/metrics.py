@@ -65,7 +65,8 @@ class ProgressLine:
         self._bar = None
         if shown and sys.stderr.isatty():
             self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
-        self._first_step, self._start = first_step, time.monotonic()
+        self._reported_step, self._reported_at = first_step, time.monotonic()
+        self._seconds_a_step: float | None = None
 
     def __enter__(self) -> "ProgressLine":
         return self
@@ -90,8 +91,7 @@ class ProgressLine:
 
     def report(self, step: int, lines: Sequence[dict[str, Any]]) -> None:
         """The state of things at a line of metrics; of several runs' lines the means, and all their tokens."""
-        done = step - self._first_step
-        left = (time.monotonic() - self._start) / max(done, 1) * (self._last_step - step)
+        left = self._pace(step) * (self._last_step - step)
         mean = {name: sum(line[name] for line in lines) / len(lines) for name in SHOWN}
         self.tell(
             (f"{len(lines)} runs  " if len(lines) > 1 else "")
@@ -99,6 +99,14 @@ class ProgressLine:
             f"rate {mean['learning_rate']:.2e}  {mean['target_tokens_per_second'] * len(lines):,.0f} tokens/s  "
             f"data wait {mean['data_wait']:.0%}  left {duration(left)}"
         )
+
+    def _pace(self, step: int) -> float:
+        """Seconds a step: half those since the last report, half those before. Compiling and sleep fade away."""
+        now = time.monotonic()
+        pace = (now - self._reported_at) / max(step - self._reported_step, 1)
+        self._reported_step, self._reported_at = step, now
+        self._seconds_a_step = pace if self._seconds_a_step is None else (self._seconds_a_step + pace) / 2
+        return self._seconds_a_step
 
 
 def _told(value: Any) -> Any:
