@@ -4,30 +4,31 @@ pip install -e '.[peers]' && python benchmarks/decoding_peers.py [--rounds 5] [-
 
 A base-size model with random weights in each system (11,600 pieces), sources of --tokens tokens, exactly as many
 tokens written. Each round times every system once; medians over the rounds, and what the others take in units of ours.
+"limit" is the matrix products of the model (`model/size.py`) over seconds x the rate of a square float32 product of the
+same library (torch's for CTranslate2), measured in the same run; int8 has none to be held against.
 """
 
 import argparse
-import importlib.metadata
+import functools
 import json
 import os
-import platform
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from side_by_side import limits, machine, medians, turn_by_turn, write_json
 
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import DecodeConfig
 from transformer_jax.decoding.translate import search
+from transformer_jax.model.size import forward_flops
 
 VOCABULARY = 11_600
 EXTRA_LENGTH = 50
-PACKAGES = ("jax", "torch", "transformers", "ctranslate2")
+OURS = "transformer_jax"
 
 
 class Case(NamedTuple):
@@ -39,6 +40,13 @@ class Case(NamedTuple):
 
     def sources(self) -> np.ndarray:
         return np.random.default_rng(0).integers(4, VOCABULARY - 1, (self.sentences, self.tokens))
+
+    def flops(self) -> float:
+        """Each source once, and a target for each beam."""
+        words = self.sentences * self.tokens
+        return forward_flops(ModelConfig.base(vocab_size=VOCABULARY), self.tokens, self.tokens).of(
+            words, words * self.beam
+        )
 
 
 System = Callable[[Case], object]
@@ -164,23 +172,6 @@ def peers(directory: Path, with_int8: bool) -> dict[str, System]:
     return {**systems, "CTranslate2 int8": ctranslate2_system(directory, "int8")} if with_int8 else systems
 
 
-def timed(system: System, case: Case) -> float:
-    start = time.perf_counter()
-    system(case)
-    return time.perf_counter() - start
-
-
-def measured(systems: dict[str, System], case: Case, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each system, turn by turn; the first turn, which compiles or warms up, does not count."""
-    for system in systems.values():
-        system(case)
-    seconds: dict[str, list[float]] = {name: [] for name in systems}
-    for _ in range(rounds):
-        for name, system in systems.items():
-            seconds[name].append(timed(system, case))
-    return seconds
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=24)
@@ -196,21 +187,23 @@ def main() -> None:
         "1 sentence, beam 4": usual._replace(sentences=1),
         "1 sentence, greedy": usual._replace(sentences=1, beam=1),
     }
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    print(f"{len(os.sched_getaffinity(0))} cores of {platform.processor() or platform.machine()}; {versions}")
+    limit = limits(with_torch=True)
+    print(f"{machine()}\n{limit}")
     print(f"{arguments.tokens} tokens a sentence; medians of {arguments.rounds} rounds\n")
-    print(f"{'':<24}{'':<22}{'sentences/s':>12}{'seconds':>9}{'  times ours':>12}")
+    print(f"{'':<24}{'':<22}{'sentences/s':>12}{'seconds':>9}{'times ours':>12}{'limit':>8}")
     results = {}
     with tempfile.TemporaryDirectory() as directory:
-        systems = {"transformer_jax": ours(), **peers(Path(directory), arguments.int8)}
+        systems = {OURS: ours(), **peers(Path(directory), arguments.int8)}
         for title, case in cases.items():
-            results[title] = seconds = measured(systems, case, arguments.rounds)
-            middle = {name: statistics.median(values) for name, values in seconds.items()}
+            turns = {name: functools.partial(system, case) for name, system in systems.items()}
+            results[title] = turn_by_turn(turns, arguments.rounds)
+            middle = medians(results[title])
             for name, value in middle.items():
-                ratio = value / middle["transformer_jax"]
-                print(f"{title:<24}{name:<22}{case.sentences / value:>12.1f}{value:>9.3f}{ratio:>12.2f}", flush=True)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"versions": versions, "seconds": results}, indent=2))
+                rate = limit.products["jax float32" if name == OURS else "torch float32"]
+                share = "" if "int8" in name else f"{case.flops() / value / rate:.0%}"
+                row = f"{title:<24}{name:<22}{case.sentences / value:>12.1f}{value:>9.3f}"
+                print(f"{row}{value / middle[OURS]:>12.2f}{share:>8}", flush=True)
+    write_json(arguments.json, machine=machine(), limits=limit._asdict(), seconds=results)
 
 
 if __name__ == "__main__":
