@@ -15,7 +15,7 @@ each trained model is taken apart, on some of the test sentences, by the analysi
 What to expect: h makes less difference than one would think, the extremes excepted, and most heads of a trained model
 can be taken away without a trace, those of encoder-decoder attention least of all.
 
-At demo scale 6 variants with three seeds should take about 20 minutes on two quiet CPU cores: an estimate.
+At demo scale 6 variants have three seeds each; `--dry-run` says how long that takes here, at least.
 """
 
 import copy

@@ -10,7 +10,7 @@ warmup and few layers there is little between them.
 
 Each of the two may have a best learning rate of its own: `--tune=0.5,1,2` looks for it, on validation data.
 
-At demo scale 8 variants with three seeds should take about 20 minutes on two quiet CPU cores: an estimate.
+At demo scale 8 variants have three seeds each; `--dry-run` says how long that takes here, at least.
 """
 
 from pathlib import Path

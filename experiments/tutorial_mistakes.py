@@ -10,7 +10,7 @@ perplexity splendid and translations worthless, because in training the model se
 mistake in decoding alone leaves perplexity as it is; a missing padding mask costs little where sentences of similar
 length are batched together, but a translation then depends on what it is batched with.
 
-At demo scale 15 variants with three seeds should take about 25 minutes on two quiet CPU cores: an estimate.
+At demo scale 15 variants have three seeds each; `--dry-run` says how long that takes here, at least.
 """
 
 from pathlib import Path

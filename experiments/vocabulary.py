@@ -10,7 +10,7 @@ so that runs cost about the same; the finer the cut, the fewer sentences an upda
 far behind after as many updates; words do well on the grammar, whose words are all known, and are at a loss in real
 text where a word is new; of BPE's sizes, middling ones do best.
 
-At demo scale 8 variants with three seeds should take about 25 minutes on two quiet CPU cores: an estimate.
+At demo scale 8 variants have three seeds each; `--dry-run` says how long that takes here, at least.
 """
 
 from pathlib import Path
