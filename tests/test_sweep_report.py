@@ -443,6 +443,17 @@ def test_tables_of_analyses_are_averaged_and_plots_are_the_first_seeds(sweep):
     assert "| base | 1 | head | 0.5 |" in report.markdown
 
 
+def test_a_long_table_of_an_analysis_is_on_the_page_and_the_text_says_so(sweep):
+    def table(title, rows):
+        return {"title": title, "columns": ["head", "loss"], "rows": [[row, 1.0] for row in range(rows)]}
+
+    found = {"title": "what heads do", "text": "", "tables": [table("few", 8), table("each head", 9)]}
+    write(seed_folder(sweep, "base", 0) / "analysis" / "heads.json", found)
+    text = Report(sweep).markdown
+    assert "### few" in text and "### each head" not in text
+    assert "On the page alone (index.html), a table for each variant: each head." in text
+
+
 @pytest.mark.parametrize(
     "content",
     [{}, {"tables": 3, "plots": [[]]}, {"tables": [{"rows": [1, [None]]}], "plots": [{"series": {"a": [[1], "b"]}}]}],

@@ -50,6 +50,7 @@ class Overview(NamedTuple):
     title: str
     text: str
     tables: Sequence[AnalysisTable]
+    longer: Sequence[str]  # the titles of those that have too many rows for that
 
 
 class Picture(NamedTuple):
@@ -74,11 +75,11 @@ def overviews(found: Sequence[Analysis]) -> list[Overview]:
     by_name: dict[str, list[Analysis]] = {}
     for analysis in found:
         by_name.setdefault(analysis.name, []).append(analysis)
-    return [Overview(name, same[0].title, same[0].text, _together(same)) for name, same in by_name.items()]
+    return [Overview(name, same[0].title, same[0].text, *_together(same)) for name, same in by_name.items()]
 
 
-def _together(same: Sequence[Analysis]) -> list[AnalysisTable]:
-    tables = []
+def _together(same: Sequence[Analysis]) -> tuple[list[AnalysisTable], list[str]]:
+    tables, longer = [], []
     for place, first in enumerate(same[0].tables):
         kind = (first.title, list(first.columns))
         alike = [(a.variant, a.tables[place]) for a in same if place < len(a.tables)]
@@ -86,7 +87,9 @@ def _together(same: Sequence[Analysis]) -> list[AnalysisTable]:
         if max(len(table.rows) for _, table in alike) <= FEW_ROWS:
             rows = [[name, *row] for name, table in alike for row in table.rows]
             tables.append(AnalysisTable(first.title, ["variant", *first.columns], rows))
-    return tables
+        else:
+            longer.append(first.title)
+    return tables, longer
 
 
 def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> Analysis:

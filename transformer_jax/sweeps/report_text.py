@@ -26,6 +26,10 @@ def markdown(content: Content) -> str:
     for overview in report_analyses.overviews(content.analyses):
         parts += [f"## {_safe(overview.title)}", _safe(overview.text)]
         parts += [f"### {_safe(table.title)}\n\n{_rows(table.columns, table.rows)}" for table in overview.tables]
+        if overview.longer:
+            parts.append(
+                f"On the page alone (index.html), a table for each variant: {_safe(', '.join(overview.longer))}."
+            )
     for sample in content.samples:
         title = "## Translations\n\n" if sample is content.samples[0] else ""
         versions = [
