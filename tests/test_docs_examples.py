@@ -28,7 +28,7 @@ BLOCK = re.compile(rf"^(?:{MARKS})?```(?P<language>\w*)\n(?P<code>.*?)^```$", re
 SETUP = re.compile(r"^<!-- setup\n(?P<code>.*?)^-->$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted({*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")})
 # Programs of others that a reader may be told to start.
-OTHERS = ("echo", "export", "gcloud", "git", "pip", "sbatch", "source", "tfds")
+OTHERS = ("echo", "export", "gcloud", "git", "pip", "sacrebleu", "sbatch", "source", "tfds")
 
 
 class Block(NamedTuple):
