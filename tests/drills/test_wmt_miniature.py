@@ -239,7 +239,7 @@ def test_every_test_sentence_is_counted_once(walk):
         for name in ("test.averaged", "newstest2014.en.averaged")
     )
     assert abs(in_tfds_order - in_file_order) < 0.1
-    assert in_file_order > 10, "a model that has learnt nothing proves nothing"
+    assert in_file_order > 5, "a model that has learnt nothing proves nothing"
 
 
 def test_sacrebleus_own_command_gives_the_score_that_was_reported(walk):
