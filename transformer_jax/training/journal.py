@@ -178,7 +178,7 @@ class Journal:
             "gradient_norm": _over(sums.gradient_norm, int(sums.steps)),
             "target_tokens": self.memory.target_tokens,
             "skipped": skipped,
-            **throughput.rates(int(sums.source_tokens), tokens),
+            **throughput.rates(int(sums.source_tokens), tokens, int(sums.steps)),
         }
         self.metrics.write(step, values)
         self._warn_of_divergence(step, _over(sums.nll, tokens), progress)

@@ -88,7 +88,7 @@ class Loop:
         every, began, first = self.config.train, time.monotonic(), step
         pulses: collections.deque[Pulse] = collections.deque()
         with Prefetcher(self.course.placed_batch, step) as prefetcher:
-            self.throughput.start(prefetcher)
+            self.throughput.start(prefetcher, step)
             while self.goes_on(state, step, self.reason_to_stop(step, began, signals), progress):
                 with told_when_slow(progress.tell) if step == first else contextlib.nullcontext():
                     state, pulse = self.programs.step(state, next(prefetcher))
@@ -139,7 +139,7 @@ class Loop:
     def log(self, state: TrainState, step: int, progress: ProgressLine) -> TrainState:
         """A line of metrics of each run about the steps since the last one; they are then forgotten."""
         counts = jax.tree.map(_by_run, jax.device_get((state.sums, state.updates, state.skipped)))
-        self.throughput.lap()
+        self.throughput.lap(step)
         lines = []
         for run in self.going:
             sums, updates, skipped = jax.tree.map(lambda counted, run=run: counted[run], counts)

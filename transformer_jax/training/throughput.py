@@ -24,8 +24,8 @@ class Throughput:
         else:
             self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
 
-    def start(self, prefetcher: Prefetcher[Any]) -> None:
-        self._prefetcher = prefetcher
+    def start(self, prefetcher: Prefetcher[Any], step: int) -> None:
+        self._prefetcher, self._step = prefetcher, step
         self._begin = time.perf_counter()
         self._waited = prefetcher.data_wait
 
@@ -36,19 +36,23 @@ class Throughput:
         yield
         self._begin += time.perf_counter() - begin
 
-    def lap(self) -> None:
+    def lap(self, step: int) -> None:
         """Ends the lap that `rates` then tells of, and begins the next."""
         now = time.perf_counter()
+        self._steps, self._step = step - self._step, step
         self._seconds, self._lap_waited = now - self._begin, self._prefetcher.data_wait - self._waited
         self._begin, self._waited = now, self._prefetcher.data_wait
 
-    def rates(self, source_tokens: int, target_tokens: int) -> dict[str, Any]:
+    def rates(self, source_tokens: float, target_tokens: float, steps: int) -> dict[str, Any]:
         """How fast a run's tokens, those that are not padding, went through the last lap.
 
+        They are the tokens of so many steps. After a resumption more than the lap had: another process made the first
+        of them, in its own time, and these are left out.
         MFU, model FLOPs utilisation, is the FLOPs that the model needs for these tokens (see model/size.py: matrix
         products alone, nothing for padding or recomputing) over seconds x devices x the peak FLOP/s of one.
         """
-        seconds = self._seconds
+        seconds, share = self._seconds, min(1.0, self._steps / max(steps, 1))
+        source_tokens, target_tokens = source_tokens * share, target_tokens * share
         flops = source_tokens * self._flops.source_token + target_tokens * self._flops.target_token
         return {
             "seconds": seconds,
