@@ -13,7 +13,7 @@ FLOORS = [
     ["errors", "version", "shipped"],
     ["schema", "table3", "record"],
     ["extension", "config"],
-    ["decoding.penalties", "decoding.rules"],
+    ["decoding.largest", "decoding.penalties", "decoding.rules"],
     ["model", "data", "decoding.search", "plots", "page", "attention_page"],
     ["training"],
     ["decoding"],

@@ -13,11 +13,11 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.decoding.largest import largest_entries
 from transformer_jax.decoding.search import (
     beam_search,
     gather_beams,
     greedy_search,
-    largest_entries,
     repeat_beams,
     sample_search,
 )

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from transformer_jax.decoding.largest import largest_entries
 from transformer_jax.decoding.penalties import penalty_table
 from transformer_jax.decoding.rules import FREE, Rules, check_shape
 
@@ -210,26 +211,6 @@ def gather_beams(cache: Cache, parents_BK: Array) -> Cache:
 def repeat_beams(cache: Cache, beam_size: int) -> Cache:
     """A cache of B rows as one of B * K rows, those of a sentence side by side; scalar leaves stay as they are."""
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, beam_size, axis=0) if leaf.ndim else leaf, cache)
-
-
-# For larger vocabularies the C largest of each row are found among the C blocks with the largest maxima: one cheap
-# pass over all logits in place of a sort (on CPU 4 to 8 times faster than `lax.top_k`, which is faster than `argmax`).
-_BLOCK = 64
-
-
-def largest_entries(values_RV: Array, count: int) -> Array:
-    """The indices of the `count` largest values of each row, largest first; of equals, the lowest index first."""
-    rows, width = values_RV.shape
-    count = min(count, width)
-    if width <= count * _BLOCK:
-        return lax.top_k(values_RV, count)[1]
-    padding = ((0, 0), (0, -width % _BLOCK))
-    maxima = lax.reduce_window(values_RV, -jnp.inf, lax.max, (1, _BLOCK), (1, _BLOCK), padding)
-    # Sorted, so that positions in the gathered blocks are in the order of the indices and ties break the same way.
-    blocks = jnp.sort(lax.top_k(maxima, count)[1], axis=1)
-    indices = (blocks[:, :, None] * _BLOCK + jnp.arange(_BLOCK)[None, None, :]).reshape(rows, -1)
-    gathered = values_RV.at[jnp.arange(rows)[:, None], indices].get(mode="fill", fill_value=-jnp.inf)
-    return jnp.take_along_axis(indices, lax.top_k(gathered, count)[1], axis=1)
 
 
 def _log_probabilities(logits_xV: Array, tokens_xC: Array) -> Array:
