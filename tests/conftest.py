@@ -4,6 +4,9 @@ import gc
 import os
 from pathlib import Path
 
+# A collective keeps the thread that waits in it, and XLA has as many threads as devices: where two are under way at
+# once, all threads may come to wait for a device that then has none. It happened, on two quiet cores.
+os.environ["PJRT_NPROC"] = "64"
 # Where eight devices share two cores, one may let the others wait for long: only after ten minutes is that an error.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")

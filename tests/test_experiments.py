@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def _at_the_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
+@functools.cache
 def definition(name, scale):
     return load(f"experiments/{name}.py", scale)
 

@@ -139,7 +139,7 @@ def test_the_workdir_of_another_experiment(straight):
     [
         ("train.epochs=0.3", "finished at step 12", 12),
         ("train.tokens=700", "target tokens at step", 10),
-        ("train.hours=1e-7", "stopped after train.hours = 1e-07 at step 0", 0),
+        ("train.hours=1e-12", "stopped after train.hours = 1e-12 at step 0", 0),
     ],
 )
 def test_limits(place, option, told, last):

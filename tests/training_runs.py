@@ -52,8 +52,10 @@ def command(workdir: Path, *options: str) -> list[str]:
 
 
 def environment(devices: int = 1) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={devices}" if devices > 1 else ""
-    return {**os.environ, "XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    """What a command finds that has some devices; a single one gets as many threads as there are cores."""
+    own = {"XLA_FLAGS": "", "PJRT_NPROC": ""}
+    many = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def train(workdir: Path, *options: str, devices: int = 1, status: int = 0) -> str:
