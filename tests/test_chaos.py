@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from training_runs import environment
 
 HAPPENINGS = "interrupted_training,interrupted_preparing,guided_parsing"
 HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corruptions")
@@ -13,7 +14,7 @@ HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corrupt
 @pytest.mark.slow
 def test_a_short_bad_week():
     command = [sys.executable, "-m", "tests.chaos", "--seed=69", "--runs=5", "--variants=plain", f"--only={HAPPENINGS}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
     lines = (line.rpartition("  ") for line in done.stdout.splitlines() if line[-1:].isdecimal())
     counts = {name.strip(): count.strip() for name, _, count in lines}
