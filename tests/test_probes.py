@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import gzip
 import json
+import traceback
 from types import SimpleNamespace
 
 import jax
@@ -14,7 +15,7 @@ from small_runs import batches, experiment
 from training_runs import command, environment, run
 
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.training import sharding
+from transformer_jax.training import probes, sharding
 from transformer_jax.training.optimizer import make_schedule
 from transformer_jax.training.probes import Probes, Span
 from transformer_jax.training.programs import Programs
@@ -31,9 +32,9 @@ def loss(logits, targets, weights):
 
 
 @functools.cache
-def programs_of(config):
+def programs_of(config, devices=1):
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    return Programs(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:1]))
+    return Programs(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:devices]))
 
 
 def steps(programs, count, state=None):
@@ -43,8 +44,9 @@ def steps(programs, count, state=None):
     return state
 
 
-def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path):
-    programs = programs_of(experiment())
+@pytest.mark.parametrize("mesh", [{}, {"mesh__data": 2}, {"mesh__fsdp": 2}, {"mesh__tensor": 2}], ids=str)
+def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, mesh):
+    programs = programs_of(experiment(**mesh), 2 if mesh else 1)
     state = programs.begin([None])
     inner = dict(state.params["encoder"]["layers_0"]["feed_forward"]["inner"])
     inner["bias"] = jnp.full_like(inner["bias"], jnp.inf)  # what follows is infinite minus infinite
@@ -67,6 +69,15 @@ def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path
         pytest.raises(Failed, match=rf"update 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"),
     ):
         steps(programs, 1, state)
+
+
+def test_an_installed_library_is_looked_into_as_a_checkout_is(monkeypatch):
+    """There it lies among the packages, whose own lines are of no use."""
+    monkeypatch.setattr(probes, "LIBRARY", "/usr/lib/site-packages/transformer_jax")
+    traced = [f"/usr/lib/site-packages/{name}.py" for name in ("transformer_jax/model/norm", "jax/_src/api")]
+    frames = [traceback.FrameSummary(name, 7, "mean") for name in traced]
+    monkeypatch.setattr(probes.traceback, "extract_tb", lambda _: frames)
+    assert probes._place(FloatingPointError()) == f"at {traced[0]}:7 (mean)"
 
 
 def test_a_healthy_step_is_the_same_when_it_is_looked_into(tmp_path):
@@ -105,6 +116,14 @@ def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
         pytest.raises(BadInput, match="update 2 was made before this start, whose first is 3"),
     ):
         programs.step(SimpleNamespace(step=2), None)
+
+
+def test_a_run_that_ends_before_is_told(tmp_path, capfd):
+    programs, state = counting(), SimpleNamespace(step=0)
+    with Probes(Span(4, 1)).watching(programs, tmp_path):
+        for _ in range(3):
+            state, _ = programs.step(state, None)
+    assert "warning: --profile: nothing is traced; the run ended before update 4" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -90,8 +90,9 @@ class Loop:
         with Prefetcher(self.course.placed_batch, step) as prefetcher:
             self.throughput.start(prefetcher, step)
             while self.goes_on(state, step, self.reason_to_stop(step, began, signals), progress):
+                batch = next(prefetcher)
                 with told_when_slow(progress.tell) if step == first else contextlib.nullcontext():
-                    state, pulse = self.programs.step(state, next(prefetcher))
+                    state, pulse = self.programs.step(state, batch)
                 step += 1
                 pulses.append(pulse)
                 is_last = step == self.course.last_step

@@ -12,11 +12,16 @@ from typing import Any, NamedTuple
 
 import jax
 
+from transformer_jax.config import MeshConfig
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.training import sharding
 from transformer_jax.training.course import Course
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.step import Pulse, TrainState, train_step
+
+# Where the library lies: installed, among the packages.
+LIBRARY = str(Path(__file__).parents[1])
 
 
 class Span(NamedTuple):
@@ -98,9 +103,11 @@ class Tracer:
     def __enter__(self) -> "Tracer":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._tracing:  # the run was stopped half-way
             self._write()
+        elif kind is None and (self._update or 0) <= self._span.first:
+            tell(f"warning: --profile: nothing is traced; the run ended before update {self._span.first:,}")
 
 
 class NanHalt:
@@ -120,18 +127,25 @@ class NanHalt:
         return state, pulse
 
     def _origin(self, state: TrainState, batch: Any) -> str:
-        programs = self._programs
+        """On one device: taken one by one, operations cannot be divided among several."""
+        programs, device = self._programs, jax.local_devices()[0]
+        mesh = sharding.make_mesh(MeshConfig(), [device])
+        state, batch = jax.device_put((state, batch), device)
         try:
             with jax.debug_nans(True), jax.disable_jit():
-                train_step(programs.config, programs.optimizer, state, batch, programs.mesh)
+                train_step(programs.config, programs.optimizer, state, batch, mesh)
         except FloatingPointError as error:
             return f"{error}, {_place(error)}"
         return "the gradient is not finite, and no operation makes a NaN: a number became too large for its type"
 
 
 def _place(error: FloatingPointError) -> str:
-    """The innermost line outside of packages; in the backward pass, that of the forward pass which it belongs to."""
+    """The innermost line that is ours or the user's; in the backward pass, that of the forward pass it belongs to."""
     forward = error.__cause__ or error
-    frames = [frame for frame in traceback.extract_tb(forward.__traceback__) if "site-packages" not in frame.filename]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(forward.__traceback__)
+        if frame.filename.startswith(LIBRARY) or "site-packages" not in frame.filename
+    ]
     place = f"{frames[-1].filename}:{frames[-1].lineno} ({frames[-1].name})"
     return f"in the backward pass of {place}" if error.__cause__ else f"at {place}"
