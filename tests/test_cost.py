@@ -32,6 +32,11 @@ def test_a_cluster_by_name_or_by_its_numbers():
         ("8xH100,flop=1", "did you mean flops"),
         ("8xH100,flops=fast", "flops = 'fast' is no number"),
         ("8xH100,memory=-1", "must be above 0"),
+        ("8xH100,memory=nan", "must be above 0, and finite"),
+        ("8xH100,flops=inf", "must be above 0, and finite"),
+        ("8xH100,utilisation=3", "must be at most 1"),
+        ("8xH100,group=8.5", "is no whole number"),
+        (f"{'9' * 5000}xH100", "from 1 to 1,000,000"),
         ("8,flops=1e12", "memory, bandwidth, group, between missing"),
     ],
 )

@@ -64,6 +64,7 @@ def test_what_each_device_holds_and_sends(inspect):
 PREDICTED = re.findall(
     r"^\| (base|big) \| (\d+) \| ([\d,]+) \| (.*?) \|$", (ROOT / "docs/scaling.md").read_text(), re.MULTILINE
 )
+assert len(PREDICTED) == 10, "the guide's table has another form"
 
 
 @pytest.mark.parametrize("row", PREDICTED, ids=lambda row: " ".join(row[:3]))
@@ -91,6 +92,25 @@ def test_a_peak_of_another_type_than_the_configs_is_told(capsys):
 def test_a_cluster_that_is_not_described_is_refused(capsys):
     assert cli.main(["inspect", BASE, "--cluster=64xH10"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_guides_cluster_of_numbers_is_the_known_one(capsys):
+    [numbers] = re.findall(r"--cluster=(64,\S+)", (ROOT / "docs/scaling.md").read_text())
+    told = []
+    for cluster in (numbers, "64xH100"):
+        assert cli.main(["inspect", BASE, f"--cluster={cluster}"]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+
+
+def test_a_cluster_that_is_too_small_is_told_so(capsys):
+    assert cli.main(["inspect", BASE, "--cluster=2xH100,memory=1"]) == 0
+    assert capsys.readouterr().out.endswith("\nNone fits: more devices, or a smaller model or batch\n")
+
+
+def test_one_thing_is_shown_at_a_time(tmp_path, capsys):
+    assert cli.main(["inspect", BASE, "--cluster=8xH100", f"--program={tmp_path / 'step.txt'}"]) == 2
+    assert "not allowed with argument" in capsys.readouterr().err
 
 
 def test_the_cost_of_a_batch_is_the_formulas(inspect):
@@ -130,7 +150,7 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     assert cli.main(["inspect", BASE, *size, f"--program={file}"]) == 0
     assert file.read_text().startswith("HloModule jit_update")
     told = capsys.readouterr().out
-    assert told.startswith(f"{file}: the train step for 2 rows of 32 + 32 tokens")
+    assert told.startswith(f"{file}: the train step for 8 rows of 32 + 32 tokens")  # 2, but each device needs one
     model = ModelConfig(vocab_size=1000, d_model=8, d_ff=12, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     parameters, moments = sum(parameter_counts(model).values()), 2
     state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", told))

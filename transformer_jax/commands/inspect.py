@@ -36,15 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir", metavar="RUN", help="a run's folder: its own config, where --config gives no other"
     )
-    parser.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
+    instead.add_argument(
         "--program",
         type=configuration.path,
         metavar="FILE",
         help="compile the train step here, without data, write the compiled program there and tell its memory",
     )
-    parser.add_argument("--options", action="store_true", help="list every option there is, with default and meaning")
-    parser.add_argument(
+    instead.add_argument("--options", action="store_true", help="list every option there is, with default and meaning")
+    instead.add_argument(
         "--cluster",
         metavar="NxDEVICE",
         help="predict an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
@@ -239,6 +240,8 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
             f"{amount(sum(plan.sent)):>9} {1000 * plan.seconds:>7,.1f} ms {plan.efficiency:>11.0%} "
             f"{plan.work.target_tokens / plan.seconds:>16,.0f}" + ("" if fits else "   does not fit")
         )
+    if found[0].memory.total > cluster.memory:
+        return "\n".join([*lines, "", "None fits: more devices, or a smaller model or batch"])
     mesh, parts = found[0].mesh, found[0].work.parts
     options = {"mesh.data": mesh.data, "mesh.fsdp": mesh.fsdp, "mesh.tensor": mesh.tensor, "train.accumulate": parts}
     return "\n".join([*lines, "", " ".join(f"--config.{name}={value}" for name, value in options.items())])
@@ -256,17 +259,18 @@ def amount(size: float) -> str:
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step as XLA shows it, and tells what it needs on each device."""
     from transformer_jax.data.disk import explained, published
-    from transformer_jax.training.compiled import compiled_step, memory
+    from transformer_jax.training.compiled import compiled_step, divisible, memory
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")
     work = work_of(experiment)
-    program = compiled_step(experiment, work.rows, work.source, work.target)
+    rows = divisible(experiment, work.rows)
+    program = compiled_step(experiment, rows, work.source, work.target)
     with explained(file.parent), published(file) as written:
         written.write(str(program.as_text()).encode())
     needed = memory(program)
     return (
-        f"{file}: the train step for {work.rows:,} rows of {work.source} + {work.target} tokens, compiled here. On "
+        f"{file}: the train step for {rows:,} rows of {work.source} + {work.target} tokens, compiled here. On "
         f"each device it needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, "
         f"{amount(needed.temporary)} of gradients, activations and logits"
     )

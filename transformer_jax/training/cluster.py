@@ -53,14 +53,17 @@ KNOWN = {
     "TPUv5p": {"flops": 459e12, "memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
 }
 KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name != "devices")
+MOST_DEVICES = 1_000_000
 
 
 def parse_cluster(text: str) -> Cluster:
     """64xH100, 64xH100,utilisation=0.3 or, of devices that are not known, 64,flops=...,memory=... and so on."""
     first, *pairs = text.split(",")
     number, _, name = first.partition("x")
-    if not number.isdecimal() or int(number) < 1:
-        raise BadInput(f"--cluster={text}: must begin with how many devices there are, as 64xH100")
+    if not number.isdecimal() or len(number) > len(str(MOST_DEVICES)) or not 1 <= int(number) <= MOST_DEVICES:
+        raise BadInput(
+            f"--cluster={text}: must begin with how many devices there are, from 1 to {MOST_DEVICES:,}, as 64xH100"
+        )
     if name and name not in KNOWN:
         raise BadInput(f"--cluster={text}: {name!r} is not known here; {nearest(name, list(KNOWN))}")
     values: dict[str, float] = dict(KNOWN.get(name, {}))
@@ -69,15 +72,26 @@ def parse_cluster(text: str) -> Cluster:
         if key not in KEYS:
             raise BadInput(f"--cluster={text}: {key!r} is not a key; {nearest(key, list(KEYS))}")
         try:
-            values[key] = float(value)
-        except ValueError:
-            raise BadInput(f"--cluster={text}: {key} = {value!r} is no number") from None
-        if values[key] <= 0:
-            raise BadInput(f"--cluster={text}: {key} = {value} must be above 0")
+            values[key] = _number(key, value)
+        except ValueError as problem:
+            raise BadInput(f"--cluster={text}: {key} = {value!r} {problem}") from None
     missing = [key for key in KEYS if key not in values and key != "utilisation"]
     if missing:
         raise BadInput(f"--cluster={text}: {', '.join(missing)} missing; or name a known device: {', '.join(KNOWN)}")
     return Cluster(int(number), **values)  # type: ignore[arg-type]
+
+
+def _number(key: str, text: str) -> float:
+    """One of a cluster's numbers; or what is wrong with it."""
+    try:
+        number = int(text) if key == "group" else float(text)
+    except ValueError:
+        raise ValueError("is no whole number" if key == "group" else "is no number") from None
+    if not 0 < number < math.inf:
+        raise ValueError("must be above 0, and finite")
+    if key == "utilisation" and number > 1:
+        raise ValueError("is a share: it must be at most 1")
+    return number
 
 
 class Plan(NamedTuple):

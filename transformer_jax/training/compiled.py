@@ -23,11 +23,15 @@ class Memory(NamedTuple):
         return sum(self)
 
 
+def divisible(config: ExperimentConfig, rows: int) -> int:
+    """At least so many rows, as many as can be divided among devices and parts."""
+    parts = sharding.batch_devices(sharding.make_mesh(config.mesh)) * config.train.accumulate
+    return -(-rows // parts) * parts
+
+
 def compiled_step(config: ExperimentConfig, rows: int, source: int, target: int) -> jax.stages.Compiled:
-    """For batches of at least so many rows, as many as can be divided, of these lengths."""
+    """For batches of so many rows of these lengths."""
     mesh = sharding.make_mesh(config.mesh)
-    parts = sharding.batch_devices(mesh) * config.train.accumulate
-    rows = -(-rows // parts) * parts
     source_BS, target_BT = (_tokens(rows, length) for length in (source, target))
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
     programs = Programs(config, schedule, mesh)
