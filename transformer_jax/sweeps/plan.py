@@ -69,7 +69,7 @@ class Pace(NamedTuple):
         return cls(statistics.median(rates) if rates else None)
 
     def seconds(self, experiment: ExperimentConfig, tests: int) -> float:
-        """What a run takes, or takes at least, when everything is compiled."""
+        """What a run takes that makes all of its updates, or takes at least, when everything is compiled."""
         model = experiment.model
         rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype)
         return cost.STARTING + cost.MEASURING * tests + cost.training_flops(experiment) / rate
@@ -78,7 +78,7 @@ class Pace(NamedTuple):
     def told(self) -> str:
         if self.rate is not None:
             return "by the pace of those finished here, about"
-        return "by the products of each model's own widths, timed now, which are its fastest part: at least"
+        return "by the products of its own widths, timed now, a model's fastest part: if none ends early, at least"
 
 
 def differs(variant: Variant) -> str:
