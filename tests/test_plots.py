@@ -108,6 +108,8 @@ def test_plot_positions_from_the_command_line(tmp_path, capsys):
     [
         (["--d-model=7", "--output=x.png"], "--d-model=7: must be an even number"),
         (["--length=0", "--output=x.png"], "--length=0: must be at least 1"),
+        ([f"--length={2**63}", "--output=x.png"], f"--length={2**63}: must be at least 1 and at most 10,000"),
+        ([f"--d-model={2**63}", "--output=x.png"], "from 2 to 10,000"),
         (["--length=x", "--output=x.png"], "--length: invalid int value: 'x'"),
         (["--output=x.bmp"], "x.bmp: the name of a picture must end in .png, .svg or .pdf"),
         ([], "required: --output"),

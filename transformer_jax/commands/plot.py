@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.translate import Translation
 
 WHICH = ("cross", "encoder", "decoder")
+# Rows and columns of a picture, at most.
+MOST_CELLS = 10_000
 # How many translations a run's page shows.
 SAMPLES = 12
 GO_ON = """transformer-jax translate --workdir={run}
@@ -98,10 +100,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
-    if arguments.length < 1:
-        raise BadInput(f"--length={arguments.length}: must be at least 1")
-    if arguments.d_model < 2 or arguments.d_model % 2:
-        raise BadInput(f"--d-model={arguments.d_model}: must be an even number, sines and cosines come in pairs")
+    if not 1 <= arguments.length <= MOST_CELLS:
+        raise BadInput(f"--length={arguments.length}: must be at least 1 and at most {MOST_CELLS:,}")
+    if arguments.d_model not in range(2, MOST_CELLS + 1, 2):
+        raise BadInput(
+            f"--d-model={arguments.d_model}: must be an even number, as sines and cosines come in pairs, from 2 to "
+            f"{MOST_CELLS:,}"
+        )
     from transformer_jax.model.positions import sinusoidal_positions
 
     table_LD = sinusoidal_positions(arguments.length, arguments.d_model)
