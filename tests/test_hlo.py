@@ -41,11 +41,14 @@ def reduced(program, mesh, *axes):
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_step_sends_what_it_must_and_needs_the_memory_that_is_predicted(name, capfd):
     """Along data each device's own slice of each gradient once an update, the tied table too, however many parts there
-    are; along fsdp matrices alone, forward and again backward in each part; along data and fsdp nothing else."""
+    are, all of them and the losses and counts at one go; along fsdp matrices alone, forward and again backward in each
+    part; along data and fsdp nothing else."""
     configuration = CONFIGURATIONS[name]
     program, mesh = configuration.compiled(), configuration.mesh
     over_data = reduced(program, mesh, ("data",), ("data", "fsdp"))
     assert over_data == (Counter(program.parameters) if mesh[0] > 1 else Counter())
+    at_one_go = Counter(made.axes for made in collectives(program.hlo, mesh) if "data" in made.axes)
+    assert set(at_one_go.values()) <= {1}
     kinds = {(collective.kind, collective.axes) for collective in collectives(program.hlo, mesh)}
     assert kinds <= {("all-reduce", axes) for axes in [("data",), ("fsdp",), ("data", "fsdp"), ("tensor",)]} | {
         ("all-gather", ("fsdp",)),

@@ -116,7 +116,7 @@ def train_step(
     """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     gradient = over_devices(functools.partial(_summed_gradients, config), mesh, config.mesh.replicate)
-    gradients, sums = gradient(state.params, batch, rng)
+    gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
@@ -142,7 +142,7 @@ def train_step(
             nll=counted(state.sums.nll, sums.nll),
             right=counted(state.sums.right, sums.right),
             target_tokens=counted(state.sums.target_tokens, sums.tokens),
-            source_tokens=counted(state.sums.source_tokens, jnp.sum(batch.source != config.model.pad_id)),
+            source_tokens=counted(state.sums.source_tokens, source_tokens),
             gradient_norm=counted(state.sums.gradient_norm, norm),
             steps=counted(state.sums.steps, jnp.ones((), jnp.int32)),
         ),
@@ -189,12 +189,15 @@ def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array
 
 def _summed_gradients(
     config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array, slices: Slices | None = None
-) -> tuple[Any, TokenSums]:
-    """Gradient of the loss summed over the batch, and the sums; in as many parts as `train.accumulate` says."""
+) -> tuple[Any, tuple[TokenSums, jax.Array]]:
+    """Gradient of the loss summed over the batch, its sums and its source tokens; in `train.accumulate` parts.
 
-    def loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, TokenSums]:
+    All that devices add up goes with the gradients: a sum beside them would be sent by itself.
+    """
+
+    def loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
         sums = batch_sums(config, params if slices is None else slices.whole(params, part), part, rng)
-        return sums.loss, sums
+        return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient = jax.grad(loss if slices is None else slices.gathered_again(loss, params), has_aux=True)
     count = config.train.accumulate
@@ -209,5 +212,5 @@ def _summed_gradients(
     # Every count-th row: each device cuts its own rows, and nothing moves between devices.
     parts = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, count, *rows.shape[1:]), 0, 1), batch)
     none = jnp.zeros((), jnp.float32)
-    zero = (jax.tree.map(jnp.zeros_like, params), TokenSums(*(none for _ in TokenSums._fields)))
+    zero = (jax.tree.map(jnp.zeros_like, params), (TokenSums(*(none for _ in TokenSums._fields)), none))
     return jax.lax.scan(add, zero, (jnp.arange(count), parts))[0]
