@@ -6,7 +6,8 @@
 The paper: 41.8 BLEU on newstest2014. Never run at full size here.
 """
 
-from transformer_jax.config import TABLE_3, default_config
+from transformer_jax.config import default_config
+from transformer_jax.table3 import TABLE_3
 
 
 def get_config():

@@ -23,7 +23,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.positions import KINDS, Positions, sinusoid
+from transformer_jax.model.positions import KINDS, Positions
+from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))

@@ -20,7 +20,7 @@ from transformer_jax.decoding.scoring import attention_of_pair
 from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_module
-from transformer_jax.model.positions import sinusoid
+from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.model.size import parameter_counts
 from transformer_jax.runs import TestSet, evaluate_run
 from transformer_jax.sweeps.spec import load

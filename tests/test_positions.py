@@ -9,7 +9,8 @@ import pytest
 from small_models import assert_close, every_kind, small
 
 from transformer_jax import Transformer, sinusoidal_positions
-from transformer_jax.model.positions import KINDS, sinusoid
+from transformer_jax.model.positions import KINDS
+from transformer_jax.model.sinusoid import sinusoid
 
 LENGTH, HEADS, D_K, D_V = 20, 2, 6, 4
 COUNTED = jnp.arange(LENGTH)[None]

@@ -3,12 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.decoding.search import beam_search, greedy_search, sample_search
 from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
-from transformer_jax.model.positions import sinusoidal_positions
+from transformer_jax.model.sinusoid import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.loss import label_smoothed_cross_entropy
 from transformer_jax.version import __version__
 

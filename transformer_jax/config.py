@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
-from transformer_jax.errors import ConfigError
+from transformer_jax.model_config import MOST_ROWS
+from transformer_jax.model_config import ModelConfig as ModelConfig
+from transformer_jax.model_config import PartsConfig as PartsConfig
 from transformer_jax.record import parse_object
-from transformer_jax.schema import Address, Part, Section, group, is_address, option
-from transformer_jax.table3 import TABLE_3
+from transformer_jax.schema import Address, Section, group, is_address, option
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -23,141 +24,8 @@ if TYPE_CHECKING:
 
 # Random keys are made of 32 bits: larger seeds would repeat smaller ones.
 MAX_SEED = 2**32 - 1
-# Far beyond any model; without a limit a slip of the hand (1e30 layers) would be worked on for ever.
-MOST_LAYERS, WIDEST, MOST_ROWS, MOST_BEAMS = 1_000, 1_000_000, 10_000_000, 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class PartsConfig(Section):
-    """Parts of the model that are a class of one's own (docs/parts.md); none is the library's."""
-
-    attention: Part = option(None, "in place of MultiHeadAttention")
-    feed_forward: Part = option(None, "in place of FeedForward")
-    positions: Part = option(None, "in place of the class that model.positions names")
-    embedding: Part = option(None, "in place of Embedding")
-    encoder_layer: Part = option(None, "in place of EncoderLayer")
-    decoder_layer: Part = option(None, "in place of DecoderLayer")
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelConfig(Section):
-    """The architecture. The defaults are the paper's base model."""
-
-    # Vocabulary. In an experiment the sizes are what is asked of the tokenizer, and then what it really has.
-    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS)
-    target_vocab_size: int | None = option(
-        None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS
-    )
-    pad_id: int = option(0, "the token that default masks hide", at_least=0, at_most=MOST_ROWS)
-
-    # Size.
-    num_encoder_layers: int = option(6, "layers of the encoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    num_decoder_layers: int = option(6, "layers of the decoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    d_model: int = option(512, "width of every layer's input and output", at_least=2, at_most=WIDEST)
-    d_ff: int = option(2048, "width inside the feed-forward layer", at_least=1, at_most=WIDEST)
-    num_heads: int = option(8, "attention heads (the paper's h)", at_least=1, at_most=WIDEST)
-    d_k: int | None = option(
-        None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1, at_most=WIDEST
-    )
-    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1, at_most=WIDEST)
-
-    # Regularisation.
-    dropout: float = option(0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1)
-    attention_dropout: float = option(0.0, "on the attention weights (the paper has none)", at_least=0, below=1)
-    activation_dropout: float = option(0.0, "inside the feed-forward layer (the paper has none)", at_least=0, below=1)
-
-    # Layers.
-    norm: Literal["post", "pre"] = option("post", "LayerNorm after the residual sum (paper) or before the sub-layer")
-    norm_epsilon: float = option(1e-6, "added to LayerNorm's variance", above=0)
-    activation: Literal["relu", "gelu", "swish", "swiglu"] = option("relu", "of the feed-forward layer")
-    attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
-    ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
-
-    # Positions and embeddings.
-    positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
-        "sinusoidal", "how the order of the tokens is told"
-    )
-    sinusoids: Literal["interleaved", "halves"] = option(
-        "interleaved", "sinusoidal positions' order: sine and cosine in turn (paper), or all sines first"
-    )
-    max_length: int = option(
-        1024, "rows of the learned position table; no other kind has a limit", at_least=1, at_most=MOST_ROWS
-    )
-    tie_embeddings: Literal["all", "target", "none"] = option(
-        "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
-    )
-    scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
-    output_bias: bool = option(False, "a bias for each token's logit (the paper has none, Marian has)")
-
-    # Computation.
-    dtype: Literal["float32", "bfloat16"] = option("float32", "of the computation; parameters are always float32")
-    attention_implementation: Literal["plain", "jax", "cudnn"] = option(
-        "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels"
-    )
-    parts: PartsConfig = group(PartsConfig)
-
-    @property
-    def key_size(self) -> int:
-        """d_k, settled."""
-        return self.d_k or self.d_model // self.num_heads
-
-    @property
-    def value_size(self) -> int:
-        """d_v, settled."""
-        return self.d_v or self.d_model // self.num_heads
-
-    def contradictions(self) -> list[str]:
-        problems = []
-        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
-            unset = " and ".join(name for name in ("d_k", "d_v") if getattr(self, name) is None)
-            problems.append(
-                f"num_heads = {self.num_heads} does not divide d_model = {self.d_model}: "
-                f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
-            )
-        elif self.positions == "rotary" and self.key_size % 2:
-            problems.append(f"positions = 'rotary' turns pairs of numbers, but d_k = {self.key_size} is odd")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
-        if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
-            problems.append(f"sinusoids = {self.sinusoids!r} is an order of sinusoidal positions, not {self.positions}")
-        if self.target_vocab_size is not None and self.tie_embeddings == "all":
-            problems.append(
-                f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
-                "asks for a second: set tie_embeddings to target or none"
-            )
-        smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
-        if self.pad_id >= smallest:
-            problems.append(f"pad_id = {self.pad_id} lies outside a vocabulary of {smallest}")
-        return problems
-
-    @classmethod
-    def base(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
-        """The paper's base model (Table 3), with any field changed by keyword."""
-        return cls(vocab_size=vocab_size, **changes)
-
-    @classmethod
-    def big(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
-        """The paper's big model (Table 3)."""
-        return cls.variant("big", vocab_size, **changes)
-
-    @classmethod
-    def tiny(cls, vocab_size: int = 10_000, **changes: Any) -> ModelConfig:
-        """2.6 million parameters: the size that does best on the 29,000 sentences of Multi30k."""
-        size = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 128, "d_ff": 256, "num_heads": 4}
-        return cls(vocab_size=vocab_size, **{**size, "dropout": 0.3, **changes})
-
-    @classmethod
-    def variant(cls, row: str, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
-        """The architecture of a row of Table 3 by its name: "B d_k=16".
-
-        Rows that change only the training ("D eps_ls=0") have the architecture of the base model; what they change
-        stands in `TABLE_3`.
-        """
-        if row not in TABLE_3:
-            raise ConfigError([f"{row!r} is no row of Table 3; {schema.nearest(row, list(TABLE_3))}"])
-        differences = {path: value for path, value in TABLE_3[row].items() if path.startswith("model.")}
-        fields = {path.removeprefix("model."): value for path, value in differences.items()}
-        return cls(vocab_size=vocab_size, **{**fields, **changes})
+# Far beyond any search; without a limit a slip of the hand (1e30 hypotheses) would be worked on for ever.
+MOST_BEAMS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -457,7 +325,3 @@ def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
 
 def _listed(files: tuple[str, ...]) -> str:
     return ", ".join(files) or "none"
-
-
-def _nearest_divisor(number: int, near: int) -> int:
-    return min((n for n in range(1, number + 1) if number % n == 0), key=lambda divisor: abs(divisor - near))

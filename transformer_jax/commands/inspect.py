@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
-from transformer_jax.config import ExperimentConfig, ModelConfig
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from transformer_jax.training.cost import Work

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax import plots
 from transformer_jax.attention_page import View, attention_page
 from transformer_jax.commands import configuration
-from transformer_jax.config import ModelConfig
 from transformer_jax.data.disk import explained, published
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.page import Picture, Sample, page
 from transformer_jax.record import read_record
 
@@ -107,7 +107,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
             f"--d-model={arguments.d_model}: must be an even number, as sines and cosines come in pairs, from 2 to "
             f"{MOST_CELLS:,}"
         )
-    from transformer_jax.model.positions import sinusoidal_positions
+    from transformer_jax.model.sinusoid import sinusoidal_positions
 
     table_LD = sinusoidal_positions(arguments.length, arguments.d_model)
     title = f"Sinusoidal positions, {arguments.length} × {arguments.d_model} (even dimensions sine, odd cosine)"
@@ -253,7 +253,7 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Translation) -> list[Picture]:
     import jax.numpy as jnp
 
-    from transformer_jax.model.positions import sinusoid
+    from transformer_jax.model.sinusoid import sinusoid
     from transformer_jax.training.optimizer import make_schedule
 
     config = run.config

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.data.arrays import TokenPairs, flatten
 from transformer_jax.data.assembly import Batch
 from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.model.stacks import HeadMasks
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.sharding import batch_devices, batch_sharding
 
 Tokens = Sequence[int]

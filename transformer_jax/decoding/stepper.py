@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
 
 NOT_YET = -1  # the ancestor at a position that is still to come: no slot has this number
 

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import DecodeConfig, ExperimentConfig, ModelConfig
+from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_jax.decoding.search import SearchResult, Stage, Step, beam_search, sample_search
 from transformer_jax.decoding.shapes import Group, groups, padded
 from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.sharding import batch_devices, batch_sharding
 
 

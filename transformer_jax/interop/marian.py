@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import traverse_util
 
-from transformer_jax.config import DataConfig, ExperimentConfig, ModelConfig
+from transformer_jax.config import DataConfig, ExperimentConfig
 from transformer_jax.data.disk import published
 from transformer_jax.data.tokenizer import EOS, Tokenizer
 from transformer_jax.decoding.run import Run
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
 from transformer_jax.interop.marian_weights import Ids
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.export import flat, new_folder, write_model
 
 PICKLED = "pytorch_model.bin"

@@ -7,9 +7,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.config import DecodeConfig, ModelConfig
+from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.interop.fields import Fields
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.record import read_object
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.interop.tensors import Stored, read_array
+from transformer_jax.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
 

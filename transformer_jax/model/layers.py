@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.model import parts
 from transformer_jax.model.attention import Cache, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.norm import LayerNorm
 from transformer_jax.model.positions import Places
+from transformer_jax.model_config import ModelConfig
 
 # What a decoder layer remembers between decoding steps: its two attentions' caches.
 LayerCache = dict[str, Cache]

@@ -12,23 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.config import ModelConfig
-
-
-def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same): the paper's table, (length, d_model)."""
-    return sinusoid(jnp.arange(length), d_model)
-
-
-def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") -> jax.Array:
-    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis.
-
-    The layout "halves" has the same numbers in another order: all sines, then all cosines (Tensor2Tensor, Marian).
-    """
-    angles = _angles(positions, d_model)
-    if layout == "halves":
-        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, d_model)
+from transformer_jax.model.sinusoid import angles, sinusoid
+from transformer_jax.model_config import ModelConfig
 
 
 class Positions(nn.Module):
@@ -111,7 +96,7 @@ class Rotary(Positions):
     """
 
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        angles_BT1P = _angles(positions_BT, x_BTHK.shape[-1])[:, :, None]
+        angles_BT1P = angles(positions_BT, x_BTHK.shape[-1])[:, :, None]
         cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
         even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
         turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
@@ -201,12 +186,6 @@ KINDS: dict[str, type[Positions]] = {
     "t5": T5,
     "alibi": ALiBi,
 }
-
-
-def _angles(positions: jax.Array, width: int) -> jax.Array:
-    """pos / 10000^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
-    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2) / width)
-    return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
 
 
 def _distances(queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:

@@ -5,8 +5,8 @@ The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k a
 
 from typing import NamedTuple
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.model.positions import T5, Relative
+from transformer_jax.model_config import ModelConfig
 
 DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative positions
 

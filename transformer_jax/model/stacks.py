@@ -3,12 +3,12 @@
 import jax
 from flax import linen as nn
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model import parts
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
 from transformer_jax.model.positions import KINDS, TELLING, Places, Positions
+from transformer_jax.model_config import ModelConfig
 
 # The decoder's memory of the tokens so far: each layer's.
 DecoderCache = tuple[LayerCache, ...]

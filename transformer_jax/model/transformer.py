@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.model import parts
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from transformer_jax.model.stacks import Decoder, DecoderCache, Encoder, HeadMasks
+from transformer_jax.model_config import ModelConfig
 
 
 class Embedding(nn.Module):

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig, ModelConfig
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training import hardware
 
 # Seconds that a run takes however small it is: the least that was seen of each, in sweeps of models of 5,000 to 500,000

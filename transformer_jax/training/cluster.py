@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model.size import training_flops
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.schema import nearest
 from transformer_jax.training.cost import Bytes, Memory, MeshSize, Work, bytes_sent, memory
 

@@ -6,8 +6,8 @@ Letters as in model/size.py. `tests/test_cost.py` holds the formulas to compiled
 import math
 from typing import NamedTuple
 
-from transformer_jax.config import ModelConfig
 from transformer_jax.model.size import parameter_counts
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.loss import HELD_LOGITS
 
 FLOAT = 4  # bytes: parameters, moments, gradients and sums are float32 whatever the computation's type

@@ -1,0 +1,26 @@
+"""Section 3.5's formula: waves of many lengths, from which a position can be read. Imports nothing of the model."""
+
+import jax
+import jax.numpy as jnp
+
+
+def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same): the paper's table, (length, d_model)."""
+    return sinusoid(jnp.arange(length), d_model)
+
+
+def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") -> jax.Array:
+    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis.
+
+    The layout "halves" has the same numbers in another order: all sines, then all cosines (Tensor2Tensor, Marian).
+    """
+    turns = angles(positions, d_model)
+    if layout == "halves":
+        return jnp.concatenate([jnp.sin(turns), jnp.cos(turns)], axis=-1)
+    return jnp.stack([jnp.sin(turns), jnp.cos(turns)], axis=-1).reshape(*positions.shape, d_model)
+
+
+def angles(positions: jax.Array, width: int) -> jax.Array:
+    """pos / 10000^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
+    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2) / width)
+    return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
