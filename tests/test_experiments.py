@@ -55,7 +55,9 @@ def test_all_that_were_promised_are_there():
     assert promised.split() == FILES
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "scale", [pytest.param(scale, marks=() if scale == "demo" else pytest.mark.slow) for scale in SCALES]
+)
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_loads_at_every_scale(name, scale):
     found = definition(name, scale)
@@ -218,6 +220,7 @@ def difference(a, b):
     return float(jnp.abs(a - b).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name in MISTAKES if parts_of(name)), *OTHERS])
 def test_every_part_trains_a_step(name):
     """A step down the gradient, and the loss is less. Not jitted: there is far less to compile."""

@@ -35,6 +35,7 @@ def train_from(workdir, other, *options, status=0):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
     """At a rate of nearly nothing they stay what they were."""
     nearly = "optimizer.learning_rate=1e-30"
@@ -58,6 +59,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(first, tmp_path):
         np.testing.assert_array_equal(array, straight[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     told = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
     assert len(told) == 1

@@ -25,6 +25,7 @@ def worst(ours, theirs):
     return max(float(jnp.max(jnp.abs(one - other)) / jnp.max(jnp.abs(other))) for one, other in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_logits", [10**9, 100], ids=["all logits at once", "logits in slices"])
 def test_value_and_gradient_are_those_of_linens_own_modules(held_logits, monkeypatch):
     monkeypatch.setattr("transformer_jax.training.loss.HELD_LOGITS", held_logits)

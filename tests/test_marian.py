@@ -93,6 +93,7 @@ def test_texts_are_cut_into_the_same_tokens(case):
         assert tokens == model.tokenizer.encode(text)
 
 
+@pytest.mark.slow
 def test_beam_search_finds_the_same_tokens_scores_and_texts(case):
     name, _, model = case
     found = model.translations(texts_of(name, "texts"))
@@ -159,6 +160,7 @@ def test_import_export_import_is_exact(name, tmp_path):
         np.testing.assert_array_equal(read_array(array, written[array]), read_array(array, stored))
 
 
+@pytest.mark.slow
 def test_an_imported_run_translates_scores_and_draws(imported, capsys, tmp_path):
     _, run = imported
     text = tmp_path / "in.txt"
@@ -197,6 +199,7 @@ def test_a_stored_tokenizer_is_the_same(imported):
     assert tokenizer.encode("he wakes up .") == again.encode("he wakes up .")
 
 
+@pytest.mark.slow
 def test_import_and_translation_need_neither_torch_nor_transformers_nor_tensorflow(imported):
     folder, _ = imported
     code = f"""

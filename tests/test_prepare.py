@@ -190,6 +190,7 @@ def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
 
 
+@pytest.mark.slow
 def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
     """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart goes on from there."""
     config = experiment(tmp_path)
@@ -270,6 +271,7 @@ def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
     assert len(files) > 4 and refused
 
 
+@pytest.mark.slow
 def test_several_processes_at_once(tmp_path):
     source, target = write_text(tmp_path, "train", PAIRS)
     (tmp_path / "config.py").write_text("from transformer_jax.config import default_config as get_config\n")

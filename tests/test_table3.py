@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from transformer_jax import ModelConfig, Transformer
-from transformer_jax.config import TABLE_3
+from transformer_jax.table3 import TABLE_3
 
 # The paper's column "params x 10^6", where it gives one.
 MILLIONS = {
