@@ -34,6 +34,7 @@ def test_eight_devices_train_as_one(mesh, on_one):
     assert worst_difference(state, on_one[0.0]) < (WITHIN,)
     assert float(state.sums.loss) == pytest.approx(float(on_one[0.0].sums.loss), rel=1e-5)
     assert float(state.sums.gradient_norm) == pytest.approx(float(on_one[0.0].sums.gradient_norm), rel=1e-4)
+    assert int(state.sums.source_tokens) == int(on_one[0.0].sums.source_tokens)
 
 
 @pytest.mark.slow
@@ -46,6 +47,7 @@ def test_dropout_is_the_same_on_any_number_of_devices(mesh, on_one):
 def test_accumulation_on_eight_devices_is_the_whole_batch_on_one(on_one):
     state = trainer(devices=8, train__accumulate=2, mesh__fsdp=2).train(batches())
     assert worst_difference(state, on_one[0.0]) < (WITHIN,)
+    assert int(state.sums.source_tokens) == int(on_one[0.0].sums.source_tokens)
 
 
 def test_the_state_begins_divided():

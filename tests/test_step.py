@@ -49,6 +49,9 @@ def test_four_parts_make_the_same_update(changes):
     assert worst_difference(in_parts, whole) < (WITHIN,)
     assert int(in_parts.updates) == int(whole.updates) == 10
     assert float(in_parts.sums.loss) == pytest.approx(float(whole.sums.loss), rel=1e-5)
+    given = [sum(int((getattr(batch, side) != 0).sum()) for batch in batches()) for side in ("source", "target_output")]
+    for state in (whole, in_parts):
+        assert [int(state.sums.source_tokens), int(state.sums.target_tokens)] == given
 
 
 def packed(pairs, rows, width):
