@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.translate import Translation
 
 WHICH = ("cross", "encoder", "decoder")
-# Rows and columns of a picture, at most.
-MOST_CELLS = 10_000
+# Rows, or columns, of a picture at most.
+LONGEST_SIDE = 10_000
 # How many translations a run's page shows.
 SAMPLES = 12
 GO_ON = """transformer-jax translate --workdir={run}
@@ -100,12 +100,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
-    if not 1 <= arguments.length <= MOST_CELLS:
-        raise BadInput(f"--length={arguments.length}: must be at least 1 and at most {MOST_CELLS:,}")
-    if arguments.d_model not in range(2, MOST_CELLS + 1, 2):
+    if not 1 <= arguments.length <= LONGEST_SIDE:
+        raise BadInput(f"--length={arguments.length}: must be at least 1 and at most {LONGEST_SIDE:,}")
+    if arguments.d_model not in range(2, LONGEST_SIDE + 1, 2):
         raise BadInput(
             f"--d-model={arguments.d_model}: must be an even number, as sines and cosines come in pairs, from 2 to "
-            f"{MOST_CELLS:,}"
+            f"{LONGEST_SIDE:,}"
         )
     from transformer_jax.model.sinusoid import sinusoidal_positions
 
