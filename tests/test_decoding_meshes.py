@@ -6,6 +6,7 @@ from translating_runs import make_run, sentence
 
 from transformer_jax import load_run
 from transformer_jax.config import MeshConfig
+from transformer_jax.decoding import translate
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,9 @@ def assert_decoded_alike(ours, theirs):
     assert ours[2] == pytest.approx(theirs[2], abs=1e-3)
 
 
-def test_the_same_translations_on_eight_devices_as_on_one(tmp_path):
-    """Of a mesh of all three axes; the others are in drills/test_every_mesh.py."""
+def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
+    """Of a mesh of all three axes; the others are in drills/test_every_mesh.py. The last go on without the others."""
+    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 1)
+    assert translate.tail_of(32, devices=4) == translate.Tail(8, shares=4)
     folder = small_run(tmp_path / "run")
     assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), on_one_device(folder))

@@ -14,7 +14,7 @@ FLOORS = [
     ["schema", "table3", "record"],
     ["extension", "model_config"],
     ["config"],
-    ["decoding.largest", "decoding.penalties", "decoding.rules"],
+    ["decoding.course", "decoding.largest", "decoding.penalties", "decoding.rules"],
     ["model", "data", "decoding.search", "plots", "page", "attention_page"],
     ["training"],
     ["decoding"],

@@ -13,6 +13,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.decoding.course import Stage, Tail
 from transformer_jax.decoding.largest import largest_entries
 from transformer_jax.decoding.search import (
     beam_search,
@@ -388,6 +389,62 @@ def test_batch_companions_change_nothing(search):
             )
 
 
+# Sentences that go on are searched to the end without those that are over.
+
+
+KEY = jax.random.key(5)
+SEARCHES = {
+    "greedy": greedy,
+    "sample": lambda tables, **options: sample(tables, KEY, top_k=3, **options),
+    "beam": lambda tables, **options: beam(tables, n_best=4, **options),
+    "beam, alpha < 0": lambda tables, **options: beam(tables, length_penalty="average", alpha=-0.1, **options),
+    "beam to every limit": lambda tables, **options: beam(tables, early_stop=False, **options),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+@pytest.mark.parametrize("tail", [Tail(1), Tail(4), Tail(8, shares=4)])
+@pytest.mark.parametrize("stages", [(), (Stage(2, lambda cache: cache),)], ids=["once few", "also in turns"])
+def test_the_tail_changes_nothing(search, tail, stages):
+    """After two positions most sentences still go on: with that stage they take turns."""
+    tables = tables_of(13) - 3 * (np.arange(VOCABULARY) == EOS).astype(np.float32)
+    limits = np.random.default_rng(13).integers(1, LENGTH + 1, BATCH)
+    prefix = np.where(np.arange(BATCH)[:, None] % 3 == 0, [A], [PAD])
+    whole = search(tables, max_lengths=limits, prefix=prefix)
+    assert len(set(whole.lengths_BN[:, 0].tolist())) > 3
+    assert_same(search(tables, max_lengths=limits, prefix=prefix, tail=tail, stages=stages), whole)
+
+
+def rows_computed(limits, beam_size, **options):
+    """How many at each step, where every sentence ends at its limit."""
+    rows = []
+
+    def watched_step(tokens_R, cache):
+        jax.debug.callback(lambda: rows.append(tokens_R.size), ordered=True)
+        return step(tokens_R, cache)
+
+    tables = np.where(np.arange(VOCABULARY) == EOS, -99.0, tables_of(14)).astype(np.float32)
+    options |= {"batch_size": BATCH, "max_length": LENGTH, "max_lengths": limits, "beam_size": beam_size, **IDS}
+    found = jax.jit(lambda: beam_search(watched_step, start(tables, beam_size), **options))()
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found.lengths_BN[:, 0], limits)
+    return rows
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_tail_begins_when_few_go_on(beam_size):
+    """After the third position 4 of 16 go on, and only their rows are computed."""
+    limits = jnp.asarray([1, 1, 1, 1, 2, 2, 2, 4, 3, 3, 3, 5, 3, 3, 6, 6])
+    assert rows_computed(limits, beam_size, tail=Tail(4)) == [BATCH * beam_size] * 3 + [4 * beam_size] * 3
+
+
+def test_who_had_a_turn_keeps_no_one_waiting():
+    """Two positions together, the 6 that go on in turns of 4; with the last two are two that were first, and longer."""
+    limits = jnp.asarray([6, 6, 6, 6, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 4])
+    stages = [Stage(2, lambda cache: cache)]
+    assert rows_computed(limits, 1, tail=Tail(4), stages=stages) == [16] * 2 + [4] * 4 + [4] * 2
+
+
 def test_new_data_compiles_nothing():
     key, traced = jax.random.key(0), []
 
@@ -589,6 +646,8 @@ def test_decoding_may_start_from_padding_or_from_the_end():
     (sample_search, {"top_p": 0.0}, "top_p is 0.0: must be in (0, 1]"),
     (sample_search, {"top_p": 1.5}, "top_p is 1.5: must be in (0, 1]"),
     (sample_search, {"sentence_ids": np.ones(3, int)}, "sentence_ids has shape (3,): must be (2,)"),
+    (beam_search, {"tail": Tail(3)}, "Tail(sentences=3, shares=1): its sentences must be 1 to 2, the batch's"),
+    (greedy_search, {"tail": Tail(1, 2)}, "Tail(sentences=1, shares=2): its shares must divide its sentences and the"),
 ])  # fmt: skip
 def test_bad_arguments_get_one_clear_line(search, options, message):
     key = {"key": jax.random.key(0)} if search is sample_search else {}

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from small_models import SOURCE, assert_close, built, every_kind, every_norm
 
+from transformer_jax.config import DecodeConfig
+from transformer_jax.decoding.course import Tail
 from transformer_jax.decoding.search import beam_search, gather_beams, repeat_beams
 from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.decoding.translate import search
 
 BEAMS, LENGTH, GROWS_AT = 3, 5, 3
 IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
@@ -56,6 +59,31 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
     ours, theirs = shared(), jax.jit(copied)()
     np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
     assert_close(ours.scores_BN, theirs.scores_BN)
+
+
+def test_few_sentences_are_searched_on_as_with_all_of_them():
+    """In a cache that has grown, one by one and on two shares."""
+    model, variables = built()
+    source_BS = np.random.default_rng(0).integers(3, 20, (8, 4)).astype(np.int32)
+    limits_B, decode = jnp.asarray([3, 14, 5, 9, 4, 13, 4, 12]), DecodeConfig(beam=3, n_best=2)
+    searched = jax.jit(search, static_argnames=("model", "decode", "max_length", "tail"))
+    found = [
+        searched(
+            variables["params"],
+            source_BS,
+            limits_B,
+            jnp.arange(8),
+            model=model.config,
+            decode=decode,
+            max_length=14,
+            tail=tail,
+        )
+        for tail in (None, Tail(1), Tail(4, shares=2))
+    ]
+    assert found[0].lengths_BN.max() > 9
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.tokens_BNT, found[0].tokens_BNT)
+        assert_close(other.scores_BN, found[0].scores_BN)
 
 
 def test_learned_positions_count_positions_and_not_slots():

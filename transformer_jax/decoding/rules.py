@@ -5,13 +5,20 @@ the caller forces a prefix, only that.
 """
 
 import dataclasses
+import functools
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 FREE = -1  # no token is forced at this position
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["limits_B", "forced_BT"],
+    meta_fields=["bos_id", "eos_id", "pad_id", "min_length"],
+)
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """What greedy search, sampling and beam search all keep to."""

@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from transformer_jax.decoding import course
+from transformer_jax.decoding.course import Cache, Stage, Tail
 from transformer_jax.decoding.largest import largest_entries
 from transformer_jax.decoding.penalties import penalty_table
 from transformer_jax.decoding.rules import FREE, Rules, check_shape
 
-Cache = Any  # a pytree of arrays that only `step` understands
 Step = Callable[[Array, Cache], tuple[Array, Cache]]  # (tokens_R, cache) -> (logits_RV, cache)
 Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
 
@@ -27,13 +28,6 @@ Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
 # every possible one without making a NaN; -inf is kept for what the search itself forbids.
 RULED_OUT = -1e9
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only ones that may be forbidden
-
-
-class Stage(NamedTuple):
-    """A stretch of the search that gets by with a smaller cache: after `positions` tokens `grow` makes it larger."""
-
-    positions: int
-    grow: Callable[[Cache], Cache]
 
 
 class SearchResult(NamedTuple):
@@ -61,17 +55,18 @@ def greedy_search(
     min_length: int = 0,
     prefix: Array | None = None,
     stages: Sequence[Stage] = (),
+    tail: Tail | None = None,
 ) -> SearchResult:
     """Take the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
     rules = Rules.build(batch_size, max_length, bos_id, eos_id, pad_id, max_lengths, min_length, prefix)
     penalties_T = jnp.asarray(penalty_table(length_penalty, alpha, max_length), jnp.float32)
 
-    def choose(logits_BV: Array, position: Array) -> Array:
+    def choose(logits_BV: Array, rollout: _Rollout) -> Array:
         best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS)
-        first_allowed_B1 = jnp.argmax(rules.allows(best_BC, position), axis=1, keepdims=True)
+        first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.position), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
-    return _roll_out(step, cache, choose, rules, penalties_T, stages)
+    return _roll_out(step, cache, choose, _Rollout.start(rules), penalties_T, stages, tail)
 
 
 def sample_search(
@@ -94,6 +89,7 @@ def sample_search(
     min_length: int = 0,
     prefix: Array | None = None,
     stages: Sequence[Stage] = (),
+    tail: Tail | None = None,
 ) -> SearchResult:
     """Draw every token from softmax(logits / temperature), cut to the `top_k` best and then to the nucleus `top_p`.
 
@@ -112,15 +108,15 @@ def sample_search(
     check_shape("sentence_ids", ids_B, (batch_size,))
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, ids_B)
 
-    def choose(logits_BV: Array, position: Array) -> Array:
-        allowed_V = rules.allows(jnp.arange(logits_BV.shape[1]), position)
+    def choose(logits_BV: Array, rollout: _Rollout) -> Array:
+        allowed_V = rules.allows(jnp.arange(logits_BV.shape[1]), rollout.position)
         logits_BV = jnp.where(allowed_V[None, :], jnp.maximum(logits_BV, RULED_OUT), -jnp.inf)
         tokens_BC, logits_BC = _most_probable(logits_BV, temperature, top_k, top_p)
-        keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, position)
+        keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(rollout.keys_B, rollout.position)
         drawn_B = jax.vmap(jax.random.categorical)(keys_now_B, logits_BC)
         return jnp.take_along_axis(tokens_BC, drawn_B[:, None], axis=1)[:, 0]
 
-    return _roll_out(step, cache, choose, rules, penalties_T, stages)
+    return _roll_out(step, cache, choose, _Rollout.start(rules, keys_B), penalties_T, stages, tail)
 
 
 def beam_search(
@@ -142,6 +138,7 @@ def beam_search(
     early_stop: bool = True,
     reorder: Reorder | None = None,
     stages: Sequence[Stage] = (),
+    tail: Tail | None = None,
 ) -> SearchResult:
     """Keep the K most probable unfinished hypotheses of each sentence; return the N finished ones of highest score.
 
@@ -158,41 +155,25 @@ def beam_search(
         return greedy_search(
             step, cache, batch_size=batch_size, max_length=max_length, bos_id=bos_id, eos_id=eos_id, pad_id=pad_id,
             length_penalty=length_penalty, alpha=alpha, max_lengths=max_lengths, min_length=min_length, prefix=prefix,
-            stages=stages,
+            stages=stages, tail=tail,
         )  # fmt: skip
     rules = Rules.build(batch_size, max_length, bos_id, eos_id, pad_id, max_lengths, min_length, prefix)
     penalties_T = jnp.asarray(penalty_table(length_penalty, alpha, max_length), jnp.float32)
     move = gather_beams if reorder is None else reorder
 
-    def is_running(carry: tuple[_Beam, Cache]) -> Array:
-        beam, _ = carry
-        improvable_B = _reachable_scores(beam, rules, penalties_T) > beam.found.scores_BN[:, -1]
-        alive_B = beam.log_probabilities_BK[:, 0] > -jnp.inf
-        return jnp.any(improvable_B if early_stop else alive_B)
+    def goes_on(beam: _Beam) -> Array:
+        if early_stop:
+            return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
+        return beam.log_probabilities_BK[:, 0] > -jnp.inf
 
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
         logits_RV, cache = step(beam.last_BK.reshape(-1), cache)
-        logits_BKV = logits_RV.astype(jnp.float32).reshape(batch_size, beam_size, -1)
-        beam, parents_BK = _select(beam, _continuations(beam, logits_BKV, rules), rules, penalties_T)
+        logits_BKV = logits_RV.astype(jnp.float32).reshape(*beam.last_BK.shape, -1)
+        beam, parents_BK = _select(beam, _continuations(beam, logits_BKV), penalties_T)
         return beam, move(cache, parents_BK)
 
-    beam, _ = _loop(is_running, advance, (_Beam.start(rules, beam_size, n_best), cache), stages)
-    return beam.found
-
-
-def _loop(
-    is_running: Callable[[Any], Array], advance: Callable[[Any], Any], carry: Any, stages: Sequence[Stage]
-) -> Any:
-    """`lax.while_loop` over (what has a position, cache), in which the cache grows from stage to stage."""
-    for stage in stages:
-
-        def goes_on(carry: Any, end: int = stage.positions) -> Array:
-            return is_running(carry) & (carry[0].position < end)
-
-        search, cache = lax.while_loop(goes_on, advance, carry)
-        carry = search, stage.grow(cache)
-    return lax.while_loop(is_running, advance, carry)
+    return course.run(_Beam.start(rules, beam_size, n_best), cache, goes_on, advance, stages, tail).found
 
 
 def gather_beams(cache: Cache, parents_BK: Array) -> Cache:
@@ -241,44 +222,53 @@ class _Rollout(NamedTuple):
     ended_B: Array
     tokens_BT: Array
     log_probabilities_B: Array
+    rules: Rules
+    keys_B: Any  # of what is drawn; None where nothing is
+
+    @classmethod
+    def start(cls, rules: Rules, keys_B: Any = None) -> "_Rollout":
+        batch_size, max_length = rules.forced_BT.shape
+        return cls(
+            jnp.int32(0),
+            jnp.full(batch_size, rules.bos_id, jnp.int32),
+            jnp.zeros(batch_size, bool),
+            jnp.full((batch_size, max_length), rules.pad_id, jnp.int32),
+            jnp.zeros(batch_size, jnp.float32),
+            rules,
+            keys_B,
+        )
 
 
 def _roll_out(
     step: Step,
     cache: Cache,
-    choose: Callable[[Array, Array], Array],
-    rules: Rules,
+    choose: Callable[[Array, _Rollout], Array],
+    start: _Rollout,
     penalties_T: Array,
     stages: Sequence[Stage],
+    tail: Tail | None,
 ) -> SearchResult:
-    """Append what `choose(logits_BV, position)` returns until every sentence has ended."""
-    batch_size, max_length = rules.forced_BT.shape
+    """Append what `choose(logits_BV, rollout)` returns until every sentence has ended."""
 
     def advance(carry: tuple[_Rollout, Cache]) -> tuple[_Rollout, Cache]:
-        (position, last_B, ended_B, tokens_BT, log_probabilities_B), cache = carry
-        logits_BV, cache = step(last_B, cache)
+        rollout, cache = carry
+        position, rules, ended_B = rollout.position, rollout.rules, rollout.ended_B
+        logits_BV, cache = step(rollout.last_B, cache)
         logits_BV = logits_BV.astype(jnp.float32)
         forced_B = rules.forced_BT[:, position]
-        chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, position).astype(jnp.int32), forced_B)
+        chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = _log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
-        return _Rollout(
-            position + 1,
-            chosen_B,
-            ended_B | (chosen_B == rules.eos_id),
-            tokens_BT.at[:, position].set(chosen_B),
-            log_probabilities_B + jnp.where(ended_B, 0.0, gained_B),
+        return rollout._replace(
+            position=position + 1,
+            last_B=chosen_B,
+            ended_B=ended_B | (chosen_B == rules.eos_id),
+            tokens_BT=rollout.tokens_BT.at[:, position].set(chosen_B),
+            log_probabilities_B=rollout.log_probabilities_B + jnp.where(ended_B, 0.0, gained_B),
         ), cache
 
-    start = _Rollout(
-        jnp.int32(0),
-        jnp.full(batch_size, rules.bos_id, jnp.int32),
-        jnp.zeros(batch_size, bool),
-        jnp.full((batch_size, max_length), rules.pad_id, jnp.int32),
-        jnp.zeros(batch_size, jnp.float32),
-    )
-    rollout, _ = _loop(lambda carry: ~jnp.all(carry[0].ended_B), advance, (start, cache), stages)
-    lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
+    rollout = course.run(start, cache, lambda rollout: ~rollout.ended_B, advance, stages, tail)
+    lengths_B = jnp.argmax(rollout.tokens_BT == rollout.rules.eos_id, axis=1).astype(jnp.int32) + 1
     return SearchResult(
         rollout.tokens_BT[:, None, :],
         (rollout.log_probabilities_B / penalties_T[lengths_B - 1])[:, None],
@@ -300,6 +290,7 @@ class _Beam(NamedTuple):
     tokens_BKT: Array
     log_probabilities_BK: Array
     found: SearchResult
+    rules: Rules
 
     @classmethod
     def start(cls, rules: Rules, beam_size: int, n_best: int) -> "_Beam":
@@ -318,6 +309,7 @@ class _Beam(NamedTuple):
                 jnp.zeros((batch_size, n_best), jnp.int32),
                 jnp.zeros((batch_size, n_best), bool),
             ),
+            rules,
         )
 
 
@@ -329,8 +321,9 @@ class _Candidates(NamedTuple):
     tokens_BC: Array
 
 
-def _continuations(beam: _Beam, logits_BKV: Array, rules: Rules) -> _Candidates:
+def _continuations(beam: _Beam, logits_BKV: Array) -> _Candidates:
     """Rank the continuations of all live hypotheses of a sentence by log-probability."""
+    rules = beam.rules
     batch_size, beam_size, vocabulary = logits_BKV.shape
     # No hypothesis can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
     tokens = largest_entries(logits_BKV.reshape(-1, vocabulary), beam_size + SPECIAL_TOKENS)
@@ -346,12 +339,12 @@ def _continuations(beam: _Beam, logits_BKV: Array, rules: Rules) -> _Candidates:
     return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC))
 
 
-def _select(beam: _Beam, candidates: _Candidates, rules: Rules, penalties_T: Array) -> tuple[_Beam, Array]:
+def _select(beam: _Beam, candidates: _Candidates, penalties_T: Array) -> tuple[_Beam, Array]:
     """Let the endings among the K best compete for `found` and the K best others live on; also return their parents."""
     beam_size, n_best = beam.last_BK.shape[1], beam.found.scores_BN.shape[1]
     totals_BC, parents_BC, tokens_BC = candidates
     targets_BCT = _take(beam.tokens_BKT, parents_BC).at[:, :, beam.position].set(tokens_BC)
-    is_ending_BC = tokens_BC == rules.eos_id
+    is_ending_BC = tokens_BC == beam.rules.eos_id
 
     ended_BK = jnp.where(is_ending_BC, totals_BC, -jnp.inf)[:, :beam_size]
     ended = SearchResult(
@@ -368,7 +361,7 @@ def _select(beam: _Beam, candidates: _Candidates, rules: Rules, penalties_T: Arr
 
     live_BK, kept_BK = lax.top_k(jnp.where(is_ending_BC, -jnp.inf, totals_BC), beam_size)
     last_BK, targets_BKT = _take(tokens_BC, kept_BK), _take(targets_BCT, kept_BK)
-    return _Beam(beam.position + 1, last_BK, targets_BKT, live_BK, found), _take(parents_BC, kept_BK)
+    return _Beam(beam.position + 1, last_BK, targets_BKT, live_BK, found, beam.rules), _take(parents_BC, kept_BK)
 
 
 def _take(values: Array, indices_BK: Array) -> Array:
@@ -376,12 +369,12 @@ def _take(values: Array, indices_BK: Array) -> Array:
     return jnp.take_along_axis(values, indices_BK.reshape(indices_BK.shape + (1,) * (values.ndim - 2)), axis=1)
 
 
-def _reachable_scores(beam: _Beam, rules: Rules, penalties_T: Array) -> Array:
+def _reachable_scores(beam: _Beam, penalties_T: Array) -> Array:
     """An upper bound on the score of whatever the live hypotheses of a sentence may still become.
 
     Their log-probabilities can only fall, and a negative number divided by a penalty is greatest where the penalty is:
     since penalties are monotone in the length, with the very next token or at the sentence's limit.
     """
     next_penalty = penalties_T[jnp.minimum(beam.position, penalties_T.size - 1)]
-    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[rules.limits_B - 1])
+    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.rules.limits_B - 1])
     return beam.log_probabilities_BK[:, 0] / greatest_penalty_B
