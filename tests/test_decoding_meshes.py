@@ -1,12 +1,18 @@
 """Where things lie changes no translation: the same texts and scores on every mesh, of a prime number of sentences."""
 
+import functools
+
 import jax
+import numpy as np
 import pytest
+from hlo import collectives
+from small_models import built
 from translating_runs import make_run, sentence
 
 from transformer_jax import load_run
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.decoding import translate
+from transformer_jax.training.sharding import batch_sharding, make_mesh
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +46,19 @@ def assert_decoded_alike(ours, theirs):
 
 
 def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
-    """Of a mesh of all three axes; the others are in drills/test_every_mesh.py. The last go on without the others."""
-    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 1)
-    assert translate.tail_of(32, devices=4) == translate.Tail(8, shares=4)
+    """Of a mesh of all three axes and of one that has whole models; the others are in drills/test_every_mesh.py."""
     folder = small_run(tmp_path / "run")
-    assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), on_one_device(folder))
+    one = on_one_device(folder)
+    assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), one)
+    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 1)  # sentences that are over leave their device
+    assert_decoded_alike(decoded(folder, MeshConfig()), one)
+
+
+def test_devices_that_have_the_whole_model_send_nothing():
+    model, variables = built()
+    mesh = make_mesh(MeshConfig(), jax.local_devices())
+    rows = np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32)
+    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(), "max_length": 12}
+    searched = jax.jit(functools.partial(translate.search_on, **options))
+    program = searched.lower(variables["params"], *jax.device_put(rows, batch_sharding(mesh))).compile()
+    assert collectives(program.as_text(), (8, 1, 1)) == []

@@ -62,7 +62,7 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
 
 
 def test_few_sentences_are_searched_on_as_with_all_of_them():
-    """In a cache that has grown, one by one and on two shares."""
+    """In a cache that has grown, one by one and in fours."""
     model, variables = built()
     source_BS = np.random.default_rng(0).integers(3, 20, (8, 4)).astype(np.int32)
     limits_B, decode = jnp.asarray([3, 14, 5, 9, 4, 13, 4, 12]), DecodeConfig(beam=3, n_best=2)
@@ -78,7 +78,7 @@ def test_few_sentences_are_searched_on_as_with_all_of_them():
             max_length=14,
             tail=tail,
         )
-        for tail in (None, Tail(1), Tail(4, shares=2))
+        for tail in (None, Tail(1), Tail(4))
     ]
     assert found[0].lengths_BN.max() > 9
     for other in found[1:]:

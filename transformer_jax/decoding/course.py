@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-NOWHERE = 2**31 - 1  # the place of a sentence that is not to be put back
 Cache = Any  # a pytree of arrays that only the model's step understands
 
 
@@ -37,13 +36,11 @@ class Stage(NamedTuple):
 class Tail(NamedTuple):
     """The end of a search, with so many `sentences` at once: it begins when no more than these go on.
 
-    Should more go on after the last stage, they take turns. The batch lies on `shares` devices, one part after the
-    other, and each device keeps its sentences. Every leaf of the cache has sentences as its first axis, or rows (those
-    of a sentence side by side), or no axis.
+    Should more go on after the last stage, they take turns. Every leaf of the cache has sentences as its first axis, or
+    rows (those of a sentence side by side), or no axis.
     """
 
     sentences: int
-    shares: int = 1
 
 
 def run(
@@ -58,8 +55,9 @@ def run(
 
     `goes_on(search)` says it of each; `advance` takes all that it needs to know of a sentence from the search.
     """
-    if tail is not None:
-        _check(tail, goes_on(search).size)
+    batch_size = goes_on(search).size
+    if tail is not None and not 1 <= tail.sentences <= batch_size:
+        raise ValueError(f"tail has {tail.sentences} sentences: must be between 1 and the batch's {batch_size}")
     if not stages and tail is None:
         return lax.while_loop(_more_than(0, goes_on), advance, (search, cache))[0]
     *earlier, last = stages or [Stage(sys.maxsize, lambda cache: cache)]
@@ -73,25 +71,19 @@ def run(
 
     def some_to_the_end(carry: tuple[S, Array]) -> tuple[S, Array]:
         ended, waiting_B = carry
-        chosen_PC, is_waiting_PC = _first_of_each_share(waiting_B, tail)
-        some, their_cache = _taken((search, cache), chosen_PC, waiting_B.size)
+        chosen_C = jnp.argsort(~waiting_B, stable=True)[: tail.sentences]  # those that wait, or else any others
+        is_waiting_C = waiting_B[chosen_C]
+        some, their_cache = _taken((search, cache), chosen_C, batch_size)
 
         def goes_on_in_turn(some: S) -> Array:
-            return goes_on(some) & is_waiting_PC.reshape(-1)
+            return goes_on(some) & is_waiting_C
 
         some, _ = lax.while_loop(_more_than(0, goes_on_in_turn), advance, (some, last.grow(their_cache)))
         # The others only fill the places: they are over, or were searched to their end before.
-        theirs_PC = jnp.where(is_waiting_PC, chosen_PC, NOWHERE)
-        return _put_back((ended, waiting_B), (some, jnp.zeros(tail.sentences, bool)), theirs_PC)
+        theirs_C = jnp.where(is_waiting_C, chosen_C, batch_size)
+        return _put_back(ended, some, theirs_C), waiting_B.at[chosen_C].set(False)
 
     return lax.while_loop(lambda carry: jnp.any(carry[1]), some_to_the_end, (search, goes_on(search)))[0]
-
-
-def _check(tail: Tail, batch_size: int) -> None:
-    if not 1 <= tail.sentences <= batch_size:
-        raise ValueError(f"{tail}: its sentences must be 1 to {batch_size}, the batch's")
-    if tail.shares < 1 or tail.sentences % tail.shares or batch_size % tail.shares:
-        raise ValueError(f"{tail}: its shares must divide its sentences and the batch's, which are {batch_size}")
 
 
 def _more_than(
@@ -107,36 +99,17 @@ def _more_than(
     return is_running
 
 
-def _first_of_each_share(waiting_B: Array, tail: Tail) -> tuple[Array, Array]:
-    """Places within each share: of the first sentences that wait and, where too few do, of others; and which do."""
-    waiting_PB = waiting_B.reshape(tail.shares, -1)
-    chosen_PC = jnp.argsort(~waiting_PB, axis=1, stable=True)[:, : tail.sentences // tail.shares]
-    return chosen_PC, jnp.take_along_axis(waiting_PB, chosen_PC, axis=1)
-
-
-def _taken(tree: Any, chosen_PC: Array, batch_size: int) -> Any:
+def _taken(tree: Any, chosen_C: Array, batch_size: int) -> Any:
     """The chosen sentences of every leaf that has some, whether one row or several stand for a sentence."""
-    shares = chosen_PC.shape[0]
 
     def taken(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
-        of_shares = leaf.reshape(shares, batch_size // shares, -1, *leaf.shape[1:])
-        # Within each share, so that no device needs what another has.
-        return jax.vmap(jnp.take, (0, 0, None))(of_shares, chosen_PC, 0).reshape(-1, *leaf.shape[1:])
+        return leaf.reshape(batch_size, -1, *leaf.shape[1:])[chosen_C].reshape(-1, *leaf.shape[1:])
 
     return jax.tree.map(taken, tree)
 
 
-def _put_back(tree: Any, some: Any, chosen_PC: Array) -> Any:
-    """`tree` with the chosen sentences as they are in `some`; what is of no one sentence stays as it was."""
-    shares = chosen_PC.shape[0]
-
-    def changed(old: Array, new: Array) -> Array:
-        if old.ndim == 0:
-            return old
-        old_parts, new_parts = (leaf.reshape(shares, -1, *leaf.shape[1:]) for leaf in (old, new))
-        share_P1 = jnp.arange(shares)[:, None]
-        return old_parts.at[share_P1, chosen_PC].set(new_parts, mode="drop").reshape(old.shape)
-
-    return jax.tree.map(changed, tree, some)
+def _put_back(search: S, some: S, chosen_C: Array) -> S:
+    """`search` with the chosen sentences as they are in `some`; what is of no one sentence stays as it was."""
+    return jax.tree.map(lambda old, new: old.at[chosen_C].set(new, mode="drop") if old.ndim else old, search, some)

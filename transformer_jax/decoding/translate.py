@@ -1,6 +1,6 @@
 """Texts to translations: tokenised, decoded in groups of similar length, put back into their order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -60,8 +60,8 @@ class Translator:
         self._config, self._mesh = config, mesh
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
         self._search = jax.jit(
-            search,
-            static_argnames=("model", "decode", "max_length", "tail"),
+            search_on,
+            static_argnames=("mesh", "model", "decode", "max_length", "tail"),
             out_shardings=NamedSharding(mesh, PartitionSpec()),
         )
 
@@ -124,7 +124,8 @@ class Translator:
             model=self._config.model,
             decode=decode,
             max_length=group.target,
-            tail=tail_of(group.rows, batch_devices(self._mesh)),
+            tail=tail_of(group.rows, self._mesh),
+            mesh=self._mesh,
         )
         return jax.device_get(found)
 
@@ -141,11 +142,28 @@ class Translator:
         return tuple(hypotheses)
 
 
-def tail_of(rows: int, devices: int) -> Tail | None:
-    """A quarter of the batch, where that is worth compiling; no other share leaves out more rows of real text."""
-    quarter = rows // 4
-    is_worth_it = quarter >= FEWEST_IN_TAIL * devices and quarter % devices == 0
-    return Tail(quarter, devices) if is_worth_it else None
+def tail_of(rows: int, mesh: Mesh) -> Tail | None:
+    """A quarter of each device's sentences, where that is worth compiling; no other share leaves out more rows."""
+    quarter = rows // mesh.size // 4
+    return Tail(quarter) if has_whole_models(mesh) and quarter >= FEWEST_IN_TAIL else None
+
+
+def has_whole_models(mesh: Mesh) -> bool:
+    """Whether each device has all parameters."""
+    return mesh.size == mesh.shape["data"]
+
+
+def search_on(
+    params: Any, source_BS: jax.Array, limits_B: jax.Array, ids_B: jax.Array, *, mesh: Mesh, **options: Any
+) -> SearchResult:
+    """`search` over a batch that lies on all devices of the mesh."""
+    searched: Callable[..., SearchResult] = partial(search, **options)
+    if has_whole_models(mesh):
+        # Each device searches its own sentences and is done when these are: on the way nothing is sent.
+        rows, whole = PartitionSpec("data"), PartitionSpec()
+        spread: dict[str, Any] = {"in_specs": (whole, rows, rows, rows), "out_specs": rows}
+        searched = jax.shard_map(searched, mesh=mesh, check_vma=False, **spread)
+    return searched(params, source_BS, limits_B, ids_B)
 
 
 def search(
