@@ -14,6 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# The first that a processor has.
+INSTRUCTIONS = {
+    "amx_bf16": "AMX for bfloat16",
+    "avx512_bf16": "AVX-512 with bfloat16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+}
 PACKAGES = ("jax", "flax", "optax", "torch", "transformers", "ctranslate2")
 
 
@@ -57,12 +64,15 @@ def version_of(package: str) -> str | None:
 
 
 def processor() -> str:
+    """Its name, which a virtual machine may shorten, and its best vector instructions, which decide more."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = told.get("flags", "").split()
+    best = next((what for flag, what in INSTRUCTIONS.items() if flag in flags), "vector instructions unknown")
+    return f"{told.get('model name', platform.machine())} ({best})"
 
 
 class Limits(NamedTuple):
