@@ -68,7 +68,7 @@ def main() -> None:
         cases |= {"greedy": usual._replace(beam=1), "one sentence, beam 4": usual._replace(sentences=1)}
         cases |= {"one sentence, greedy": usual._replace(sentences=1, beam=1)}
         cases |= {f"beam {beam}": usual._replace(beam=beam) for beam in (2, 8, 16)}
-        cases |= {f"{n} sentences": usual._replace(sentences=n) for n in (8, 16, 32, 128)}
+        cases |= {f"{n} sentences": usual._replace(sentences=n) for n in (8, 16, 32, 128, 256)}
         cases |= {f"{n} tokens": usual._replace(tokens=n) for n in (12, 48, 96)}
     print(f"{'case':<24}{'sentences/s':>12}{'tokens/s':>10}{'seconds':>9}{'CPU s':>8}")
     for name, case in cases.items():
