@@ -187,7 +187,7 @@ def main() -> None:
         "1 sentence, beam 4": usual._replace(sentences=1),
         "1 sentence, greedy": usual._replace(sentences=1, beam=1),
     }
-    limit = limits(with_torch=True, types=["float32"])  # not every processor has quick bfloat16 products in torch
+    limit = limits(["jax float32", "torch float32"])
     print(f"{machine()}\n{limit}", flush=True)
     print(f"{arguments.tokens} tokens a sentence; medians of {arguments.rounds} rounds\n")
     print(f"{'':<24}{'':<22}{'sentences/s':>12}{'seconds':>9}{'times ours':>12}{'limit':>8}")

@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,12 +86,14 @@ class Limits(NamedTuple):
         return f"at best, measured now: matrix products {rates}; memory {self.bandwidth / 1e9:.1f} GB/s"
 
 
-def limits(with_torch: bool, rounds: int = 7, types: Sequence[str] = ("float32", "bfloat16")) -> Limits:
-    """Square matrices that outgrow the caches, and a sum of two arrays: 8 bytes read and 4 written for each number."""
+def limits(products: Iterable[str], rounds: int = 7) -> Limits:
+    """Of these products ("jax float32") and of memory.
+
+    Square matrices that outgrow the caches, and a sum of two arrays: 8 bytes read and 4 written for each number.
+    """
     size, numbers = 2048 if jax.default_backend() == "cpu" else 8192, 2**27
-    systems = {f"jax {dtype}": _jax_product(size, dtype) for dtype in types}
-    if with_torch:
-        systems |= {f"torch {dtype}": _torch_product(size, dtype) for dtype in types}
+    libraries = {"jax": _jax_product, "torch": _torch_product}
+    systems = {name: libraries[name.split()[0]](size, name.split()[1]) for name in sorted(set(products))}
     fastest = {name: min(seconds) for name, seconds in turn_by_turn(systems, rounds).items()}
     one, other = jnp.ones(numbers), jnp.ones(numbers)
     add = jax.jit(jnp.add)

@@ -129,9 +129,8 @@ def main() -> None:
         print("torch is not installed (pip install -e '.[peers]'): its systems are left out")
         chosen = {key: system for key, system in chosen.items() if not key.startswith("torch")}
     keep_freed_memory()  # as `transformer-jax train` does; it is the whole process's, so torch has it too
-    # Only the types that are used: in bfloat16 torch needs minutes for a product where the processor has none.
-    types = sorted({system.limit.split()[1] for system in chosen.values()})
-    limits = side_by_side.limits(with_torch=any(key.startswith("torch") for key in chosen), types=types)
+    # Only those that are used: without bfloat16 instructions a product of torch's in that type takes a minute.
+    limits = side_by_side.limits(system.limit for system in chosen.values())
     print(f"{side_by_side.machine()}\n{limits}\n")
     print(f"{'model':<6}{'':<26}{'ms a step':>10}{'target tokens/s':>17}{'times ours':>12}{'limit':>8}")
     results = {}

@@ -6,9 +6,14 @@ import pytest
 from translating_runs import make_run, sentence
 
 from transformer_jax import Transformer, load_run
+from transformer_jax.config import MeshConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
+from transformer_jax.decoding import course
+from transformer_jax.decoding.course import Tail
 from transformer_jax.decoding.shapes import groups, rounded_up
+from transformer_jax.decoding.translate import tail_of
 from transformer_jax.errors import BadInput
+from transformer_jax.training.sharding import make_mesh
 
 TEXTS = [sentence(number) for number in range(11)]
 
@@ -105,6 +110,11 @@ def test_a_translation_that_may_not_be_longer_says_so(run):
         assert best.at_limit == (len(best.tokens) == max(len(translation.source.tokens), 3))
 
 
+def test_a_translation_may_be_of_one_token(run):
+    """Which is then <eos>."""
+    assert tokens(run.translations(TEXTS[:2], max_length=1)) == [[(EOS,)], [(EOS,)]]
+
+
 def test_any_text_can_be_translated(run):
     texts = ["<b>&amp;</b>", "🦜🦜", "مرحبا بالعالم", "\x00\x07\x1b[31m", "\u2028"]
     assert len(run.translate(texts)) == len(texts)
@@ -136,6 +146,27 @@ def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
     assert translation.hypotheses[0].at_limit
     with pytest.raises(BadInput, match=r"pair 2 has .* this model's positions end at 12"):
         run.score([("a", "b"), ("the dog " * 20, "b")])
+
+
+def test_the_end_of_a_large_batch_is_searched_by_a_quarter_of_it(run, monkeypatch):
+    taken, original = [], course._taken
+
+    def watched(tree, chosen_C, batch_size):
+        taken.append((batch_size, chosen_C.size))
+        return original(tree, chosen_C, batch_size)
+
+    monkeypatch.setattr(course, "_taken", watched)
+    translations = run.translate(["a cat"] * 256, tokens_per_batch=16_384)
+    assert taken == [(32, 8)] and len(set(translations)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "sentences"),
+    [((1, 1, 1), 32, 8), ((1, 1, 1), 16, None), ((8, 1, 1), 256, 8), ((8, 1, 1), 128, None), ((4, 2, 1), 256, None)],
+)
+def test_a_tail_is_a_quarter_of_what_a_device_with_the_whole_model_has(sizes, rows, sentences):
+    mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
+    assert tail_of(rows, mesh) == (sentences and Tail(sentences))
 
 
 def test_groups_hold_every_sentence_once_in_few_shapes():

@@ -2,7 +2,8 @@
 
 A search advances all sentences of its batch at once, in programs of static shape. Two things would be paid for in vain:
 slots of the cache that most targets never reach, and sentences that are over while others are not. So the cache grows
-from stage to stage, and once few sentences go on, these alone are searched to the end. Neither changes any result.
+from stage to stage, and once few sentences go on, these alone are searched to the end. Neither changes any result, but
+for rounding.
 """
 
 import sys
@@ -36,8 +37,8 @@ class Stage(NamedTuple):
 class Tail(NamedTuple):
     """The end of a search, with so many `sentences` at once: it begins when no more than these go on.
 
-    Should more go on after the last stage, they take turns. Every leaf of the cache has sentences as its first axis, or
-    rows (those of a sentence side by side), or no axis.
+    But not before the last stage; should more go on after that, they take turns. Every leaf of the cache has sentences
+    as its first axis, or rows (those of a sentence side by side), or no axis.
     """
 
     sentences: int
@@ -87,13 +88,13 @@ def run(
 
 
 def _more_than(
-    few: int, goes_on: Callable[[S], Array], positions: int = sys.maxsize
+    at_most: int, goes_on: Callable[[S], Array], positions: int = sys.maxsize
 ) -> Callable[[tuple[S, Cache]], Array]:
-    """Whether more than `few` sentences go on, and fewer than `positions` tokens are decoded."""
+    """Whether more sentences go on than that, and fewer than `positions` tokens are decoded."""
 
     def is_running(carry: tuple[S, Cache]) -> Array:
         search, _ = carry
-        is_wanted = jnp.sum(goes_on(search)) > few if few else jnp.any(goes_on(search))
+        is_wanted = jnp.sum(goes_on(search)) > at_most
         return is_wanted if positions == sys.maxsize else is_wanted & (search.position < positions)
 
     return is_running
@@ -105,6 +106,10 @@ def _taken(tree: Any, chosen_C: Array, batch_size: int) -> Any:
     def taken(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
+        if leaf.shape[0] % batch_size:
+            raise ValueError(
+                f"tail: an array of the cache has shape {leaf.shape}: must have {batch_size} sentences first"
+            )
         return leaf.reshape(batch_size, -1, *leaf.shape[1:])[chosen_C].reshape(-1, *leaf.shape[1:])
 
     return jax.tree.map(taken, tree)
