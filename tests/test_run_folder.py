@@ -96,7 +96,7 @@ def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp
     with pytest.raises(BadInput) as caught:
         with_own_part.load_config()
     told = f"{with_own_part.config}: model.parts.positions = mine.py:Mine: there is no such file in {tmp_path} nor in "
-    assert str(caught.value).startswith(f"{told}{tmp_path}/start; put it ")
+    assert str(caught.value).startswith(f"{told}{tmp_path}/start; put the file of the training ")
 
 
 def test_a_run_notes_where_it_was_started(tmp_path):

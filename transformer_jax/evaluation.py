@@ -1,15 +1,14 @@
 """The measures: perplexity; BLEU and chrF with their sacreBLEU signatures; the paper's BLEU under its own name."""
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.custom_code import read_code
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.extension import OwnFunction, file_of, load_function
@@ -50,13 +49,13 @@ def load_metrics(addresses: Sequence[str]) -> dict[str, OwnFunction]:
 def own_measures(
     metrics: Mapping[str, OwnFunction], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
 ) -> dict[str, Measure]:
-    """Each measure of one's own, with the checksum of its file for a signature."""
+    """Each custom metric, with the digest of its code in its signature."""
     measured = {}
     for name, own in metrics.items():
         score = own(list(hypotheses), list(references), sources=list(sources))
         if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
             raise own.refusal(f"gave {repr(score)[:60]}; one finite number would be right")
-        digest = hashlib.sha256(Path(file_of(own.address)).read_bytes()).hexdigest()
+        digest = read_code(file_of(own.address)).digest
         measured[name] = Measure(float(score), f"{own.address}|sha256:{digest[:12]}")
     return measured
 

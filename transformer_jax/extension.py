@@ -58,7 +58,7 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
 def load_object(address: str) -> Any:
     """The object called Name in path/to/file.py, given as `path/to/file.py:Name`."""
     path, name = _split(address)
-    return _named(load_module(path), path, name)
+    return _named(_load_custom(path), path, name)
 
 
 def load_once(address: str) -> Any:
@@ -68,13 +68,45 @@ def load_once(address: str) -> Any:
 
 
 def module_once(path: str) -> ModuleType:
-    return _module_at(path, Path(path).resolve())
+    place = Path(path).resolve()
+    return _module_at(path, place, place.read_bytes() if place.is_file() else b"")
 
 
 @functools.cache
-def _module_at(path: str, place: Path) -> ModuleType:
-    """What a path names depends on the directory one is in, and then it is another file."""
-    return load_module(path)
+def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
+    """What a path names depends on the current directory, and an edited file is another one."""
+    return _load_custom(path)
+
+
+def _load_custom(path: str) -> ModuleType:
+    """A custom file, which may import modules that lie beside it; installed packages of the same name come first."""
+    folder = Path(path).resolve().parent
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    _custom_folders.add(folder)
+    module = load_module(path)
+    for value in vars(module).values():
+        _refuse_namesake(path, folder, value.__name__ if isinstance(value, ModuleType) else _module_of(value))
+    return module
+
+
+# Where custom files were loaded from.
+_custom_folders: set[Path] = set()
+
+
+def _module_of(value: Any) -> str:
+    name = getattr(value, "__module__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _refuse_namesake(path: str, folder: Path, name: str) -> None:
+    """Python loads one module of each name: refuses the one from another custom file's folder, if it is different."""
+    beside, loaded = folder / f"{name}.py", getattr(sys.modules.get(name), "__file__", None)
+    if loaded is None or not beside.is_file():
+        return
+    place = Path(loaded).resolve()
+    if place.parent in _custom_folders - {folder} and place.read_bytes() != beside.read_bytes():
+        raise BadInput(f"{path}: imports {name}, but another custom file has already loaded {place}; rename {beside}")
 
 
 def _split(address: str) -> tuple[str, str]:

@@ -68,16 +68,21 @@ class Evaluation(NamedTuple):
 
 
 def train_run(
-    experiment: ExperimentConfig, workdir: str | Path, params: Any = None, probes: Probes | None = None
+    experiment: ExperimentConfig,
+    workdir: str | Path,
+    params: Any = None,
+    probes: Probes | None = None,
+    accept_changed_code: bool = False,
 ) -> str:
-    """Prepares the data, if need be, and trains in `workdir`, or goes on training there; returns why it ended.
+    """Prepares the data, if need be, and trains in `workdir`, or resumes the run there; returns why it ended.
 
-    A new run begins with `params`, if they are given, and otherwise with random parameters.
+    A new run begins with `params`, if they are given, and otherwise with random parameters. A run whose custom code
+    was edited is resumed only with `accept_changed_code`.
     """
     try_out(experiment)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
-    folder = RunFolder(workdir, writes=team().is_first)
+    folder = RunFolder(workdir, team().is_first, accept_changed_code)
     with folder.held():
         prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
         experiment = with_vocabulary(experiment, prepared)
@@ -93,7 +98,9 @@ def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:
         raise BadInput(f"--init-from: other weights than this config's model has: {differences[0]} by the config{more}")
 
 
-def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path]) -> list[Ending]:
+def train_runs_together(
+    experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path], accept_changed_code: bool = False
+) -> list[Ending]:
     """`train_run` of several runs in one program, which differ only in numbers: how each of them ended, or failed.
 
     Raises BadInput where they cannot train together; training/together.py says what may differ.
@@ -103,7 +110,7 @@ def train_runs_together(experiments: Sequence[ExperimentConfig], workdirs: Seque
         try_out(experiment)
     keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
-    folders = [RunFolder(workdir) for workdir in workdirs]
+    folders = [RunFolder(workdir, accept_changed_code=accept_changed_code) for workdir in workdirs]
     prepared: dict[Path, Prepared] = {}
     for experiment, folder in zip(experiments, folders, strict=True):
         # Without data.directory each run has the data in its own folder, as when it is alone.

@@ -24,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
     parser.set_defaults(overrides=[])
 
 
+def add_accept_changed_code(parser: argparse._ActionsContainer, act: str) -> None:
+    parser.add_argument(
+        "--accept-changed-code",
+        action="store_true",
+        help=f"{act} although a file of custom code (docs/extending.md) was edited since; reports mention it",
+    )
+
+
 def path(text: str) -> str:
     """A path as a flag's value: an empty one (an unset shell variable) would mean the current directory."""
     if not text.strip():

@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from transformer_jax.evaluation import paired_bootstrap
     from transformer_jax.runs import evaluate_run
+    from transformer_jax.training.run_folder import RunFolder
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
@@ -59,6 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
     directory = Path(arguments.workdir) / "translations"
     evaluation.save(directory, name)
     print(table(evaluation.record))
+    for note in RunFolder(arguments.workdir).notes():
+        print(f"note: {note}")
     print(f"\n{directory / name}.txt and .json")
 
 

@@ -201,7 +201,13 @@ def draw_page(arguments: argparse.Namespace) -> str:
         output,
         page(
             title=folder.path.name,
-            about=f"{describe(run.config.model)}; the translations are of the first sentences of {split}",
+            about="; ".join(
+                [
+                    describe(run.config.model),
+                    f"the translations are of the first sentences of {split}",
+                    *folder.notes(),
+                ]
+            ),
             numbers=scores(folder.path, split, arguments.weights, run.steps) | run_numbers(run, lines),
             pictures=run_pictures(run, lines, translations[0]),
             samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],

@@ -26,6 +26,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     content, directory = write_report(arguments.sweep, arguments.output)
     width = shutil.get_terminal_size((160, 24)).columns
+    for line in content.mixtures:
+        print(f"{printable(line)}\n")
     for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
         print(f"{printable(findings.split)}: {printable(findings.name)}\n")
         print(terminal_table(table, width))

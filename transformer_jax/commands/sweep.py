@@ -85,6 +85,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         "most; faster where one run leaves most of a device idle",
     )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
+    configuration.add_accept_changed_code(how, "complete the sweep")
     how.add_argument("--fail-fast", action="store_true", help="after the first failure stop all other runs")
 
 
@@ -152,6 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         together=arguments.together,
         retries=arguments.retries,
         fail_fast=arguments.fail_fast,
+        accept_changed_code=arguments.accept_changed_code,
         slurm=_slurm(arguments),
     )
     return launch(sweep, definition, orders)

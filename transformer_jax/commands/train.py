@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHICH",
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )
+    configuration.add_accept_changed_code(parser, "resume the run")
 
     looking = parser.add_argument_group("looking into it", "docs/performance.md")
     looking.add_argument(
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)
-        train_run(experiment, arguments.workdir, params, Probes(profile, arguments.debug_nans))
+        probes = Probes(profile, arguments.debug_nans)
+        train_run(experiment, arguments.workdir, params, probes, arguments.accept_changed_code)
 
 
 def span(text: str) -> tuple[int, int]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from transformer_jax import extension
 from transformer_jax.config import DataConfig
+from transformer_jax.custom_code import read_code
 from transformer_jax.data.chunks import Chunk
-from transformer_jax.errors import BadInput
 
 SPLITS = ("train", "valid", "test")
-# A list of this name, in the same file, says which files the function reads: they are part of what identifies it.
-FILES = "FILES"
 END: Any = object()
 
 
@@ -30,12 +26,10 @@ class OwnCorpus:
             raise self._pairs.refusal("yields no pair for the split train")
 
     def identity(self) -> dict[str, Any]:
-        """The code, as written in its file, and the files that it says it reads."""
-        files = {Path(self._file).name: Path(self._file), **{str(path): path for path in self._read_files()}}
-        return {
-            "function": self._pairs.address.rpartition(":")[2],
-            **{f"checksum of {name}": hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-        }
+        """The code of its file and of the modules that it imports, and the files that it says it reads."""
+        code = read_code(self._file)
+        checksums = {f"checksum of {name}": digest for name, digest in {**code.modules, **code.data}.items()}
+        return {"function": self._pairs.address.rpartition(":")[2], **checksums}
 
     def sources(self) -> list[dict[str, Any]]:
         return [{"corpus": self._pairs.address, **self.identity()}]
@@ -71,14 +65,6 @@ class OwnCorpus:
         faults = {index: f"{place(index)}: {fault}" for index, pair in enumerate(block) if (fault := _fault(*pair))}
         pairs = [("", "") if index in faults else pair for index, pair in enumerate(block)]
         return Chunk([source for source, _ in pairs], [target for _, target in pairs], place, faults)
-
-    def _read_files(self) -> list[Path]:
-        named = vars(extension.module_once(self._file)).get(FILES, ())
-        paths = [Path(path) for path in ([named] if isinstance(named, str) else named)]
-        for path in paths:
-            if not path.is_file():
-                raise BadInput(f"{self._file}: {FILES} names {path}, and there is no such file")
-        return paths
 
 
 def _fault(source: str, target: str) -> str | None:

@@ -12,7 +12,7 @@ import jax
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
-from transformer_jax.sweeps import cost, status
+from transformer_jax.sweeps import cost, provenance, status
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.local import LocalJobs, slots
 from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
@@ -33,6 +33,7 @@ class Orders:
     together: int | None = None  # so many runs at most in one program, 0 for as many as fit; none = each by itself
     retries: int = 0
     fail_fast: bool = False
+    accept_changed_code: bool = False  # which is recorded, and reported
     slurm: Slurm | None = None  # none = on this machine
 
 
@@ -48,7 +49,13 @@ def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
         orders.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
     with sweep.held():
         definition = sweep.merged(definition)
-        definition = dataclasses.replace(definition, together=orders.together is not None)
+        definition = dataclasses.replace(
+            definition,
+            together=orders.together is not None,
+            code=provenance.digests(definition),
+            accept_changed_code=orders.accept_changed_code,
+        )
+        provenance.check(sweep, definition)
         _refuse_groups(sweep, definition, orders)
         prepare_data(sweep, definition, variants)
         sweep.settle(definition)

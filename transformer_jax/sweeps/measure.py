@@ -17,9 +17,10 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.model.size import training_flops
 from transformer_jax.runs import TestSet, evaluate_run, split_of
 from transformer_jax.sweeps.folder import SweepRun, read_json
+from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
 from transformer_jax.training.header import count
-from transformer_jax.training.run_folder import read_metrics
+from transformer_jax.training.run_folder import identifying_versions, read_metrics
 
 
 def finish(run: SweepRun, definition: Definition, together: int) -> None:
@@ -28,8 +29,12 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
     config = run.folder.load_config()  # with the sizes of the vocabularies there are
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
-    for name in run.analyses:
-        analyse(run, model, config, test_sets, name, definition.sweep.analyses[name])
+    code = digests_of_run(run, definition)
+    earlier = (read_json(run.path / "result.json") or {}).get("analyses", {})
+    made_from = {name: {"code": code[definition.sweep.analyses[name]], "steps": model.steps} for name in run.analyses}
+    for name, wanted in made_from.items():
+        if earlier.get(name) != wanted or not run.analysis(name).is_file():
+            analyse(run, model, config, test_sets, name, definition.sweep.analyses[name])
     with explained(run.path):
         publish_record(
             run.path / "result.json",
@@ -41,6 +46,9 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
                 "learning_rate": peak_learning_rate(config),
                 **training(run, config),
                 "tests": tests,
+                "analyses": made_from,
+                "code": code,
+                "versions": identifying_versions(),
                 "together": together,
                 "devices": devices(),
             },
@@ -69,8 +77,6 @@ def analyse(
     run: SweepRun, model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str
 ) -> None:
     """Runs one analysis of the experiment's, a function of a user's file, and keeps what it found."""
-    if run.analysis(name).is_file():
-        return
     function = extension.load_object(address)
     with extension.running(address.rpartition(":")[0]):
         found = function(model, config, tests)

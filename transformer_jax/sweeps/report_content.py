@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.schema import is_address
 from transformer_jax.sweeps import report_analyses, report_curves, report_samples
 from transformer_jax.sweeps.findings import TestFindings, find, in_words, percent, reasons, state_sentence
+from transformer_jax.sweeps.provenance import Made, mixtures
 from transformer_jax.sweeps.report_table import Table, table
 from transformer_jax.sweeps.results import SweepResult, listed, number
 from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
 from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.training.run_folder import CONFIG_DIGEST
+from transformer_jax.training.run_folder import CONFIG_DIGEST, EARLIER, IDENTIFYING
 
 METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides, each "
@@ -39,6 +41,7 @@ PERPLEXITY_BY_WORD = (
 class Content(NamedTuple):
     sweep: SweepResult
     state: str
+    mixtures: Sequence[str]  # that the runs were not all made by the same code
     tests: Sequence[TestFindings]
     tables: Sequence[Table]
     words: Sequence[Sequence[str]]  # of each test set
@@ -62,6 +65,7 @@ def gather(sweep: SweepResult) -> Content:
     return Content(
         sweep=sweep,
         state=state_sentence(sweep),
+        mixtures=_mixtures(sweep),
         tests=tests,
         tables=[table(sweep, findings) for findings in tests],
         words=[in_words(sweep, findings) for findings in tests],
@@ -75,6 +79,35 @@ def gather(sweep: SweepResult) -> Content:
         facts=_facts(sweep, tests),
         base=json.dumps(sweep.definition.get("base", {}), indent=1, ensure_ascii=False),
     )
+
+
+def _mixtures(sweep: SweepResult) -> list[str]:
+    names_code = any(is_address(value) for value in _texts(sweep.definition))
+    made = [
+        Made(
+            name=f"{run.variant}, seed {run.seed}",
+            code=_texts_of(run.result.get("code")) if "code" in run.result or not names_code else None,
+            versions=_texts_of(run.result.get("versions"))
+            or {n: v for n, v in run.versions.items() if n in IDENTIFYING},
+            notes=tuple(run.notes),
+        )
+        for run in sweep.runs
+        if run.finished
+    ]
+    return mixtures(made)
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text in nested plain values."""
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def _texts_of(value: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
 
 
 def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
@@ -153,7 +186,7 @@ def _versions(sweep: SweepResult) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for run in sweep.runs:
         for name, version in run.versions.items():
-            if name not in ("command", "directory", CONFIG_DIGEST):
+            if name not in ("command", "directory", CONFIG_DIGEST, EARLIER):
                 found.setdefault(name, {})[str(version)] = None
     return {name: " and ".join(versions) for name, versions in found.items()}
 
@@ -166,6 +199,7 @@ def to_json(content: Content) -> dict[str, Any]:
         "name": sweep.name,
         "question": sweep.question,
         "state": content.state,
+        "mixtures": list(content.mixtures),
         "baseline": sweep.baseline,
         "remarks": list(content.remarks),
         "facts": dict(content.facts),

@@ -61,10 +61,10 @@ def _anchor(title: str) -> str:
 
 def _head(content: Content) -> str:
     sweep = content.sweep
-    partial = " partial" if content.unfinished or sweep.problems else ""
+    partial = " partial" if content.unfinished or sweep.problems or content.mixtures else ""
     problems = "".join(f"<li>{escape(problem)}</li>" for problem in sweep.problems)
     troubled = "".join(f"<li><b>{escape(name)}</b>: {escape(what)}</li>" for name, what in content.unfinished)
-    more = f"<ul>{troubled}</ul>" if troubled else ""
+    more = _bullets(content.mixtures) + (f"<ul>{troubled}</ul>" if troubled else "")
     more += f"<p>Damaged files:</p><ul>{problems}</ul>" if problems else ""
     return (
         f"<h1>{escape(sweep.name)}</h1><p>{escape(sweep.question)}</p>"

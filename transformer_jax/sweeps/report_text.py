@@ -17,6 +17,7 @@ def markdown(content: Content) -> str:
     """The report without its pictures."""
     sweep = content.sweep
     parts = [f"# {_safe(sweep.name)}", _safe(sweep.question), content.state]
+    parts += [_listed(content.mixtures)] if content.mixtures else []
     parts += [_listed([f"{name}: {what}" for name, what in content.unfinished])] if content.unfinished else []
     parts += [_listed([f"damaged: {problem}" for problem in sweep.problems])] if sweep.problems else []
     for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):

@@ -19,7 +19,7 @@ from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.record import read_record
 from transformer_jax.sweeps.folder import is_held
-from transformer_jax.training.run_folder import read_metrics
+from transformer_jax.training.run_folder import RunFolder, read_metrics
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
@@ -61,6 +61,7 @@ class RunResult:
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     pictures: Sequence[Path] = ()
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: Sequence[str] = ()  # that it was made by more than one version of its code
 
     @property
     def finished(self) -> bool:
@@ -260,7 +261,16 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
         analyses=analyses,
         pictures=_files(path, PICTURES),
         versions=(_json(path / "versions.json", problems) if (path / "versions.json").is_file() else None) or {},
+        notes=_notes(path, problems),
     )
+
+
+def _notes(path: Path, problems: list[str]) -> list[str]:
+    try:
+        return RunFolder(path).notes()
+    except BadInput as problem:
+        problems.append(str(problem))
+        return []
 
 
 def _files(path: Path, suffixes: Sequence[str]) -> list[Path]:

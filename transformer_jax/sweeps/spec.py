@@ -87,6 +87,8 @@ class Definition:
     experiments: Mapping[str, ExperimentConfig]  # of each variant, with the base's seed
     tune: tuple[float, ...] | None = None  # factors of the learning rate that are tried on validation data
     together: bool = False  # whether runs of one shape train in one program
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each address of custom code
+    accept_changed_code: bool = False  # whether runs made by other code count as runs of this sweep
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
@@ -126,6 +128,8 @@ class Definition:
             "analyses": dict(sweep.analyses),
             "tune": None if self.tune is None else list(self.tune),
             "together": self.together,
+            "code": dict(self.code),
+            "accept_changed_code": self.accept_changed_code,
             "variants": [
                 {
                     **dataclasses.asdict(variant),
@@ -150,6 +154,9 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
         file=record["file"],
         tune=None if tune is None else tuple(tune),
         together=record["together"],
+        # Sweeps of earlier versions have neither.
+        code=record.get("code", {}),
+        accept_changed_code=record.get("accept_changed_code", False),
     )
 
 

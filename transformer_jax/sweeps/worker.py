@@ -23,6 +23,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
+from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
 from transformer_jax.training.hardware import keep_freed_memory
@@ -92,6 +93,7 @@ class Worker:
         ready = []
         for run in runs:
             try:
+                provenance.refuse_edited(run, self.definition)
                 self._link_data(run)
                 ready.append(run)
             except Exception as error:
@@ -121,11 +123,13 @@ class Worker:
         """Those that came to the end of their training."""
         from transformer_jax.runs import train_run, train_runs_together  # once there is something to train
 
+        accept = self.definition.accept_changed_code
         try:
             if len(runs) == 1:
-                endings = [Ending(why := train_run(runs[0].experiment, runs[0].path), why.startswith("finished"))]
+                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept)
+                endings = [Ending(why, why.startswith("finished"))]
             else:
-                endings = train_runs_together([run.experiment for run in runs], [run.path for run in runs])
+                endings = train_runs_together([run.experiment for run in runs], [run.path for run in runs], accept)
         except Exception as error:
             for run in runs:
                 self.fail(run, error)

@@ -6,6 +6,7 @@ tokenizer files, and `weights.json`, which says where the weights come from. It 
 
 import contextlib
 import hashlib
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 from transformer_jax.record import plain_name, read_record
 from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.training.kept_code import KeptCode
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
 from transformer_jax.training.run_folder import BY_WHOM, RunFolder
 from transformer_jax.training.sharding import make_mesh
@@ -89,7 +91,7 @@ def write_export(directory: Path, params: Any, steps: Sequence[int], folder: Run
     config = folder.load_config()
     prepared = Prepared.open(folder.data(config))
     tokenizers = {side: (path.name, path.read_bytes()) for side, path in prepared.tokenizer_files.items()}
-    write_model(directory, config, params, tokenizers, steps, replace)
+    write_model(directory, config, params, tokenizers, steps, replace, folder.code)
 
 
 def write_model(
@@ -99,8 +101,12 @@ def write_model(
     tokenizers: dict[str, tuple[str, bytes]],
     steps: Sequence[int] = (),
     replace: bool = False,
+    code: KeptCode | None = None,
 ) -> None:
-    """Writes an exported folder, whole or not at all. `tokenizers`: the file's name and content, by side."""
+    """Writes an exported folder, whole or not at all. `tokenizers`: the file's name and content, by side.
+
+    `code`: of the run, of which the folder gets a copy.
+    """
     from safetensors.numpy import save
 
     with new_folder(directory, replace) as unfinished:
@@ -116,6 +122,8 @@ def write_model(
             "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         }
+        if code is not None and code.path.is_dir():
+            shutil.copytree(code.path, unfinished / code.path.name)
         publish_record(unfinished / ORIGIN, origin)
 
 

@@ -17,6 +17,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.training import sharding
 from transformer_jax.training.compilation import CompileWatch, told_when_slow
 from transformer_jax.training.course import Course
+from transformer_jax.training.distributed import team
 from transformer_jax.training.header import header
 from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
 from transformer_jax.training.loss import TokenSums
@@ -47,7 +48,8 @@ def train(
     journal = Journal(config, folder, evaluators, course)
     programs = Programs(config, journal.schedule, course.mesh, params)
     loop = Loop(course, [journal], programs)
-    folder.settle(config)  # only now: what cannot be trained leaves no trace of a run
+    # Only now: what cannot be trained leaves no trace of a run.
+    team().first_then_all(lambda: folder.settle(config), seen_by_all=folder.config)
     with StopSignals() as signals, journal, probes.watching(programs, folder.profile):
         ending = loop.run([journal.restore(programs.plan)], signals)[0]
     if journal.failure is not None:

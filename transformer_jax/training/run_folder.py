@@ -20,26 +20,38 @@ from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.record import parse_object, read_bytes, read_record
 from transformer_jax.schema import is_address
-from transformer_jax.training.own_files import with_files_found
+from transformer_jax.training.kept_code import KeptCode, changes, code_of
+from transformer_jax.version import source_digest
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
+# Of these, and of the library's source, another version may compute other numbers.
+IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
 # What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
 MAY_CHANGE = ("train.", "mesh.", "decode.", "data.directory", "model.attention_implementation")
 # ... but these, of train.*, are part of what is computed.
 MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
 
-# In versions.json: what config.json was when it was written.
-CONFIG_DIGEST = "config_sha256"
+# In versions.json: what config.json was when it was written; which source of this library it is; and which packages
+# made the steps before those of the last start, where they were others.
+CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 # Characters that make a path a pattern.
 PATTERN = "[]*?\\"
 BY_WHOM = "changed by hand, or damaged"
 
 
 class RunFolder:
-    """Where everything of one run lies. Of several processes one writes; for the others it is to read."""
+    """Where everything of one run lies. Of several processes one writes; for the others it is to read.
 
-    def __init__(self, path: str | Path, writes: bool = True):
+    `accept_changed_code`: resume although the run's custom code was edited, and record that.
+    """
+
+    def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
         self.path, self.writes = Path(path), writes
+        self.accept_changed_code = accept_changed_code
+
+    @property
+    def code(self) -> KeptCode:
+        return KeptCode(self.path)
 
     @property
     def lock(self) -> Path:
@@ -108,14 +120,16 @@ class RunFolder:
             lock.close()  # who held it has taken it away in between
 
     def load_config(self) -> ExperimentConfig:
-        """The config the run was started with."""
+        """The config the run was started with, and its custom code where it is."""
+        return self.code.found(self._stored_config(), self.config, self._started_in())
+
+    def _stored_config(self) -> ExperimentConfig:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
         try:
-            config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
+            return schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
-        return with_files_found(config, self.config, self._started_in())
 
     def _started_in(self) -> str | None:
         """The directory that paths in the config are relative to."""
@@ -133,25 +147,82 @@ class RunFolder:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
     def settle(self, config: ExperimentConfig) -> None:
-        """Notes what this run is, or refuses to go on with one that is another; without a checkpoint there is none."""
-        begun = self.config.is_file() and self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
-        differences = _differences(self.load_config(), config) if begun else []
+        """Records what this run is, or refuses to resume a different one; before its first checkpoint it is none.
+
+        Of several processes the first one records, and the others compare.
+        """
+        code, step = code_of(config), self._newest_step()
+        if step is not None or not self.writes:
+            self._refuse_another_run(config)
+            self._refuse_changed_code(changes(self.code.latest() or {}, code))
+        if not self.writes:
+            return
+        with explained(self.path):
+            self.code.keep(config, code, step or 0)
+            text = configuration.to_json(config).encode()
+            # First, for with the config there is a run.
+            publish_record(
+                self.path / "versions.json",
+                {**_versions(), **self._earlier(step), CONFIG_DIGEST: hashlib.sha256(text).hexdigest()},
+            )
+            with published(self.config) as file:
+                file.write(text)
+
+    def notes(self) -> list[str]:
+        """What a reader of the results must know: steps of this run that were made by other code."""
+        lines = self.code.notes()
+        with contextlib.suppress(BadInput):
+            versions = read_record(self.path / "versions.json")
+            for before in versions.get(EARLIER, []):
+                changed = [
+                    f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)
+                ]
+                lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
+        return lines
+
+    def _newest_step(self) -> int | None:
+        """Of the checkpoints, also damaged ones; None where the run has not begun."""
+        if not (self.config.is_file() and self.checkpoints.is_dir()):
+            return None
+        names = [path.name for path in self.checkpoints.iterdir()]
+        return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
+
+    def _refuse_another_run(self, config: ExperimentConfig) -> None:
+        is_recorded = self.code.latest() is not None
+        old = _with_plain_addresses(self._stored_config(), self._started_in() or os.getcwd(), is_recorded)
+        differences = _differences(old, _with_plain_addresses(config, os.getcwd(), is_recorded))
         if differences:
             self.doubt_config()
             raise BadInput(
                 f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
                 + "\n  ".join(differences)
             )
-        if not self.writes:
+
+    def _refuse_changed_code(self, changed: list[str]) -> None:
+        if not changed:
             return
-        with explained(self.path):
-            text = configuration.to_json(config).encode()
-            # First, for with the config there is a run.
-            publish_record(
-                self.path / "versions.json", {**_versions(), CONFIG_DIGEST: hashlib.sha256(text).hexdigest()}
+        told = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
+        if not self.accept_changed_code:
+            raise BadInput(
+                f"{told}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
+                "--accept-changed-code, which reports will mention"
             )
-            with published(self.config) as file:
-                file.write(text)
+        if self.writes:
+            tell(f"warning: {told}; accepted")
+
+    def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
+        """The versions that made the steps so far, where they are not today's."""
+        path = self.path / "versions.json"
+        if step is None or not path.is_file():
+            return {}
+        with contextlib.suppress(BadInput):
+            before, now = read_record(path), _versions()
+            earlier = before.get(EARLIER, [])
+            if any(before.get(name) != now.get(name) for name in IDENTIFYING):
+                made_by = {name: before[name] for name in IDENTIFYING if name in before}
+                earlier = [*earlier, {"until": step, **made_by}]
+            return {EARLIER: earlier} if earlier else {}
+        return {}
 
     def drop_metrics_after(self, step: int) -> None:
         """Takes up metrics.jsonl at a checkpoint: later lines told of steps that are about to be made again."""
@@ -200,10 +271,33 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig) -> list[str]:
     return lines
 
 
+def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: bool) -> ExperimentConfig:
+    """The config with each address of custom code as it is compared: without its folder where the code itself is
+    compared, and otherwise as an absolute path."""
+    values = schema.to_dict(config)
+    for option in schema.options(ExperimentConfig):
+        given = schema.value_at(config, option.path)
+        plain = [
+            (os.path.basename(value) if by_name else os.path.abspath(os.path.join(directory, value)))
+            if isinstance(value, str) and is_address(value)
+            else value
+            for value in (given if isinstance(given, tuple) else (given,))
+        ]
+        schema.put(values, option.path, tuple(plain) if isinstance(given, tuple) else plain[0])
+    return configuration.from_config_dict(values)
+
+
+def identifying_versions() -> dict[str, str]:
+    """Of what computes a run's numbers, as it is installed here."""
+    now = _versions()
+    return {name: now[name] for name in IDENTIFYING if name in now}
+
+
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform(), "command": " ".join(sys.argv)}
     found["directory"] = os.getcwd()  # what paths in the config are relative to
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
+    found[SOURCE_DIGEST] = source_digest()
     return found

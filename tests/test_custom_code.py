@@ -1,0 +1,256 @@
+"""The identity of custom code: recorded with a run, compared on resume and in sweeps, kept as a copy."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+import sweep_runs
+from small_runs import experiment
+
+from transformer_jax.custom_code import CustomCode, module_files, read_code
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.disk import publish_json
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.extension import load_once
+from transformer_jax.sweeps import provenance, spec
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.provenance import Made, mixtures
+from transformer_jax.training.kept_code import KeptCode, changes, code_of
+from transformer_jax.training.run_folder import RunFolder
+
+LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with a custom loss; the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSS)
+    return tmp_path
+
+
+def test_a_file_alone_has_its_own_checksum(mine):
+    import hashlib
+
+    assert read_code("mine.py").digest == hashlib.sha256(LOSS.encode()).hexdigest()
+
+
+def test_an_experiment_file_with_layers_may_get_another_variant(mine):
+    text = LOSS + "\ndef get_sweep():\n    return 'one'\n\nVALUE = {}\n"
+    (mine / "mine.py").write_text(text.format(1))
+    before = read_code("mine.py").digest
+    (mine / "mine.py").write_text(text.format(1).replace("'one'", "'one', \\\n        'two'"))
+    assert read_code("mine.py").digest == before
+    (mine / "mine.py").write_text(text.format(2))
+    assert read_code("mine.py").digest != before
+
+
+def test_what_a_file_imports_from_beside_itself_belongs_to_it_wherever_the_import_stands(mine):
+    (mine / "mine.py").write_text("import json\nimport numpy\nimport here_a\n\ndef f():\n    from here_p.b import x\n")
+    (mine / "here_a.py").write_text("")
+    (mine / "here_p").mkdir()
+    for name, text in {"__init__": "", "b": "from . import c\nx = 1\n", "c": ""}.items():
+        (mine / "here_p" / f"{name}.py").write_text(text)
+    (mine / "not_imported.py").write_text("")
+    names = ["here_a.py", "here_p/__init__.py", "here_p/b.py", "here_p/c.py", "mine.py"]
+    assert sorted(module_files("mine.py")) == names
+    before = read_code("mine.py")
+    (mine / "here_p" / "c.py").write_text("# edited")
+    after = read_code("mine.py")
+    assert after.changed_since(before) == ["here_p/c.py"] and after.digest != before.digest
+
+
+def test_modules_beside_a_custom_file_can_be_imported_but_take_no_name_of_an_installed_one(mine):
+    (mine / "beside_it.py").write_text("VALUE = 3\n")
+    (mine / "random.py").write_text("raise SystemExit('the wrong random')\n")
+    (mine / "mine.py").write_text("import random\nfrom beside_it import VALUE\nvalue = random.Random(0) and VALUE\n")
+    assert load_once("mine.py:value") == 3
+    assert "random.py" not in module_files("mine.py")
+
+
+def test_a_module_of_the_same_name_from_another_custom_folder_is_refused(mine):
+    for number, folder in enumerate((mine / "one", mine / "two")):
+        folder.mkdir()
+        (folder / "twin_helper.py").write_text(f"def value():\n    return {number}\n")
+        (folder / "mine.py").write_text("from twin_helper import value\n")
+    assert load_once("one/mine.py:value")() == 0
+    with pytest.raises(BadInput, match="imports twin_helper, but another custom file has already loaded"):
+        load_once("two/mine.py:value")
+
+
+def test_an_edited_file_is_loaded_anew_and_an_edited_import_is_refused(mine):
+    (mine / "edited_helper.py").write_text("VALUE = 1\n")
+    (mine / "mine.py").write_text("from edited_helper import VALUE\nvalue = VALUE\n")
+    assert load_once("mine.py:value") == 1
+    read_code("mine.py")
+    (mine / "mine.py").write_text("from edited_helper import VALUE\nvalue = VALUE + 1\n")
+    assert load_once("mine.py:value") == 2
+    (mine / "edited_helper.py").write_text("VALUE = 5\n")
+    with pytest.raises(BadInput, match="edited after this process had imported it; start a new process"):
+        read_code("mine.py")
+
+
+def test_files_are_part_of_the_identity(mine):
+    (mine / "mine.py").write_text("FILES = 'table.txt'\n" + LOSS)
+    with pytest.raises(BadInput, match=r"FILES names table\.txt, and there is no such file"):
+        read_code("mine.py")
+    (mine / "table.txt").write_text("1")
+    before = read_code("mine.py")
+    (mine / "table.txt").write_text("2")
+    assert read_code("mine.py").changed_since(before) == ["table.txt"]
+
+
+def test_a_corpus_is_identified_by_what_it_imports_too(mine):
+    (mine / "words_of_it.py").write_text("WORDS = 'a'\n")
+    text = "from words_of_it import WORDS\ndef pairs(split):\n    yield WORDS, WORDS\n"
+    (mine / "corpus.py").write_text(text)
+    identity = open_corpus(experiment(data__corpus="corpus.py:pairs").data).identity()
+    assert list(identity) == ["function", "checksum of corpus.py", "checksum of words_of_it.py"]
+
+
+def begun(folder, config, step=6):
+    """As a run that has a checkpoint."""
+    folder.path.mkdir(exist_ok=True)
+    folder.settle(config)
+    (folder.checkpoints / str(step)).mkdir(parents=True)
+
+
+def test_a_run_is_not_resumed_with_edited_code_unless_that_is_accepted(mine, capsys):
+    config = experiment(train__loss="mine.py:loss")
+    begun(RunFolder(mine / "run"), config)
+    RunFolder(mine / "run").settle(config)  # nothing has changed
+    (mine / "mine.py").write_text(LOSS + "# another\n")
+    with pytest.raises(BadInput, match=r"trained with other custom code: train\.loss:loss \(mine\.py\): mine\.py chan"):
+        RunFolder(mine / "run").settle(config)
+    assert RunFolder(mine / "run").notes() == []
+    RunFolder(mine / "run", accept_changed_code=True).settle(config)
+    assert "accepted" in capsys.readouterr().err
+    RunFolder(mine / "run").settle(config)  # this is the run's code now
+    (note,) = RunFolder(mine / "run").notes()
+    assert note == "custom code was changed at step 6: train.loss:loss (mine.py): mine.py changed"
+    copies = sorted(path.read_text() for path in (mine / "run" / "code").glob("*/mine.py"))
+    assert copies == sorted([LOSS, LOSS + "# another\n"])
+
+
+def test_code_that_moved_with_its_content_is_the_same(mine):
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    (mine / "elsewhere").mkdir()
+    shutil.move(mine / "mine.py", mine / "elsewhere" / "mine.py")
+    RunFolder(mine / "run").settle(experiment(train__loss="elsewhere/mine.py:loss"))
+    with pytest.raises(BadInput, match="holds another run"):
+        RunFolder(mine / "run").settle(experiment(train__loss="elsewhere/mine.py:other"))
+
+
+def test_a_run_of_an_earlier_version_is_resumed_and_says_what_was_not_recorded(mine):
+    config = experiment(train__loss="mine.py:loss")
+    begun(RunFolder(mine / "run"), config)
+    shutil.rmtree(mine / "run" / "code")
+    RunFolder(mine / "run").settle(config)
+    assert RunFolder(mine / "run").notes() == ["the code of the steps before 6 was not recorded"]
+
+
+def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
+    (mine / "mine.py").write_text("class Norm: pass\n")
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    begun(RunFolder(mine / "run"), config)
+    assert RunFolder(mine / "run").load_config().model.parts.feed_forward == "mine.py:Norm"
+    (mine / "mine.py").write_text("class Norm: edited = True\n")
+    found = RunFolder(mine / "run").load_config().model.parts.feed_forward
+    assert "mine.py has changed since the training; model.parts.feed_forward is the copy" in capsys.readouterr().err
+    assert not hasattr(load_once(found), "edited")
+    (mine / "mine.py").unlink()
+    assert RunFolder(mine / "run").load_config().model.parts.feed_forward == found
+    for copy in (mine / "run" / "code").glob("*/mine.py"):
+        copy.write_text("class Norm: damaged = True\n")
+    with pytest.raises(BadInput, match="is not what was recorded"):
+        RunFolder(mine / "run").load_config()
+
+
+def test_a_metric_may_be_edited_after_the_training(mine, capsys):
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
+    begun(RunFolder(mine / "run"), experiment(decode__metrics=("mine.py:exact",)))
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
+    assert RunFolder(mine / "run").load_config().decode.metrics == ("mine.py:exact",)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_record_is_refused(mine):
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    kept = KeptCode(mine / "run")
+    kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
+    with pytest.raises(BadInput, match="is damaged"):
+        kept.latest()
+    publish_json(kept.record, {"versions": [{"step": 0, "code": {"a:b": {"unknown": 1}}}]})
+    with pytest.raises(BadInput, match="is not a record of custom code"):
+        kept.latest()
+
+
+def test_another_library_version_is_noted(mine):
+    config = experiment()
+    begun(RunFolder(mine / "run"), config)
+    versions = mine / "run" / "versions.json"
+    record = json.loads(versions.read_text())
+    record.pop("crc32")
+    publish_json(versions, {**record, "jax": "0.1"})
+    RunFolder(mine / "run").settle(config)
+    RunFolder(mine / "run").settle(config)
+    assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]
+
+
+@pytest.fixture
+def sweep(mine):
+    """A sweep of two variants with a custom loss; the first run is finished, the second begun."""
+    base = {**sweep_runs.BASE, "train": {**sweep_runs.BASE["train"], "loss": "mine.py:loss"}}
+    definition = spec.define(sweep_runs.sweep(sweep_runs.FOUR, base=base), "file.py", None)
+    definition = dataclasses.replace(definition, code=provenance.digests(definition))
+    folder = SweepFolder(mine / "sweep")
+    finished, other = folder.runs(definition)
+    sweep_runs.pretend_finished(finished)
+    result = json.loads((finished.path / "result.json").read_text())
+    publish_json(finished.path / "result.json", {**result, "code": provenance.digests_of_run(finished, definition)})
+    other.path.mkdir(parents=True)
+    begun(other.folder, other.experiment)
+    return folder, definition
+
+
+def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
+    folder, definition = sweep
+    provenance.check(folder, definition)
+    (mine / "mine.py").write_text(LOSS + "# another\n")
+    edited = dataclasses.replace(definition, code=provenance.digests(definition))
+    with pytest.raises(BadInput, match=r"mine\.py:loss has changed since these were made: base, seed 0; h = 4, seed 0"):
+        provenance.check(folder, edited)
+    provenance.check(folder, dataclasses.replace(edited, accept_changed_code=True))
+    assert "accepted, and the report mentions it" in capsys.readouterr().err
+    with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):
+        provenance.refuse_edited(folder.runs(definition)[1], definition)
+
+
+def test_a_sweep_file_keeps_its_code_and_one_without_can_be_read(sweep):
+    _, definition = sweep
+    record = json.loads(json.dumps(definition.to_json()))
+    assert spec.from_json(record, "sweep.json").code == definition.code != {}
+    for name in ("code", "accept_changed_code"):
+        del record[name]
+    assert spec.from_json(record, "sweep.json").code == {}
+
+
+def test_mixtures_are_named_and_uniform_runs_are_not():
+    one = Made("base, seed 0", {"a.py:f": "1" * 64}, {"jax": "0.10"})
+    assert mixtures([one, one._replace(name="base, seed 1")]) == []
+    other = Made("base, seed 1", {"a.py:f": "2" * 64}, {"jax": "0.12"}, ("custom code was changed at step 6",))
+    code, versions, note = mixtures([one, other])
+    assert (
+        code
+        == "The custom code a.py:f is not the same in all runs: 11111111 in base, seed 0; 22222222 in base, seed 1."
+    )
+    assert versions.endswith("the same versions: jax 0.10 in base, seed 0; jax 0.12 in base, seed 1.")
+    assert note == "base, seed 1: custom code was changed at step 6."
+    assert mixtures([one._replace(code=None)]) == ["Which custom code made these runs was not recorded: base, seed 0."]
+
+
+def test_changes_are_of_what_both_name(mine):
+    code = code_of(experiment(train__loss="mine.py:loss"))
+    assert changes({}, code) == changes(code, {}) == []
+    assert changes({"train.loss:loss": CustomCode("mine.py", {"mine.py": "0"})}, code) != []

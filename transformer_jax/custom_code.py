@@ -1,0 +1,192 @@
+"""What custom code is made of: the file that an option names, the modules it imports, and the files it reads.
+
+Installed packages and this library have versions; custom code has none, so its identity is a digest of its content.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.machinery
+import json
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from transformer_jax import extension
+from transformer_jax.errors import BadInput
+
+# A list of this name in a custom file says which data files it reads: they are part of its identity.
+FILES = "FILES"
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomCode:
+    """A custom Python file with everything that it is known to depend on: a SHA-256 for each file.
+
+    `modules`: the file itself, by its name, and the modules that it imports from outside the installed packages, by
+    their dotted names as paths. `data`: what it lists as FILES.
+    """
+
+    main: str
+    modules: Mapping[str, str]
+    data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of all files; of a file that depends on no other, its own SHA-256."""
+        if self.modules.keys() == {self.main} and not self.data:
+            return self.modules[self.main]
+        return hashlib.sha256(json.dumps([self.main, self.to_json()], sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Mapping[str, str]]:
+        return {"modules": dict(self.modules), "data": dict(self.data)}
+
+    def changed_since(self, old: CustomCode) -> list[str]:
+        """The names of the files that are other ones than in an older version of this code."""
+        before, now = {**old.modules, **old.data}, {**self.modules, **self.data}
+        return [name for name in dict.fromkeys([*now, *before]) if before.get(name) != now.get(name)]
+
+
+def read_code(path: str | Path) -> CustomCode:
+    """The identity of a custom file as it is now, with the data files that it lists."""
+    main = Path(path)
+    return CustomCode(main.name, module_digests(main), _digests(data_files(main)))
+
+
+def module_digests(path: str | Path) -> dict[str, str]:
+    """A SHA-256 for each of `module_files`; refused where Python keeps using what it imported before an edit."""
+    files = module_files(path)
+    digests = {name: code_digest(place.read_bytes()) for name, place in files.items()}
+    for name, place in files.items():
+        first = _first_seen.setdefault(place, digests[name])
+        if name != Path(path).name and first != digests[name] and _is_loaded(place):
+            raise BadInput(f"{place}: was edited after this process had imported it; start a new process")
+    return digests
+
+
+_first_seen: dict[Path, str] = {}
+
+
+def _is_loaded(place: Path) -> bool:
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return any(file and Path(file).resolve() == place for file in files)
+
+
+def module_files(path: str | Path) -> dict[str, Path]:
+    """A custom file and the modules that it imports, directly or not, from outside the installed packages."""
+    main = Path(path).resolve()
+    found = {Path(path).name: main}
+    remaining = [(main, "")]
+    while remaining:
+        file, package = remaining.pop()
+        for name in _imported(file, package):
+            place = _place(name, main.parent)
+            if place is None or place in found.values():
+                continue
+            label = name.replace(".", "/") + ("/__init__.py" if place.name == "__init__.py" else place.suffix)
+            found[label] = place
+            if place.suffix == ".py":
+                remaining.append((place, name if place.name == "__init__.py" else name.rpartition(".")[0]))
+    return dict(sorted(found.items()))
+
+
+def data_files(path: str | Path) -> dict[str, Path]:
+    """What a custom file lists as FILES: looked for in the current directory, then beside the file."""
+    named = vars(extension.module_once(str(path))).get(FILES, ())
+    found = {}
+    for name in [named] if isinstance(named, str) else named:
+        places = (Path(name), Path(path).parent / name)
+        place = next((place for place in places if place.is_file()), None)
+        if place is None:
+            raise BadInput(f"{path}: {FILES} names {name}, and there is no such file")
+        found[str(name)] = place
+    return found
+
+
+def code_digest(content: bytes) -> str:
+    """A SHA-256 of a Python file without its get_sweep() and get_config(), whose results are compared by themselves.
+
+    An experiment file may hold the layers that it compares, and variants may be added to it.
+    """
+    lines = content.splitlines(keepends=True)
+    with contextlib.suppress(SyntaxError, ValueError):  # who executes it reports that
+        for node in reversed(ast.parse(content).body if any(name in content for name in _DEFINING) else []):
+            if isinstance(node, ast.FunctionDef) and node.name.encode() in _DEFINING:
+                del lines[node.lineno - 1 : node.end_lineno]
+    return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+_DEFINING = (b"get_sweep", b"get_config")
+
+
+def _digests(files: Mapping[str, Path]) -> dict[str, str]:
+    digests = {}
+    for name, place in files.items():
+        with open(place, "rb") as opened:
+            digests[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return digests
+
+
+def _imported(file: Path, package: str) -> Iterator[str]:
+    """The dotted names of all that a file imports anywhere in it; of a package its parents first."""
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError):  # who executes it reports that
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".") if package else []
+            above = parents[: len(parents) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)] if module else []
+        else:
+            continue
+        for name in names:
+            yield from _with_parents(name)
+
+
+def _with_parents(name: str) -> Iterable[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _place(name: str, folder: Path) -> Path | None:
+    """The file of a module, if it is neither installed nor built in: where it was loaded from, or would be."""
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
+    else:
+        file = _unloaded(name, [*sys.path, str(folder)])
+    place = Path(file).resolve() if file else None
+    return None if place is None or not place.is_file() or _is_installed(place) else place
+
+
+def _unloaded(name: str, search: list[str]) -> str | None:
+    """Where a module would be loaded from. Nothing is executed, which importlib.util.find_spec would do to parents."""
+    spec, places = None, search
+    for part in _with_parents(name):
+        spec = importlib.machinery.PathFinder.find_spec(part, places)
+        if spec is None:
+            return None
+        places = list(spec.submodule_search_locations or [])
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _is_installed(place: Path) -> bool:
+    return any(place.is_relative_to(folder) for folder in _installed_folders()) or any(
+        part in ("site-packages", "dist-packages") for part in place.parts
+    )
+
+
+@functools.cache
+def _installed_folders() -> list[Path]:
+    named = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    named += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parent)]
+    return [Path(folder).resolve() for folder in named]
