@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = ""
 
-from tests.chaos import disks, folders, guided, inputs, preparing, sweeps, trainings
+from tests.chaos import disks, folders, guided, identities, inputs, preparing, sweeps, trainings
 from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
@@ -39,6 +39,12 @@ HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
     inputs.hostile_inputs: 5,
     guided.guided_parsing: 6,
     sweeps.interrupted_sweep: 1,
+    identities.edited_code: 6,
+    identities.changed_option: 8,
+    identities.unrelated_folder: 4,
+    identities.changed_directory: 4,
+    identities.replaced_file: 4,
+    identities.shadowed_module: 1,
 }
 BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
 
