@@ -23,7 +23,7 @@ from transformer_jax import ModelConfig
 
 MODELS = {"base": ModelConfig.base(37_000), "tiny": ModelConfig.tiny(10_000)}
 SIZE = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads")
-MODULE = [sys.executable, "-m", "transformer_jax.cli"]
+MODULE = [sys.executable, "-P", "-m", "transformer_jax.cli"]
 
 
 def options(model: ModelConfig, directory: Path) -> list[str]:

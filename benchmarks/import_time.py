@@ -16,5 +16,5 @@ print(time.perf_counter() - start)
 """
 
 if __name__ == "__main__":
-    seconds = [float(subprocess.check_output([sys.executable, "-c", CODE])) for _ in range(9)]
+    seconds = [float(subprocess.check_output([sys.executable, "-P", "-c", CODE])) for _ in range(9)]
     print(f"import transformer_jax: {statistics.median(seconds) * 1000:.0f} ms beyond jax and flax (median of 9)")

@@ -77,7 +77,7 @@ class Training:
     def start(self) -> None:
         config = self.workdir.parent / f"{self.workdir.name}.config.py"
         config.write_text(CONFIG)
-        command = [sys.executable, "-m", "transformer_jax.cli", "train", f"--config={config}"]
+        command = [sys.executable, "-P", "-m", "transformer_jax.cli", "train", f"--config={config}"]
         command += [f"--workdir={self.workdir}", f"--config.train.steps={self.steps}"]
         command += [f"--config.train.compile_cache={self.workdir.with_suffix('.cache')}"]
         with open(self.workdir.with_suffix(".log"), "a") as log:

@@ -152,7 +152,7 @@ def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, 
 
 
 def test_python_m_is_the_command():
-    ended = subprocess.run([sys.executable, "-m", "transformer_jax", "--version"], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-P", "-m", "transformer_jax", "--version"], capture_output=True, text=True)
     assert ended.returncode == 0 and ended.stdout == f"transformer-jax {__version__}\n"
 
 

@@ -642,5 +642,5 @@ def test_length_limit_is_on_both_sides() -> None:
 def test_documented_samples_are_what_the_code_produces() -> None:
     page = (Path(__file__).parents[1] / "docs" / "grammar.md").read_text(encoding="utf-8")
     assert sample_table() in page, (
-        "run `python -m transformer_jax.data.samples` and paste its table into docs/grammar.md"
+        "run `python -P -m transformer_jax.data.samples` and paste its table into docs/grammar.md"
     )

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 
 import pytest
 import sweep_runs
@@ -335,3 +336,42 @@ def test_the_same_command_makes_what_is_missing_and_nothing_else(done):
     assert (place / "sweep/runs/base/seed-0/result.json").stat().st_mtime_ns == made
     tries = [json.loads(path.read_text())["tries"] for path in sorted(place.glob("sweep/runs/*/seed-0/attempt.json"))]
     assert tries == [1, 2, 2]
+
+
+def shadowed(directory):
+    """A directory in which `python -m` would find other modules than what is installed."""
+    (directory / "random.py").write_text("raise RuntimeError('the random.py of the current directory')\n")
+    copy = directory / "transformer_jax"
+    (copy / "sweeps").mkdir(parents=True)
+    for file in (copy / "__init__.py", copy / "sweeps" / "__init__.py", copy / "sweeps" / "worker.py"):
+        file.write_text("raise RuntimeError('the copy in the current directory')\n")
+
+
+def test_a_worker_runs_what_is_installed_and_nothing_of_the_current_directory(folder, tmp_path, monkeypatch):
+    shadowed(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    folder.settle(defined())
+    stranger = dataclasses.replace(jobs_of(folder)[0][0], path=folder.path / "runs" / "base" / "seed-9")
+    (outcome,) = WorkerProcess(folder, [stranger]).outcomes().values()
+    assert "BadInput: base/seed-9: " in outcome.error  # it has imported all it needs, and read the sweep
+
+
+def test_a_worker_that_finds_another_package_refuses(folder, monkeypatch, tmp_path):
+    """The launcher was started from a copy, `python -m` in its directory: the worker is not to run something else."""
+    from transformer_jax.sweeps import process
+
+    monkeypatch.setattr(process, "PACKAGE", tmp_path / "transformer_jax")
+    ((run,),) = jobs_of(folder)
+    folder.settle(defined())
+    (outcome,) = WorkerProcess(folder, [run]).outcomes().values()
+    assert outcome.state == "failed" and f"the sweep's launcher from {tmp_path / 'transformer_jax'}" in outcome.error
+
+
+def test_a_slurm_job_too_leaves_out_the_current_directory(monkeypatch, tmp_path):
+    submitit = pytest.importorskip("submitit")
+    from transformer_jax.sweeps import slurm
+
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
+    executor = slurm.Slurm({}, 10).executor(tmp_path)
+    assert executor._submitit_command_str.startswith(f"{sys.executable} -P -u -m submitit")

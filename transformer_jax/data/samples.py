@@ -1,4 +1,4 @@
-"""Prints sample pairs as the table of docs/grammar.md: `python -m transformer_jax.data.samples`."""
+"""Prints sample pairs as the table of docs/grammar.md: `python -P -m transformer_jax.data.samples`."""
 
 from __future__ import annotations
 

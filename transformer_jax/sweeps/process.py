@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 
+# Without -P, `python -m` imports from the current directory first: a copy of the package that lies there, or a file
+# called random.py, would be run in place of what is installed, and of what the launcher runs.
+PYTHON = (sys.executable, "-P")
 # Lines of a log that are shown where a process ended without a word.
 LAST_LINES = 8
 
@@ -38,7 +42,15 @@ class WorkerProcess:
         addresses = [run.address for run in runs]
         with open(first.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "transformer_jax.sweeps.worker", "--until-stdin-ends", sweep.path, *addresses],
+                [
+                    *PYTHON,
+                    "-m",
+                    "transformer_jax.sweeps.worker",
+                    f"--package={PACKAGE.resolve()}",
+                    "--until-stdin-ends",
+                    sweep.path,
+                    *addresses,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -7,6 +7,7 @@ import dataclasses
 import getpass
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 from transformer_jax.data.disk import publish_json
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, read_json
-from transformer_jax.sweeps.process import Outcome, WorkerProcess, last_lines
+from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
 from transformer_jax.sweeps.status import Display
 from transformer_jax.training.signals import StopSignals
 
@@ -102,7 +103,8 @@ class Slurm:
         for name, value in self.parameters.items():
             known = name.replace("-", "_") in _get_default_parameters()
             (own if known else others)[name.replace("-", "_") if known else name] = number_or_text(value)
-        executor = SlurmExecutor(folder, max_num_timeout=TIMES_QUEUED)
+        # submitit starts `python -m submitit...` in the directory where the sweep was launched.
+        executor = SlurmExecutor(folder, max_num_timeout=TIMES_QUEUED, python=shlex.join(PYTHON))
         executor.update_parameters(**own, **({"additional_parameters": others} if others else {}))
         return executor
 

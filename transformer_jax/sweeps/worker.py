@@ -1,6 +1,6 @@
 """One process of a sweep: trains runs, one or several together, measures them, and tells how each of them went.
 
-    python -m transformer_jax.sweeps.worker SWEEP SLUG/seed-N [SLUG/seed-N ...]
+    python -P -m transformer_jax.sweeps.worker SWEEP SLUG/seed-N [SLUG/seed-N ...]
 
 A JSON object for each run goes to stdout; everything else goes to stderr, which a launcher keeps as the run's log.txt.
 """
@@ -23,12 +23,14 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
+from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
 from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending
 
+BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
 
@@ -191,7 +193,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("runs", nargs="+", metavar="SLUG/seed-N")
     parser.add_argument("--until-stdin-ends", action="store_true", help="save and stop when stdin is closed")
+    parser.add_argument("--package", type=Path, help="where the launcher imports transformer_jax from")
     chosen = parser.parse_args(arguments)
+    if chosen.package is not None and chosen.package.resolve() != PACKAGE.resolve():
+        print(
+            f"error: this process imports transformer_jax from {PACKAGE.resolve()}, and the sweep's launcher from "
+            f"{chosen.package}: install the one that is wanted (pip install), or put its parent into PYTHONPATH",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
     report = own_stdout()
     keep_freed_memory()  # here, where no thread has begun
     sweep = SweepFolder(chosen.sweep)
