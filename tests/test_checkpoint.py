@@ -65,6 +65,7 @@ def test_there_never_was_one(tmp_path):
         ([1.0, 5.0, 2.0, 3.0, 0.0], {"keep_latest": 2, "keep_best": 2}, [2, 4, 5]),
         ([5.0, 4.0, 3.0, 2.0, 1.0], {"keep_latest": 1, "keep_best": 2}, [1, 2, 5]),
         ([5.0, None, 3.0, None, None], {"keep_latest": 1, "keep_best": 1}, [1, 5]),
+        ([1.0, 5.0, 5.0, 0.0, 0.0], {"keep_latest": 1, "keep_best": 1}, [2, 5]),  # of equal ones the first
     ],
 )
 def test_keeps_the_newest_and_the_best(tmp_path, scores, keep, left):

@@ -49,7 +49,8 @@ class Keep:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         steps = sorted(checkpoint.step for checkpoint in checkpoints)
-        scored = sorted((step for step in steps if step in self.scores), key=lambda step: self.scores[step])
+        # Of equal scores the earlier is the better one, as for patience: a later one must be better to be the best.
+        scored = sorted((step for step in steps if step in self.scores), key=lambda step: (self.scores[step], -step))
         kept = {*steps[-self._latest :], *(scored[-self._best :] if self._best else ())}
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
