@@ -141,7 +141,23 @@ def _tuning(sweep: SweepResult) -> str:
         for name, facts in sweep.tuned.items()
         if isinstance(facts, dict) and number(facts.get("factor")) is not None
     ]
-    return f"{text} Chosen: {', '.join(chosen)}." if chosen else f"{text} None is chosen yet."
+    if not chosen:
+        return f"{text} None is chosen yet."
+    at_edge = _at_the_edge(sweep, [float(factor) for factor in factors])
+    edge = (
+        f" At the edge of what was tried, so that a better one may lie beyond: {', '.join(at_edge)}." if at_edge else ""
+    )
+    return f"{text} Chosen: {', '.join(chosen)}.{edge}"
+
+
+def _at_the_edge(sweep: SweepResult, factors: Sequence[float]) -> list[str]:
+    """The variants whose chosen rate is the lowest or the highest that was tried, with how it lies."""
+    ends = {min(factors): "lowest", max(factors): "highest"}
+    return [
+        f"{name} ({ends[factor]})"
+        for name, facts in sweep.tuned.items()
+        if isinstance(facts, dict) and (factor := number(facts.get("factor"))) in ends
+    ]
 
 
 def _factors(sweep: SweepResult) -> list[str]:
@@ -210,7 +226,12 @@ def to_json(content: Content) -> dict[str, Any]:
         ],
         "tests": [_test_json(*parts) for parts in zip(content.tests, content.words, strict=True)],
         "sizes": [
-            {**view._asdict(), "front": sorted(view.front), "beyond": {name: view.beyond(name) for name in view.points}}
+            {
+                **view._asdict(),
+                "front": sorted(view.front),
+                "shown": sorted(view.shown),
+                "beyond": {name: view.beyond(name) for name in view.points},
+            }
             for view in content.sizes
         ],
         "base": sweep.definition.get("base", {}),

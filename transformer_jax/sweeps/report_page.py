@@ -26,7 +26,7 @@ from transformer_jax.sweeps.report_samples import Sample, Version
 from transformer_jax.sweeps.report_style import SCRIPT, STYLE
 from transformer_jax.sweeps.report_table import Cell, Column, Table, count_text
 from transformer_jax.sweeps.results import SweepResult
-from transformer_jax.sweeps.size_view import COSTS, SizeView
+from transformer_jax.sweeps.size_view import COSTS, RULE, SizeView
 from transformer_jax.sweeps.statistics import Difference
 from transformer_jax.training.metrics import duration
 
@@ -172,8 +172,7 @@ def _sizes(content: Content) -> str:
         return ""
     figures = [(_size_title(view), _size_plot(content, view)) for view in content.sizes if view.points]
     text = (
-        "A ring marks the front: no other variant has a better score at the same cost or less. "
-        "Means over seeds; what is not resolved above is not resolved here."
+        f"A ring, and ◇ in the table, marks those that lead by their means; ◆ those that are shown to be best. {RULE}"
     )
     resized = next((view.resized for view in content.sizes if view.line), ())
     if resized:
@@ -217,7 +216,7 @@ def _size_table(content: Content) -> str:
     """Sorted by size, each with its place on the fronts and its distance from the line."""
     heads = ["parameters", "FLOPs"]
     for view in content.sizes:
-        heads.append(f"{_size_title(view)}: front")
+        heads.append(f"{_size_title(view)}: best")
         heads += [f"{MEASURES[view.measure]} beyond its {'size' if view.cost == 'parameters' else 'compute'}"] * bool(
             view.line
         )
@@ -228,7 +227,8 @@ def _size_table(content: Content) -> str:
         prices = [costs[cost].get(variant.name, (None, None))[0] for cost in COSTS]
         cells = [_cell(Cell() if price is None else Cell(count_text(price), price)) for price in prices]
         for view in content.sizes:
-            cells.append(_cell(Cell("◆", 1) if variant.name in view.front else Cell("", 0)))
+            place = (variant.name in view.front) + (variant.name in view.shown)
+            cells.append(_cell(Cell(("", "◇", "◆")[place], place)))
             if view.line:
                 cells.append(_cell(_beyond(view, variant.name)))
         name = escape(variant.name)

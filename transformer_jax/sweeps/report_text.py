@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from transformer_jax.sweeps import report_analyses
 from transformer_jax.sweeps.report_content import METHOD, Content
 from transformer_jax.sweeps.report_table import Column, Row, Table
+from transformer_jax.sweeps.size_view import COSTS, RULE
 
 # In this order columns find room in a terminal.
 ROOM = ("scores", "differences", "options", "published")
@@ -71,11 +72,12 @@ def _told(row: Row, column: Column) -> str:
 def _markdown_sizes(content: Content) -> list[str]:
     lines = []
     for view in content.sizes:
-        front = sorted(view.front, key=lambda name: view.points[name])
+        front, shown = (sorted(names, key=lambda name: view.points[name]) for names in (view.front, view.shown))
         if front:
             measure = "BLEU" if view.measure == "bleu" else "perplexity"
-            lines.append(f"Best {measure} for its {view.cost.replace('_', ' ')}: {', '.join(front)}.")
-    return ["## Size and compute", _listed(lines)] if lines else []
+            best = f"shown for {', '.join(shown)}" if shown else "shown for none"
+            lines.append(f"Best {measure} for its {COSTS[view.cost]}: {best}. By the means: {', '.join(front)}.")
+    return ["## Size and compute", _safe(RULE), _listed(lines)] if lines else []
 
 
 def _listed(texts: Sequence[str], escaped: bool = False) -> str:
