@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics
+from transformer_jax.evaluation_record import texts_sha256
 
 WORDS = (
     *("der", "die", "das", "Hund", "Katze", "liest", "Buch", "alt", "neu", "im", "Haus"),
@@ -151,7 +152,7 @@ def evaluation(split, skill, dice, sentences):
     log_probabilities = [round(count * (math.log(right) - 0.1 * abs(dice.standard_normal())), 5) for count in tokens]
     record = {
         "test_set": f"{split} of made-up",
-        "test_set_sha256": hashlib.sha256(json.dumps(references).encode()).hexdigest(),
+        "test_set_sha256": texts_sha256(*zip(*texts(split, sentences), strict=True)),
         "n": sentences,
         "weights": "latest",
         "steps": [1000],

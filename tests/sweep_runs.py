@@ -84,4 +84,8 @@ def pretend_finished(run: SweepRun, loss: float = 1.0, flops: float = 1e9, secon
         "training_flops": flops,
         "train_seconds": seconds,
     }
+    record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
+    for split in run.tests:
+        (run.path / "translations").mkdir(exist_ok=True)
+        publish_json(run.path / "translations" / f"{split}.latest.json", record)
     publish_json(run.path / "result.json", result)

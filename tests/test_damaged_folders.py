@@ -16,6 +16,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import read_weights
 from transformer_jax.errors import BadInput
 from transformer_jax.record import sealed
+from transformer_jax.training.export import SavedWeights
 from transformer_jax.training.run_folder import RunFolder
 
 
@@ -128,3 +129,22 @@ def test_a_diverged_runs_numbers_are_told():
     lines = [{"step": 1, "valid_perplexity": 7.0}, {"step": 2, "loss": None, "valid_perplexity": None}]
     told = run_numbers(types.SimpleNamespace(params={"a": np.zeros(3)}), lines)
     assert told == {"validation perplexity": "7.000", "updates": "2", "parameters": "3"}
+
+
+@pytest.mark.parametrize("noted", ["right", "other", None])
+def test_data_that_was_prepared_anew_is_noticed(run, monkeypatch, capsys, noted):
+    """Its tokenizer may be another one than the model's."""
+    fingerprint = Prepared.open(run / "data").fingerprint
+    notes = {} if noted is None else {"data": fingerprint if noted == "right" else "0"}  # earlier versions noted none
+    config, params = (getattr(read_weights(run / "averaged"), name) for name in ("config", "params"))
+
+    class Saved(SavedWeights):
+        def __init__(self, folder):
+            self.config, self._checkpoints = config, types.SimpleNamespace(notes=lambda step: notes)
+
+        def newest(self):
+            return 7, params
+
+    monkeypatch.setattr("transformer_jax.decoding.run.SavedWeights", Saved)
+    assert read_weights(run).steps == [7]
+    assert ("is not the data that the checkpoint of step 7" in capsys.readouterr().err) == (noted == "other")

@@ -1,26 +1,35 @@
 """The measures are what their names say, to the last digit, on every sentence."""
 
 import dataclasses
+import itertools
 import json
 import math
 import subprocess
 import sys
+import types
 
+import jax
 import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
 from translating_runs import make_run
 
-from transformer_jax import cli, load_run
+from transformer_jax import cli, evaluation, evaluation_record, load_run
+from transformer_jax.commands import plot
+from transformer_jax.config import DecodeConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.evaluation import (
     bleu_evaluator,
     bleu_of_statistics,
     measures,
+    p_value,
     paired_bootstrap,
     paper_bleu,
     perplexities,
 )
-from transformer_jax.runs import with_vocabulary
+from transformer_jax.runs import Evaluation, evaluate_run, identity, split_of, with_vocabulary
+from transformer_jax.sweeps import measure
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
 HYPOTHESES = ["the cat sat on a mat", "a well-known rich text format .", "it rains cats and dogs today"] * 5
@@ -72,6 +81,68 @@ def test_the_bootstrap_tells_a_difference_from_none():
     assert result["this"] == measures(HYPOTHESES, REFERENCES)["bleu"].score
     assert result["p_value"] < 0.01
     assert "bs:1000" in result["signature"]
+
+
+def random_texts(dice, count, words, right):
+    """References, and hypotheses of which so many words are right."""
+    references = [" ".join(dice.choice(words, dice.integers(3, 9))) for _ in range(count)]
+    systems = [
+        [" ".join(w if dice.random() < share else str(dice.choice(words)) for w in r.split()) for r in references]
+        for share in right
+    ]
+    return references, *systems
+
+
+LETTERS = [*"abcdefghij"]
+
+
+def test_equal_systems_do_not_differ():
+    """Ties are no wins: identical systems, and others that happen to score alike."""
+    for other in (HYPOTHESES, HYPOTHESES[3:] + HYPOTHESES[:3]):
+        found = paired_bootstrap(HYPOTHESES, other, REFERENCES)
+        assert {name: result["p_value"] for name, result in found.items()} == {"bleu": 1.0, "chrf": 1.0}
+
+
+def test_the_p_value_is_that_of_all_resamples():
+    """Of four sentences, every one of the 256 resamples; drawn, the same but for the draw."""
+    references, this, other = random_texts(np.random.default_rng(5), 4, LETTERS, (0.9, 0.7))
+    difference = measures(this, references)["bleu"].score - measures(other, references)["bleu"].score
+    found = []
+    for places in itertools.product(range(4), repeat=4):
+        texts = [[system[place] for place in places] for system in (this, other, references)]
+        found.append(measures(texts[0], texts[2])["bleu"].score - measures(texts[1], texts[2])["bleu"].score)
+    exact = np.mean([abs(value - difference) >= abs(difference) - 1e-9 for value in found])
+    assert p_value(difference, found) == pytest.approx((256 * exact + 1) / 257)
+    drawn = paired_bootstrap(this, other, references)["bleu"]["p_value"]
+    assert 0.02 < exact < 0.98 and abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 1000) + 0.001
+
+
+def test_the_samples_are_sacrebleus_own(monkeypatch):
+    """By sacreBLEU's formula they give sacreBLEU's p-value; ours is two-sided, and about twice as large where small."""
+    references, this, other = random_texts(np.random.default_rng(1), 150, LETTERS, (0.62, 0.57))
+    systems = [("other", other), ("this", this)]
+    metrics = {"BLEU": BLEU(force=True), "chrF2": CHRF()}
+    _, theirs = PairedTest(systems, metrics, [references], test_type="bs", n_samples=1000)()
+    taken = {}
+    monkeypatch.setattr(evaluation, "p_value", lambda difference, drawn: taken.update({difference: drawn}) or 0.0)
+    ours = paired_bootstrap(this, other, references)
+    for (difference, drawn), name in zip(taken.items(), ("BLEU", "chrF2"), strict=True):
+        sizes = np.abs(drawn)
+        their_formula = (np.sum(sizes - sizes.mean() > abs(difference)) + 1) / 1001
+        assert their_formula == theirs[name][1].p_value
+        assert 1.4 * their_formula < p_value(difference, drawn) < 2.6 * their_formula
+        assert ours[{"BLEU": "bleu", "chrF2": "chrf"}[name]]["this"] == theirs[name][1].score
+
+
+def test_the_p_value_keeps_its_promise():
+    """Of two systems that are equally good, few are told apart: 5 % at p < 0.05 (sacreBLEU's formula has 11 %)."""
+    dice = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(400):
+        values = dice.standard_normal(100)
+        drawn = dice.multinomial(100, np.full(100, 0.01), size=500) @ values / 100
+        alarms += p_value(values.mean(), drawn) < 0.05
+    assert 8 <= alarms <= 34  # 20 and three standard deviations
 
 
 PRIME = 13
@@ -138,6 +209,108 @@ def test_the_table_and_the_comparison(folder, record, capsys):
     target = f"--target={folder}/test.source"
     assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", source, target, against]) == 2
     assert "is of another test set" in capsys.readouterr().err
+
+
+def evaluate(folder, *arguments, status=0):
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", *arguments]) == status
+
+
+def test_a_file_called_like_a_split_does_not_replace_its_record(folder, record, tmp_path):
+    kept = (folder / "translations" / "test.averaged.json").read_bytes()
+    for text in ("a cat\n", "the dog\n"):  # nor do two files of one name replace each other's
+        (tmp_path / "test").write_text(text)
+        evaluate(folder, f"--source={tmp_path}/test", f"--target={tmp_path}/test")
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == kept
+    others = [json.loads(path.read_text()) for path in folder.glob("translations/test.????????.averaged.json")]
+    assert len({other["test_set_sha256"] for other in others} - {record["test_set_sha256"]}) >= 2
+
+
+def test_two_exports_of_one_name_have_records_of_their_own(folder):
+    """One called like a run's own weights, too."""
+    run, decode = load_run(folder, "averaged"), DecodeConfig()
+    other = load_run(folder, "averaged")
+    other.params = jax.tree.map(lambda leaf: 1.5 * leaf, other.params)
+    names = {
+        evaluation_record.named("test", weights, model.weights_sha256, decode, decode)
+        for weights, model in (("best", run), ("one/best", run), ("two/best", other), ("./two/../two/best/", other))
+    }
+    assert len(names) == 3 and "test.best" in names
+
+
+def test_a_split_and_a_text_are_one_too_many(folder, capsys):
+    evaluate(folder, "--split=valid", "--source=a", "--target=b", status=2)
+    assert "both name a test set" in capsys.readouterr().err
+
+
+def test_what_is_compared_with_is_told_and_is_whole(folder, record, capsys, tmp_path):
+    evaluate(folder, "--beam=2")
+    path = folder / "translations" / "test.averaged.beam=2.json"
+    evaluate(folder, f"--against={path}")
+    out = capsys.readouterr().out
+    assert "averaged weights, of step 7; another search than here: beam = 2, not 4" in out
+    for name in ("x.json", "x.txt"):
+        (tmp_path / name).write_bytes(path.with_suffix(name[1:]).read_bytes())
+    lines = (tmp_path / "x.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "x.txt").write_text("".join(lines[::-1]))
+    evaluate(folder, f"--against={tmp_path}/x.json", status=2)
+    assert "x.txt: is missing, or not what x.json is of" in capsys.readouterr().err
+
+
+def test_a_record_is_that_of_its_texts_weights_search_and_code(folder, record, tmp_path):
+    """Each of them changed alone is seen."""
+    run = load_run(folder, "averaged")
+    test_set = split_of(folder, run.config, "test")
+    metric = tmp_path / "mine.py"
+    metric.write_text("def mine(hypotheses, references):\n    return 1.0\n")
+    usual = dataclasses.replace(run.config.decode, metrics=(f"{metric}:mine",))
+
+    def differs(found, decode=usual, test_set=test_set, model=run):
+        return evaluation_record.difference(found, identity(model, decode, test_set))
+
+    found = json.loads(json.dumps(evaluate_run(run, usual, test_set).record))
+    assert differs(found) == ""
+    assert differs(found, dataclasses.replace(usual, tokens_per_batch=128)) == ""
+    assert "is of another search: beam = 4, not 3" in differs(found, dataclasses.replace(usual, beam=3))
+    other = dataclasses.replace(test_set, references=["x", *test_set.references[1:]])
+    assert "is of another test set" in differs(found, test_set=other)
+    changed = load_run(folder, "averaged")
+    changed.params = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].add(1e-3), changed.params)
+    assert "is of other weights" in differs(found, model=changed)
+    metric.write_text("def mine(hypotheses, references):\n    return 2.0\n")
+    assert "has no mine of" in differs(found)
+    assert "was made by version 0.0" in differs({**found, "version": "0.0"}, dataclasses.replace(usual, metrics=()))
+
+
+def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, record, capsys):
+    run = load_run(folder, "averaged")
+    assert plot.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, beam=3))
+    assert plot.scores(folder, "test", "averaged", run) == {}
+    assert "test.averaged.json is of another search: beam = 4, not 3" in capsys.readouterr().err
+
+
+def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkeypatch):
+    """Its record is taken only if it is of these weights, texts and this search, and has its translations."""
+    model, made = load_run(folder, "averaged"), []
+    test_set = split_of(folder, model.config, "test")
+
+    def evaluation(model, decode, test_set):
+        made.append(decode.beam)
+        record = {**identity(model, decode, test_set), "decode": dataclasses.asdict(decode), "n": 2}
+        record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
+        return Evaluation({**record, "hypotheses_sha256": evaluation_record.lines_sha256(["a", "b"])}, ["a", "b"])
+
+    monkeypatch.setattr(measure, "evaluate_run", evaluation)
+    run = types.SimpleNamespace(path=folder)
+    for beam in (4, 4, 3, 3):
+        model.config = dataclasses.replace(model.config, decode=dataclasses.replace(model.config.decode, beam=beam))
+        told = measure.measured_on(run, model, test_set)
+    assert made == [4, 3] and told["decode"]["beam"] == 3 and told["weights_sha256"] == model.weights_sha256
+    (folder / "translations" / "test.latest.txt").write_text("a\nc\n")
+    measure.measured_on(run, model, test_set)
+    model.params = jax.tree.map(lambda leaf: 1.5 * leaf, model.params)  # of the same step
+    measure.measured_on(run, model, test_set)
+    assert made == [4, 3, 3, 3]
 
 
 def test_the_training_loops_evaluator(folder):

@@ -18,7 +18,7 @@ FLOORS = [
     ["model", "data", "decoding.search", "plots", "page", "attention_page"],
     ["training"],
     ["decoding"],
-    ["interop", "evaluation"],
+    ["interop", "evaluation", "evaluation_record"],
     ["tryout"],
     ["runs"],
     ["sweeps"],

@@ -12,6 +12,7 @@ import pytest
 import sweep_runs
 from sweep_runs import FOUR, experiment_file, pretend_finished
 
+from transformer_jax.data.disk import publish_json
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.sweeps import Variant, launch, local, spec, status
 from transformer_jax.sweeps.folder import SweepFolder
@@ -336,6 +337,18 @@ def test_the_same_command_makes_what_is_missing_and_nothing_else(done):
     assert (place / "sweep/runs/base/seed-0/result.json").stat().st_mtime_ns == made
     tries = [json.loads(path.read_text())["tries"] for path in sorted(place.glob("sweep/runs/*/seed-0/attempt.json"))]
     assert tries == [1, 2, 2]
+
+
+@pytest.mark.parametrize("changed", [None, {"steps": [24]}, {"measures": {"bleu": {"score": 7.0}}}, "missing", "odd"])
+def test_a_run_is_finished_as_long_as_its_records_are_those_it_was_measured_by(folder, changed):
+    ((run,),) = jobs_of(folder, tests=("test",))
+    pretend_finished(run)
+    record = run.path / "translations" / "test.latest.json"
+    if changed == "missing":
+        record.unlink()
+    elif changed is not None:
+        publish_json(record, {} if changed == "odd" else {**json.loads(record.read_text()), **changed})
+    assert run.result() is not None and run.is_finished() == (changed is None)
 
 
 def shadowed(directory):

@@ -380,6 +380,53 @@ def test_a_variant_may_have_a_baseline_of_its_own(tmp_path):
     assert findings.bleu_differences["b"].value == pytest.approx(means["b"] - means["a"])
 
 
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"test_set_sha256": "0", "test_set": "another"}, "is of another test set (another)"),
+        ({"steps": [2000]}, "is of step 2000, not of step 1000"),
+        ({"decode": {"beam": 8}}, "is of another search: beam = 8, not 4"),
+        ({"weights_sha256": "1"}, "is of other weights"),
+    ],
+)
+def test_a_record_of_something_else_is_not_taken_for_the_runs(sweep, changes, problem, told):
+    """`evaluate` may have written it since; what earlier versions noted of it were its steps and its scores."""
+    run = seed_folder(sweep, "base", 0)
+    path, result = run / "translations" / "test.latest.json", json.loads((run / "result.json").read_text())
+    record = {**json.loads(path.read_text()), "decode": {"beam": 4}, "weights_sha256": "0"}
+    if told:
+        keys = ("test_set_sha256", "steps", "decode", "weights_sha256")
+        result["tests"]["test"] |= {key: record[key] for key in keys}
+        write(run / "result.json", result)
+        write(path, {**record, "against": "another run"})  # it may have been made again
+        assert load_sweep(sweep).problems == []
+    record |= changes
+    record["measures"]["bleu"]["score"] += 1.0
+    write(path, record)
+    found = load_sweep(sweep)
+    (problem_found,) = found.problems
+    earlier = problem if "steps" in changes else "has BLEU"
+    assert (problem if told else earlier) in problem_found and "measures that run again" in problem_found
+    assert find(found)[0].not_compared == {} and len(find(found)[0].bleu["base"]) == 1
+
+
+def test_a_mean_is_of_one_test_set(sweep):
+    """A seed that was measured on another is left out, and that is said."""
+    path = seed_folder(sweep, "A h=1", 1) / "translations" / "test.latest.json"
+    write(path, {**json.loads(path.read_text()), "test_set_sha256": "0"})
+    found = find(load_sweep(sweep))[0]
+    assert len(found.bleu["A h=1"]) == len(found.bleu["base"]) - 1
+    assert found.not_compared == {"A h=1": "1 of its runs: another test set"}
+
+
+def test_samples_are_of_the_sentences_that_were_measured(sweep):
+    """As many others, where the data was prepared again, are not taken for their references."""
+    (texts,) = sweep.glob("data/*/test.texts.jsonl")
+    texts.write_text(texts.read_text().replace("Hund", "Hut"))
+    assert Report(sweep).content.samples == []
+
+
 # Size, curves, analyses, samples
 
 
@@ -395,6 +442,45 @@ def test_the_front_and_the_line_of_usual_models(tmp_path):
     assert view.beyond("odd") == pytest.approx(view.points["odd"][1] - np.polyval(view.line, np.log(4000)))
     assert view.beyond("odd") > 0.1
     assert view.expected(500) is None  # nothing is known so far out
+
+
+def test_a_hair_smaller_is_not_smaller(tmp_path):
+    """Sizes within 5 % are the same size; of more, the best mean leads, but is shown to be best only if it is."""
+    variants = (
+        variant("base", 0.0, 200_000),
+        variant("worst", -1.0, 199_600, slug="worst"),
+        variant("alike", 0.02, 200_000, slug="alike"),
+        variant("small", -1.2, 150_000, slug="small"),
+    )
+    report = Report(make_sweep(tmp_path, variants))
+    view = report.content.sizes[0]
+    assert view.measure == "bleu" and "worst" not in view.front and "small" in view.front
+    assert len(view.front & {"base", "alike"}) == 1 and not view.shown  # one of the two has the higher mean, by chance
+    assert "Best BLEU for its parameters: shown for none. By the means: small, " in report.markdown
+    assert "Costs within 5 % of each other count as the same." in report.markdown and "◇" in report.page
+    assert report.json["sizes"][0]["shown"] == []
+
+
+def test_the_best_of_its_size_is_shown_by_differences_that_are(tmp_path):
+    variants = (
+        variant("base", 0.0, 200_000),
+        variant("good", 1.5, 200_000, slug="good"),
+        variant("bad", -1.0, 191_000, slug="bad"),
+    )
+    view = size_view(sweep := load_sweep(make_sweep(tmp_path, variants)), find(sweep)[0], "parameters", "bleu")
+    assert view.front == view.shown == {"good"}
+    view = size_view(sweep, find(sweep)[0], "training_flops", "perplexity")
+    assert view.front == view.shown == {"good"}
+    # The cheapest has nothing to be better than.
+    alone = load_sweep(make_sweep(tmp_path / "alone", (variant("base"), variant("large", 0.0, 300_000, slug="large"))))
+    assert "base" not in size_view(alone, find(alone)[0], "parameters", "bleu").shown
+
+
+def test_a_rate_at_the_edge_of_what_was_tried_is_named(sweep):
+    definition = json.loads((sweep / "sweep.json").read_text())
+    write(sweep / "sweep.json", {**definition, "tune": [0.5, 1, 2]})
+    write(sweep / "tuned.json", {"base": {"factor": 1.0}, "A h=1": {"factor": 2.0}, "A h=4": {"factor": 0.5}})
+    assert "a better one may lie beyond: A h=1 (highest), A h=4 (lowest)." in Report(sweep).markdown
 
 
 def test_curves_are_means_with_a_band_from_the_lowest_to_the_highest(sweep):

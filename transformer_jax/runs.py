@@ -1,14 +1,13 @@
 """One run from end to end, as the commands and the sweeps make it: prepared, trained, and measured on a test set."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from transformer_jax import evaluation_record
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.disk import explained, publish_record, published
 from transformer_jax.data.prepare import prepare
@@ -20,6 +19,7 @@ from transformer_jax.evaluation import (
     bleu_statistics,
     load_metrics,
     measures,
+    metric_signature,
     own_measures,
     perplexities,
 )
@@ -33,6 +33,7 @@ from transformer_jax.training.probes import Probes
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.tryout import try_out
+from transformer_jax.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,7 @@ class TestSet:
 
     @property
     def digest(self) -> str:
-        content = json.dumps([self.sources, self.references], ensure_ascii=False)
-        return hashlib.sha256(content.encode()).hexdigest()
+        return evaluation_record.texts_sha256(self.sources, self.references)
 
 
 class Evaluation(NamedTuple):
@@ -155,9 +155,23 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
     return TestSet(name, split, *Prepared.open(RunFolder(workdir).data(experiment)).texts(split))
 
 
+def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
+    """What the record of an evaluation must agree in to be that of this model, search and test set."""
+    metrics = load_metrics(decode.metrics)
+    return {
+        "test_set_sha256": test_set.digest,
+        "weights_sha256": model.weights_sha256,
+        "steps": list(model.steps),
+        "decode": evaluation_record.search(decode),
+        "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
+        "version": __version__,
+    }
+
+
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
     """Translates and scores a whole test set, every sentence of it once."""
     metrics = load_metrics(decode.metrics)  # before the work, for they may be refused
+    known_by = identity(model, decode, test_set)
     translations = model.translations(test_set.sources, decode=decode)
     # A line feed that the model wrote would make two lines of one sentence in the file.
     hypotheses = [translation.text.replace("\n", " ") for translation in translations]
@@ -167,13 +181,13 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record = {
         "test_set": test_set.name,
-        "test_set_sha256": test_set.digest,
+        **known_by,
         "n": len(hypotheses),
         "weights": weights,
-        "steps": model.steps,
         "decode": dataclasses.asdict(decode),
         "measures": {name: measure._asdict() for name, measure in measured.items()},
         "perplexity": perplexities(log_probabilities, test_set.references),
+        "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         # Of each sentence, so that two runs can be compared without their texts.
         "sentences": {

@@ -184,8 +184,18 @@ def walk(tmp_path_factory):
     return walk
 
 
+# The record of newstest2014.en.
+FILES = "newstest2014.en.????????.averaged"
+
+
 def record(walk, run, name="test.averaged"):
-    return json.loads((walk.place / "runs" / run / f"translations/{name}.json").read_text())
+    return json.loads(translated(walk, run, name, "json").read_text())
+
+
+def translated(walk, run, name, suffix):
+    """A file of translations/; in the name of a text given by --source stands a part of its digest."""
+    (path,) = (walk.place / "runs" / run / "translations").glob(f"{name}.{suffix}")
+    return path
 
 
 def lines(path):
@@ -228,15 +238,14 @@ def test_the_killed_training_went_on_to_its_end(walk):
 
 def test_every_test_sentence_is_counted_once(walk):
     miniature = walk.miniatures["de"]
-    for name in ("test.averaged", "newstest2014.en.averaged"):
+    for name in ("test.averaged", FILES):
         found = record(walk, "base", name)
         assert found["n"] == wmt_miniature.TEST_PAIRS
-        assert len(lines(walk.place / f"runs/base/translations/{name}.txt")) == wmt_miniature.TEST_PAIRS
+        assert len(lines(translated(walk, "base", name, "txt"))) == wmt_miniature.TEST_PAIRS
     assert lines(walk.place / "newstest2014.de") == [target for _, target in miniature.test]
     # TFDS's order is another one, of the same sentences; only rounding may tell the two scores apart.
     in_tfds_order, in_file_order = (
-        record(walk, "base", name)["measures"]["bleu"]["score"]
-        for name in ("test.averaged", "newstest2014.en.averaged")
+        record(walk, "base", name)["measures"]["bleu"]["score"] for name in ("test.averaged", FILES)
     )
     assert abs(in_tfds_order - in_file_order) < 0.1
     assert in_file_order > 5, "a model that has learnt nothing proves nothing"
@@ -246,7 +255,7 @@ def test_sacrebleus_own_command_gives_the_score_that_was_reported(walk):
     (scored,) = walk.find("sacrebleu", "-m")
     translated = walk.place / "newstest2014.translated.de"
     assert len(lines(translated)) == wmt_miniature.TEST_PAIRS
-    reported = record(walk, "base", "newstest2014.en.averaged")["measures"]["bleu"]
+    reported = record(walk, "base", FILES)["measures"]["bleu"]
     theirs = json.loads(scored.out)
     assert theirs["score"] == round(reported["score"], 2)
     assert theirs["signature"] == reported["signature"]

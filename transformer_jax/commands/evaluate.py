@@ -5,33 +5,37 @@
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
   transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:exact_match
 
-Scores and translations are kept in RUN/translations/, those of another search (--beam ...) in files of their own.
---against tells whether the difference to another run, which was evaluated before on the same test set, is more than
-chance (paired bootstrap).
+Scores and translations are kept in RUN/translations/. Those of another search (--beam ...), of texts given by --source
+and of an exported folder have files of their own: the last two with a part of their digest in the name.
+--against tests the difference from another run, which was evaluated before on the same test set: a two-sided paired
+bootstrap over its sentences. p = 1 where the scores are equal.
 """
 
 import argparse
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from transformer_jax import evaluation_record
 from transformer_jax.commands import model_choice, text_input
+from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 from transformer_jax.record import read_record
 
 if TYPE_CHECKING:
-    from transformer_jax.config import DecodeConfig
     from transformer_jax.decoding.run import Run
     from transformer_jax.runs import TestSet
 
 
-# Options that change nothing about the translations.
-NO_SEARCH = ("tokens_per_batch", "metrics")
+class Other(NamedTuple):
+    """Another system's translations of the same test set, and what its record says of them."""
+
+    hypotheses: list[str]
+    record: dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *(name for name in model_choice.SEARCHING if name != "n_best")))
-    parser.add_argument("--split", default="test", help="of the run's data: test (the default), valid ...")
+    parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
     parser.add_argument("--source", metavar="FILE", help="in place of a split: text, a sentence a line")
     parser.add_argument("--target", metavar="FILE", help="and its reference translation, line by line")
     parser.add_argument(
@@ -42,12 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if (arguments.source is None) != (arguments.target is None):
         raise BadInput("--source and --target: give both, or neither and a --split")
+    if arguments.source is not None and arguments.split is not None:
+        raise BadInput(f"--split={arguments.split} and --source={arguments.source}: both name a test set; give one")
     model, decode = model_choice.load(arguments)
     test_set = _test_set(arguments, model)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
-    name = f"{test_set.file_name}.{Path(arguments.weights).name}{_changed(decode, model.config.decode)}"
-    other = None if arguments.against is None else _other(arguments.against, name, test_set)
+    name = evaluation_record.named(
+        test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
+    )
+    other = None if arguments.against is None else _other(arguments, name, test_set)
 
     from transformer_jax.evaluation import paired_bootstrap
     from transformer_jax.runs import evaluate_run
@@ -55,20 +63,15 @@ def run(arguments: argparse.Namespace) -> None:
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
-        tests = paired_bootstrap(evaluation.hypotheses, other, test_set.references)
-        evaluation.record["against"] = {"run": arguments.against, **tests}
+        tests = paired_bootstrap(evaluation.hypotheses, other.hypotheses, test_set.references)
+        facts = {key: other.record.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
+        evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
     evaluation.save(directory, name)
     print(table(evaluation.record))
     for note in RunFolder(arguments.workdir).notes():
         print(f"note: {note}")
     print(f"\n{directory / name}.txt and .json")
-
-
-def _changed(decode: "DecodeConfig", usual: "DecodeConfig") -> str:
-    """How a search differs from the run's own, for a file name: the scores of one do not replace those of another."""
-    differences = dataclasses.asdict(decode).items() - dataclasses.asdict(usual).items()
-    return "".join(f".{name}={value}" for name, value in sorted(differences) if name not in NO_SEARCH)
 
 
 def table(record: dict[str, Any]) -> str:
@@ -79,11 +82,22 @@ def table(record: dict[str, Any]) -> str:
         lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
     for name in ("per_token", "per_word", "per_character"):
         lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
-    for name, result in record.get("against", {}).items():
-        if name != "run":
-            told = f"p = {result['p_value']:.4f}   {result['signature']}"
-            lines.append(f"{name + ' of the other':<24}{result['other']:8.2f}   {told}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_compared(record)] if "against" in record else lines)
+
+
+def _compared(record: dict[str, Any]) -> list[str]:
+    """The comparison for a reader: with what, and how the two differ in score."""
+    other = record["against"]
+    steps = ", ".join(f"{step:,}" for step in other["steps"])
+    about = f"{other['run']}: {other['weights']} weights, of step {steps}"
+    search = {name: value for name, value in record["decode"].items() if name not in evaluation_record.NO_SEARCH}
+    if changed := evaluation_record.search_difference(other, search):
+        about += f"; another search than here: {changed}"
+    lines = ["", f"against {about}"]
+    for name in ("bleu", "chrf"):
+        told = f"p = {other[name]['p_value']:.4f}   {other[name]['signature']}"
+        lines.append(f"{name + ' of the other':<24}{other[name]['other']:8.2f}   {told}")
+    return lines
 
 
 def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
@@ -96,24 +110,61 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
                 f"{arguments.source} has {len(sources):,} lines and {arguments.target} {len(references):,}: "
                 "they must have as many"
             )
-        return TestSet(f"{arguments.source} -> {arguments.target}", Path(arguments.source).name, sources, references)
+        digest = evaluation_record.texts_sha256(sources, references)[: evaluation_record.SHORT]
+        file_name = f"{Path(arguments.source).name}.{digest}"  # a file of a split's name must not replace its record
+        return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
-    return split_of(arguments.workdir, model.config, arguments.split)
+    return split_of(arguments.workdir, model.config, arguments.split or "test")
 
 
 def _lines(path: str) -> list[str]:
     return [line for block in text_input.blocks([path]) for line in block.lines]
 
 
-def _other(against: str, name: str, test_set: "TestSet") -> list[str]:
-    """Another run's translations of the same test set."""
-    path = Path(against) if against.endswith(".json") else Path(against) / "translations" / f"{name}.json"
+def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Other:
+    """What --against names, refused if it is of another test set or not whole."""
+    path = _other_path(arguments, name, test_set)
     if not path.is_file():
-        raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
-    try:
-        same = read_record(path)["test_set_sha256"] == test_set.digest
-    except KeyError:
-        raise BadInput(f"{path}: is no record of an evaluation") from None
-    if not same:
-        raise BadInput(f"{path}: is of another test set than {test_set.name}")
-    return _lines(str(path.with_suffix(".txt")))
+        exported = arguments.weights not in evaluation_record.NAMED_WEIGHTS
+        hint = "; of an exported folder, give the .json itself" if exported else ""
+        raise BadInput(
+            f"--against={arguments.against}: there is no {path}; evaluate that run on the same test set first{hint}"
+        )
+    record = read_record(path)
+    if not isinstance(record.get("test_set_sha256"), str) or not isinstance(record.get("steps"), list):
+        raise BadInput(f"{path}: is no record of an evaluation")
+    if problem := evaluation_record.difference(record, {"test_set_sha256": test_set.digest}):
+        raise BadInput(f"{path}: {problem}, not of {test_set.name}")
+    if not arguments.against.endswith(".json"):
+        _warn_if_old(arguments, path, record["steps"])
+    hypotheses = evaluation_record.translations(path, record)
+    if hypotheses is None:
+        raise BadInput(
+            f"{path.with_suffix('.txt')}: is missing, or not what {path.name} is of; evaluate that run again"
+        )
+    return Other(hypotheses, record)
+
+
+def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Path:
+    if arguments.against.endswith(".json"):
+        return Path(arguments.against)
+    directory = Path(arguments.against) / "translations"
+    if arguments.source is not None and not (directory / f"{name}.json").is_file():
+        # As earlier versions called it; its digest is compared in any case.
+        earlier = directory / f"{name.replace(test_set.file_name, Path(arguments.source).name, 1)}.json"
+        if earlier.is_file():
+            return earlier
+    return directory / f"{name}.json"
+
+
+def _warn_if_old(arguments: argparse.Namespace, path: Path, steps: list[int]) -> None:
+    """A run may have been trained further since it was evaluated."""
+    from transformer_jax.decoding.run import newest_steps
+
+    now = newest_steps(arguments.against, arguments.weights)
+    if now is not None and now != steps:
+        told = [", ".join(f"{step:,}" for step in which) for which in (steps, now)]
+        tell(
+            f"warning: {path} is of step {told[0]}, and the {arguments.weights} weights of {arguments.against} are now "
+            f"of step {told[1]}; evaluate that run again to compare with these"
+        )

@@ -9,14 +9,16 @@ transformer-jax plot page --workdir=runs/demo
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax import plots
+from transformer_jax import evaluation_record, plots
 from transformer_jax.attention_page import View, attention_page
 from transformer_jax.commands import configuration
 from transformer_jax.data.disk import explained, published
+from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
@@ -208,7 +210,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
                     *folder.notes(),
                 ]
             ),
-            numbers=scores(folder.path, split, arguments.weights, run.steps) | run_numbers(run, lines),
+            numbers=scores(folder.path, split, arguments.weights, run) | run_numbers(run, lines),
             pictures=run_pictures(run, lines, translations[0]),
             samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],
             commands=GO_ON.format(run=folder.path),
@@ -222,13 +224,21 @@ def describe(model: ModelConfig) -> str:
     return f"{layers}, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm"
 
 
-def scores(run_path: Path, split: str, weights: str, steps: list[int]) -> dict[str, str]:
-    """What `evaluate` found for these weights, if it was asked."""
-    found = run_path / "translations" / f"{split}.{weights}.json"
+def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
+    """What `evaluate` found for these weights on these texts, if it was asked."""
+    from transformer_jax.runs import identity, split_of
+
+    decode = run.config.decode
+    name = evaluation_record.named(split, weights, run.weights_sha256, decode, decode)
+    found = run_path / "translations" / f"{name}.json"
     if not found.is_file():
         return {}
     report = read_record(found)
-    if report.get("steps") != steps:  # it was trained further since
+    wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
+    # Records of earlier versions name no weights but by their steps; which version made it does not matter here.
+    wanted = {key: wanted[key] for key in evaluation_record.IDENTITY if key in report}
+    if problem := evaluation_record.difference(report, wanted):
+        tell(f"note: the page shows no scores: {found} {problem}; `evaluate` makes it anew")
         return {}
     names = {"bleu": "BLEU", "chrf": "chrF"}
     try:

@@ -1,6 +1,7 @@
 """A trained model at hand: `load_run(workdir)` translates and scores texts."""
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +12,12 @@ import numpy as np
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.decoding.scoring import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.decoding.translate import Translation, Translator, position_limit
 from transformer_jax.errors import BadInput
-from transformer_jax.training.export import WEIGHTS, SavedWeights, read_export
+from transformer_jax.training.export import WEIGHTS, SavedWeights, flat, read_export, steps_of_export
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
@@ -50,6 +52,16 @@ class Run:
         self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, mesh.replicate)["params"])
         self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
         self._scorer = Scorer(config.model, self._mesh)
+
+    @property
+    def weights_sha256(self) -> str:
+        """The digest of the parameters, bit by bit: weights with another one are other weights."""
+        digest = hashlib.sha256()
+        for name, leaf in sorted(flat(self.params).items()):
+            array = np.asarray(jax.device_get(leaf))
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     def translate(self, texts: Sequence[str], **changes: Any) -> list[str]:
         """The best translation of each text. `changes` to config.decode by name: beam=8, sample=True ..."""
@@ -144,7 +156,25 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     else:
         step = saved.best_steps(1)[0]
         params = saved.of_step(step)
-    return Weights(saved.config, params, Prepared.open(folder.data(saved.config)).tokenizer_files, [step])
+    prepared = Prepared.open(folder.data(saved.config))
+    if not saved.was_trained_on(prepared, step):
+        tell(
+            f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: if its "
+            "tokenizer is another one, translations and scores are meaningless"
+        )
+    return Weights(saved.config, params, prepared.tokenizer_files, [step])
+
+
+def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
+    """The steps of the weights that `load_run` would load, looked up without loading them; None if not known."""
+    folder = RunFolder(workdir)
+    try:
+        if weights == "averaged":
+            return steps_of_export(folder.averaged)
+        saved = SavedWeights(folder)
+        return saved.last_steps(1) if weights == "latest" else saved.best_steps(1) if weights == "best" else None
+    except (BadInput, OSError):
+        return None
 
 
 def _exported(directory: Path) -> Weights:

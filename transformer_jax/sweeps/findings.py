@@ -21,6 +21,8 @@ from transformer_jax.sweeps.statistics import (
 
 # From here on, BLEU has hardly any room left above the baseline.
 CEILING = 98.0
+# Why a variant is not compared.
+OTHER_TEST_SET = "another test set, or none"
 # States that are told in other words.
 TOLD = {"waiting": "never started"}
 
@@ -67,12 +69,15 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     )
     unit = "token" if one_vocabulary else "word"
     pairs, not_compared = _pairs(sweep, comparable)
+    not_compared |= _of_another_test_set(runs, comparable)
+    # A mean is of one test set: the baseline's, or where a variant has none of that, of its first run's.
+    runs = {name: comparable.get(name, _alike(measured)) for name, measured in runs.items()}
     bleu, perplexity = _differences(comparable, pairs, unit) if len(first.tokens_N) > 1 else ({}, {})
     return TestFindings(
         split=split,
         name=first.test_set,
         sentences=len(first.tokens_N),
-        signature=first.signature,
+        signature=" and ".join(dict.fromkeys(run.signature for measured in runs.values() for run in measured)),
         unit=unit,
         bleu={name: [run.bleu for run in measured] for name, measured in runs.items()},
         perplexity={name: [run.perplexity for run in measured] for name, measured in runs.items()},
@@ -81,6 +86,18 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         perplexity_differences=perplexity,
         not_compared=not_compared,
     )
+
+
+def _alike(measured: Sequence[Measured]) -> list[Measured]:
+    return [run for run in measured if run.digest == measured[0].digest]
+
+
+def _of_another_test_set(
+    runs: Mapping[str, Sequence[Measured]], comparable: Mapping[str, Sequence[Measured]]
+) -> dict[str, str]:
+    """Variants of which only some runs were measured on the test set of the others."""
+    missing = {name: len(runs[name]) - len(measured) for name, measured in comparable.items()}
+    return {name: f"{count} of its runs: another test set" for name, count in missing.items() if count}
 
 
 def _measured_runs(variant: VariantResult, split: str) -> list[Measured]:
@@ -102,7 +119,7 @@ def _pairs(
         if not variant.finished:
             not_compared[variant.name] = "no finished run"
         elif variant.name not in comparable:
-            not_compared[variant.name] = "another test set, or none"
+            not_compared[variant.name] = OTHER_TEST_SET
         elif variant.baseline not in comparable:
             not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
         else:

@@ -18,7 +18,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.disk import explained, publish_json
 from transformer_jax.data.recipe import recipe_of
 from transformer_jax.errors import BadInput
+from transformer_jax.evaluation_record import difference
 from transformer_jax.record import read_record
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.spec import Definition
@@ -90,6 +91,20 @@ class SweepRun:
         if result is None or result.get("config_digest") != self.digest or set(self.tests) - set(result["tests"]):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None
+
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: there is a result, and the records that it was made from are still there."""
+        result = self.result()
+        if result is None:
+            return False
+        for split in self.tests:
+            record = read_json(self.path / result["tests"][split].get("file", f"translations/{split}.latest.json"))
+            try:
+                if record is None or strayed(record, result, split):
+                    return False
+            except (KeyError, TypeError):  # no record of an evaluation
+                return False
+        return True
 
     def analysis(self, name: str) -> Path:
         return self.path / "analysis" / f"{name}.json"
@@ -235,6 +250,18 @@ class SweepFolder:
             if run.address == address:
                 return run
         raise BadInput(f"{address}: {self.path} has no such run")
+
+
+def strayed(record: Mapping[str, Any], result: Mapping[str, Any], split: str) -> str:
+    """What a record is of, where it is not the one that result.json was made from; empty if it is."""
+    told = result["tests"][split]
+    if "test_set_sha256" in told:
+        return difference(record, told)
+    # Earlier versions noted only the scores.
+    if found := difference(record, {"steps": [result["steps"]]} if "steps" in result else {}):
+        return found
+    score, noted = record["measures"]["bleu"]["score"], told.get("bleu")
+    return "" if score == noted else f"has BLEU {score}, and result.json {noted}"
 
 
 def is_held(run: Path) -> bool:

@@ -147,7 +147,7 @@ class Launcher:
         """Runs what is missing of these."""
         display = Display(runs)
         here = self.orders
-        missing = [run for run in runs if run.result() is None]
+        missing = [run for run in runs if not run.is_finished()]
         if here.slurm is not None and here.slurm.detach:
             # A launch that does not wait cannot tell a rate that failed just now from one that is still to be tried.
             missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]

@@ -1,5 +1,6 @@
 """What a trained run of a sweep comes to: measured on every test split, analysed, and told in its result.json."""
 
+import hashlib
 import json
 import os
 import statistics
@@ -9,13 +10,15 @@ import jax
 
 from transformer_jax import extension
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.custom_code import read_code
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.disk import explained, publish_json, publish_record
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.decoding.run import Run, load_run
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.evaluation_record import IDENTITY, difference, translations
 from transformer_jax.model.size import training_flops
-from transformer_jax.runs import TestSet, evaluate_run, split_of
+from transformer_jax.runs import TestSet, evaluate_run, identity, split_of
 from transformer_jax.sweeps.folder import SweepRun, read_json
 from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
@@ -26,15 +29,20 @@ from transformer_jax.training.run_folder import identifying_versions, read_metri
 def finish(run: SweepRun, definition: Definition, together: int) -> None:
     """Measures a run that is trained, as far as it is not measured yet; result.json comes last, and whole."""
     model = load_run(run.path)
+    if model.steps[-1] > run.experiment.train.steps:
+        raise BadInput(
+            f"{run.path}: was trained to step {model.steps[-1]:,}, and the sweep's runs end at step "
+            f"{run.experiment.train.steps:,}; remove that folder to train the run again"
+        )
     config = run.folder.load_config()  # with the sizes of the vocabularies there are
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
-    code = digests_of_run(run, definition)
-    earlier = (read_json(run.path / "result.json") or {}).get("analyses", {})
-    made_from = {name: {"code": code[definition.sweep.analyses[name]], "steps": model.steps} for name in run.analyses}
-    for name, wanted in made_from.items():
-        if earlier.get(name) != wanted or not run.analysis(name).is_file():
-            analyse(run, model, config, test_sets, name, definition.sweep.analyses[name])
+    for name in run.analyses:
+        address = definition.sweep.analyses[name]
+        made, made_from = run.attempt().get("analyses", {}), analysed(model, test_sets, address)
+        if made.get(name) != made_from or not run.analysis(name).is_file():
+            analyse(run, model, config, test_sets, name, address)
+            run.note_attempt(analyses={**made, name: made_from})
     with explained(run.path):
         publish_record(
             run.path / "result.json",
@@ -46,8 +54,7 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
                 "learning_rate": peak_learning_rate(config),
                 **training(run, config),
                 "tests": tests,
-                "analyses": made_from,
-                "code": code,
+                "code": digests_of_run(run, definition),
                 "versions": identifying_versions(),
                 "together": together,
                 "devices": devices(),
@@ -56,21 +63,29 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
 
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
-    """The scores on a split, translated now unless these very weights have been before."""
+    """The scores on a split, translated now unless these very weights have been before, in this very way."""
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to measure a run on")
     directory, name = run.path / "translations", f"{test_set.file_name}.latest"
     record = read_json(directory / f"{name}.json")
-    if record is None or record["steps"] != model.steps or record["test_set_sha256"] != test_set.digest:
+    wanted = identity(model, model.config.decode, test_set)
+    if record is None or difference(record, wanted) or translations(directory / f"{name}.json", record) is None:
         evaluation = evaluate_run(model, model.config.decode, test_set)
         evaluation.save(directory, name)
         record = evaluation.record
     return {
         "file": f"translations/{name}.json",
+        **{key: wanted[key] for key in IDENTITY},
         "bleu": record["measures"]["bleu"]["score"],
         "chrf": record["measures"]["chrf"]["score"],
         "perplexity_per_token": record["perplexity"]["per_token"],
     }
+
+
+def analysed(model: Run, tests: dict[str, TestSet], address: str) -> str:
+    """The digest of what an analysis is made from: its code, the weights, and the test sets."""
+    parts = [address, read_code(extension.file_of(address)).digest, model.weights_sha256, *(test_set.digest for test_set in tests.values())]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def analyse(

@@ -19,7 +19,7 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     """The table and the total, of what is not finished yet."""
     shown = [variant for variant in definition.sweep.variants if variant.name in variants]
     runs = [*sweep.tries(definition, variants), *sweep.runs(definition, variants)]
-    missing = [run for run in runs if run.result() is None]
+    missing = [run for run in runs if not run.is_finished()]
     pace = Pace.of(runs)
     rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
     for variant in shown:

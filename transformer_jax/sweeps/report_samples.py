@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.sweeps.results import SweepResult, hypotheses, texts
+from transformer_jax.evaluation_record import texts_sha256
+from transformer_jax.sweeps.results import Measured, SweepResult, hypotheses, texts
 
 # As they come, and then those on which the variants disagree most.
 FIRST, DISAGREED = 2, 6
@@ -38,13 +39,21 @@ def samples(sweep: SweepResult, split: str) -> list[Sample]:
     for variant in sweep.variants:
         for run in variant.finished:
             if split in run.measured and (lines := hypotheses(run.measured[split])):
-                pairs = pairs or texts(sweep, run, split)
-                if len(lines) == len(pairs):
+                found = texts(sweep, run, split)
+                if not _are_of(found, run.measured[split]):
+                    continue
+                pairs = pairs or found
+                if found == pairs and len(lines) == len(pairs):
                     written[variant.name] = lines
                     break
     if not written:
         return []
     return [_sample(place, pairs[place], written) for place in _chosen(pairs, written)]
+
+
+def _are_of(pairs: Sequence[tuple[str, str]], measured: Measured) -> bool:
+    """Whether these are the very sentences that were measured, and not as many others."""
+    return texts_sha256([source for source, _ in pairs], [reference for _, reference in pairs]) == measured.digest
 
 
 def _chosen(pairs: Sequence[tuple[str, str]], written: dict[str, list[str]]) -> list[int]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
+from transformer_jax.evaluation_record import translations
 from transformer_jax.record import read_record
-from transformer_jax.sweeps.folder import is_held
+from transformer_jax.sweeps.folder import is_held, strayed
 from transformer_jax.training.run_folder import RunFolder, read_metrics
 
 FORMAT = 1
@@ -174,11 +175,8 @@ def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str
 
 def hypotheses(measured: Measured) -> list[str]:
     """The translations beside a record; none where they are gone or are not as many as the record says."""
-    with contextlib.suppress(OSError):
-        lines = measured.file.with_suffix(".txt").read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        if len(lines) == len(measured.tokens_N):
-            return lines
-    return []
+    lines = translations(measured.file, _json(measured.file, []) or {})
+    return lines if lines is not None and len(lines) == len(measured.tokens_N) else []
 
 
 def _definition(path: Path) -> dict[str, Any]:
@@ -316,6 +314,9 @@ def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
         )
+        if isinstance(told, dict) and (problem := strayed(record, result, split)):
+            problems.append(f"{file}: {problem}; the sweep's command measures that run again")
+            return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problems.append(f"{file}: is no whole record of an evaluation ({type(error).__name__}: {error})")
         return None

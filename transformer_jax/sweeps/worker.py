@@ -81,9 +81,11 @@ class Worker:
                     tell(f"{run.name}: another process is at work on it; waiting")
                 with explained(run.path):
                     stack.enter_context(run.held())
-                if run.result() is not None:
+                if run.is_finished():
                     self.note(run, "finished")
                     continue
+                if run.result() is not None:  # its records are those of another evaluation now: it is measured again
+                    (run.path / "result.json").unlink()
                 tries = run.attempt().get("tries", 0) + 1
                 self.note(run, "running", tries=tries, started=now(), ended=None, error=None)
                 todo.append(run)

@@ -61,13 +61,17 @@ class SavedWeights:
             raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
         return jax.device_get(state.params)
 
+    def was_trained_on(self, prepared: Prepared, step: int) -> bool:
+        """Whether a checkpoint was made with this prepared data, as far as it says."""
+        return self._checkpoints.notes(step).get("data", prepared.fingerprint) == prepared.fingerprint
+
     def last_steps(self, count: int) -> list[int]:
         return self._enough(self._checkpoints.steps, count)
 
     def best_steps(self, count: int) -> list[int]:
-        """The steps of highest validation score, best first."""
+        """The steps of highest validation score, best first; of equal scores the earlier comes first."""
         scores = self._checkpoints.scores()
-        return self._enough(sorted(scores, key=lambda step: -scores[step]), -count)
+        return self._enough(sorted(scores, key=lambda step: (-scores[step], step)), -count)
 
     def average(self, steps: Sequence[int]) -> Any:
         """The mean of the parameters of several checkpoints (section 6.1), summed in float64."""
@@ -168,6 +172,11 @@ def read_export(directory: Path) -> Exported:
     for difference in other_shapes(config, params):
         raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
     return Exported(config, params, tokenizers, steps)
+
+
+def steps_of_export(directory: Path) -> list[int]:
+    """Whose weights an exported folder holds."""
+    return _origin(directory)[1]
 
 
 def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:

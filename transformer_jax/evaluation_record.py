@@ -1,0 +1,91 @@
+"""The record of an evaluation: what its scores belong to, and the name of its file.
+
+Scores belong to a test set (its texts, whatever its file is called), to weights (their bits), to a search, and, where
+there are custom metrics, to their code. Whoever takes a record for a certain one compares all of these first.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import DecodeConfig
+
+# Options of decoding that leave the best translation of every text as it is.
+NO_SEARCH = ("tokens_per_batch", "bleu_sentences", "metrics", "n_best")
+# Weights with a name of their own in a run's folder; all others are an exported folder, of which many share a name.
+NAMED_WEIGHTS = ("latest", "best", "averaged")
+# What a record and a sweep's result.json say of where scores come from.
+IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
+# So many hexadecimal digits of a digest in a file name.
+SHORT = 8
+
+
+def texts_sha256(sources: Sequence[str], references: Sequence[str]) -> str:
+    """The digest by which a test set is known."""
+    content = json.dumps([list(sources), list(references)], ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def lines_sha256(lines: Sequence[str]) -> str:
+    """Of the translations beside a record."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def search(decode: DecodeConfig) -> dict[str, Any]:
+    """The options that decide which translations are found."""
+    return {name: value for name, value in dataclasses.asdict(decode).items() if name not in NO_SEARCH}
+
+
+def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig, usual: DecodeConfig) -> str:
+    """The name of a record's files. A search other than the run's usual one, and exported weights, are part of it."""
+    if weights not in NAMED_WEIGHTS:
+        weights = f"{Path(weights).resolve().name}.{weights_sha256[:SHORT]}"
+    differences = search(decode).items() - search(usual).items()
+    changed = "".join(f".{name}={value}" for name, value in sorted(differences))
+    return f"{test_set}.{weights}{changed}"
+
+
+def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What a record is of, where that is not what is wanted; empty if it is the wanted one."""
+    if record.get("test_set_sha256") != wanted.get("test_set_sha256", record.get("test_set_sha256")):
+        return f"is of another test set ({record.get('test_set')})"
+    if record.get("steps") != wanted.get("steps", record.get("steps")):
+        return f"is of step {_listed(record.get('steps'))}, not of step {_listed(wanted['steps'])}"
+    if changed := search_difference(record, wanted.get("decode", {})):
+        return f"is of another search: {changed}"
+    if record.get("weights_sha256") != wanted.get("weights_sha256", record.get("weights_sha256")):
+        return "is of other weights"
+    for name, signature in wanted.get("metrics", {}).items():
+        measured = record.get("measures", {}).get(name)
+        if measured is None or measured.get("signature") != signature:
+            return f"has no {name} of {signature}"
+    if record.get("version") != wanted.get("version", record.get("version")):
+        return f"was made by version {record.get('version', 'unknown')}"
+    return ""
+
+
+def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Where a record's search differs from the wanted one: beam = 2, not 4."""
+    found = record.get("decode")
+    found = found if isinstance(found, Mapping) else {}
+    return ", ".join(
+        f"{name} = {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value
+    )
+
+
+def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
+    """The lines beside a record; None where they are gone, or are not those that were scored."""
+    try:
+        lines = path.with_suffix(".txt").read_bytes().decode(errors="replace").split("\n")[:-1]
+    except OSError:
+        return None
+    wanted = record.get("hypotheses_sha256")  # records of earlier versions have none
+    whole = len(lines) == record.get("n", len(lines)) and wanted in (None, lines_sha256(lines))
+    return lines if whole else None
+
+
+def _listed(steps: Any) -> str:
+    return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)
