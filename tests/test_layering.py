@@ -21,6 +21,7 @@ FLOORS = [
     ["interop", "evaluation", "evaluation_record"],
     ["tryout"],
     ["runs"],
+    ["streams"],
     ["sweeps"],
     ["commands"],
     ["cli", "__init__"],

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from transformer_jax import streams
 from transformer_jax.commands import configuration
 from transformer_jax.commands.parser import Parser
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, ConfigError, Failed, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.schema import nearest
 from transformer_jax.version import __version__
@@ -45,34 +47,48 @@ SMALLER = "less data.tokens_per_batch, or more train.accumulate, or a smaller mo
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
+    with streams.ready():
+        status = _status(lambda: _run(sys.argv[1:] if arguments is None else arguments))
+        unwritten = _status(streams.finish)
+        return status or unwritten
+
+
+def _status(work: Callable[[], int | None]) -> int:
+    """Does the work and returns the exit status; what went wrong is reported on stderr."""
     try:
-        return _run(sys.argv[1:] if arguments is None else arguments)
+        return work() or 0
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
             print(problem.traceback, end="", file=sys.stderr)
-        print(*(f"error: {line}" for line in str(problem).splitlines()), sep="\n", file=sys.stderr)
+        print(*(f"error: {visible(line)}" for line in _problems(problem)), sep="\n", file=sys.stderr)
         return 2
     except Failed as failure:
-        print(f"failed: {failure}", file=sys.stderr)
+        print(f"failed: {visible(str(failure))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # The reader of our output has left (`| head`): nobody is there to be told. Python flushes stdout once more
-        # at exit, so it must have somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except streams.NobodyReads:
         return 1
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-            print(f"failed: there is not enough memory for this ({_first_line(error)}); {SMALLER}", file=sys.stderr)
+            told = visible(_first_line(error))
+            print(f"failed: there is not enough memory for this ({told}); {SMALLER}", file=sys.stderr)
             return 1
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"error: {type(error).__name__}: {visible(str(error))}", file=sys.stderr)
         print(f"This should not happen. The whole story is in {_report()}", file=sys.stderr)
         return 1
 
 
+def _problems(problem: BadInput) -> Sequence[str]:
+    """One line each. A line end in any other message comes from what was given, such as a file name."""
+    if isinstance(problem, ConfigError):
+        return problem.problems
+    return str(problem).splitlines() if isinstance(problem, UserCodeError) else [str(problem)]
+
+
 def _run(arguments: list[str]) -> int:
+    streams.require_stdout()
     overrides, rest = configuration.split_overrides(arguments)
     for argument in rest:
         if argument.startswith("--") and argument.endswith("=--"):  # some Pythons make an empty list of it
@@ -121,8 +137,9 @@ def _first_line(error: Exception) -> str:
 
 def _report() -> str:
     """Where the traceback of an error of our own was written: out of the way of the line that tells of it."""
-    with tempfile.NamedTemporaryFile("w", prefix="transformer-jax-", suffix=".txt", delete=False) as file:
-        file.write(traceback.format_exc())
+    content = traceback.format_exc().encode(errors="backslashreplace")
+    with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
+        file.write(content)
     return file.name
 
 

@@ -1,6 +1,10 @@
 """What goes wrong because of what a user gave, as opposed to what goes wrong because of us."""
 
+import re
 from collections.abc import Sequence
+
+# How Python keeps a byte of an argument or a file name that is not UTF-8 in a text.
+STRAY_BYTE = re.compile("[\udc80-\udcff]")
 
 
 class BadInput(ValueError):
@@ -17,6 +21,12 @@ class ConfigError(BadInput):
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+def visible(text: str) -> str:
+    """The text as one printable line: line ends, terminal escapes and stray bytes of a file name appear as escapes."""
+    text = STRAY_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 class Failed(Exception):

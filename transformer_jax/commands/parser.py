@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import sys
 from typing import Any, NoReturn
 
 from transformer_jax import schema
@@ -24,6 +25,10 @@ class Parser(argparse.ArgumentParser):
                 if word.startswith("--") and word.partition("=")[0] not in self._option_string_actions:
                     raise self.unknown(word)
         raise BadInput(f"{message} (see {self.prog} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        sys.stdout.flush()  # of --help and --version, while a failure can still be reported
+        super().exit(status, message)
 
     def unknown(self, word: str) -> BadInput:
         """The complaint about an argument that this command does not have."""

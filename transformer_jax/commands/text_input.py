@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from transformer_jax.data.lines import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, Block, read_blocks
+from transformer_jax.data.lines import LONGEST_LINE_BYTES, Block, append, read_blocks
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 
@@ -46,27 +46,23 @@ def _arriving() -> Iterator[Block]:
             raise BadInput(f"stdin: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
         for begin in range(0, len(whole), LINES_AT_ONCE):
             lines = whole[begin : begin + LINES_AT_ONCE]
-            yield _block(lines, first_line)
+            yield _block(b"\n".join(lines) + b"\n", first_line)
             first_line += len(lines)
     if rest:
-        yield _block([rest], first_line)
+        yield _block(rest, first_line)
 
 
 def _piece() -> bytes:
     if sys.stdin.isatty():
         print(PROMPT, end="", file=sys.stderr, flush=True)
-    # What there is, without waiting for more; typeshed knows stdin's buffer only as some file.
-    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
+    try:
+        # What there is, without waiting for more; typeshed knows stdin's buffer only as some file.
+        return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
+    except OSError as error:
+        raise BadInput(f"stdin: cannot be read: {error.strerror}") from None
 
 
-def _block(raw_lines: list[bytes], first_line: int) -> Block:
+def _block(text: bytes, first_line: int) -> Block:
     block = Block("stdin", first_line, [])
-    for index, raw_line in enumerate(raw_lines):
-        if first_line + index == 1:
-            raw_line = raw_line.removeprefix(BYTE_ORDER_MARK)
-        try:
-            block.lines.append(raw_line.decode().removesuffix("\r"))
-        except UnicodeDecodeError as error:
-            block.lines.append("")
-            block.faults[index] = f"is not UTF-8: byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+    append(block, text)
     return block

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, visible
 
 READ_BYTES = 1 << 18
 # Of a compressed file at once: of zstd they can become 32,768 times as many, so 128 MiB, whoever made the file.
@@ -30,7 +30,7 @@ class Block:
     oddities: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def place(self, index: int) -> str:
-        return f"{self.path}:{self.first_line + index}"
+        return f"{visible(self.path)}:{self.first_line + index}"
 
 
 def require_file(path: str) -> None:
@@ -50,7 +50,7 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
     """
     pending = Block(path, 1, [])
     for text in _whole_lines(path):
-        _append(pending, text)
+        append(pending, text)
         while len(pending.lines) >= size:
             block, pending = _split(pending, size)
             yield block
@@ -58,8 +58,8 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
         yield pending
 
 
-def _append(block: Block, text: bytes) -> None:
-    """Adds the lines in `text`, which ends with a line's end (or with the file's)."""
+def append(block: Block, text: bytes) -> None:
+    """Adds the lines in `text`, which ends with a line's end (or with the file's), and finds their faults."""
     if block.first_line == 1 and not block.lines and text.startswith(BYTE_ORDER_MARK):
         text = text.removeprefix(BYTE_ORDER_MARK)
         block.oddities["byte order mark stripped"] += 1
@@ -139,23 +139,39 @@ def _content(path: str) -> Iterator[bytes]:
 
 def _stored(path: str, size: int = READ_BYTES) -> Iterator[bytes]:
     require_file(path)
-    with open(path, "rb") as file:
-        while piece := file.read(size):
-            yield piece
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(size):
+                yield piece
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Exception]) -> Iterator[bytes]:
-    """Both formats let a file be several compressed streams in a row; one that does not reach its end is damaged."""
-    stream = None
+    """Both formats let a file be several compressed streams in a row; one that does not reach its end is damaged.
+
+    Zeros behind a gzip stream are padding (of tapes, to whole blocks): they are skipped, as zcat does.
+    """
+    stream, complete = None, 0
     for piece in _stored(path, COMPRESSED_BYTES):
         while piece:
+            if stream is None and complete and kind == "gzip":
+                piece = piece.lstrip(b"\0")
+                if not piece:
+                    break
             stream = stream or new()
             try:
                 content = stream.decompress(piece)
             except failure as error:
-                raise BadInput(f"{path}: is no intact {kind} file: {error}") from None
+                what = (
+                    f"is damaged, or has something else behind its {kind} data"
+                    if complete
+                    else f"is no intact {kind} file"
+                )
+                raise BadInput(f"{path}: {what}: {error}") from None
             yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
-            piece = stream.unused_data if stream.eof else b""
-            stream = None if stream.eof else stream
-    if stream is not None:
+            piece = b""
+            if stream.eof:
+                piece, stream, complete = stream.unused_data, None, complete + 1
+    if stream is not None or not complete:
         raise BadInput(f"{path}: ends in the middle of its {kind} data; it was not copied whole")

@@ -8,6 +8,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from transformer_jax.errors import visible
+
 SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -40,5 +42,5 @@ class Progress:
 
 
 def tell(line: str) -> None:
-    """A line for the person who started this; stdout is kept for results."""
-    print(line, file=sys.stderr, flush=True)
+    """Prints a line, or a table, for the person who started this; stdout is kept for results."""
+    print(*map(visible, line.split("\n")), sep="\n", file=sys.stderr, flush=True)
