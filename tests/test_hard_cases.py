@@ -57,7 +57,9 @@ def test_fewer_sentences_to_validate_on_than_devices(tmp_path):
 
 def test_fewer_positions_than_tokens(tmp_path):
     (line,) = errors(train(tmp_path / "run", "model.positions=learned", "model.max_length=10", status=2))
-    assert line.startswith("error: model.max_length = 10 learned positions are fewer than the ")
+    assert line.startswith(
+        "error: model.max_length: the model's positions end at 10, but the longest row of a batch has "
+    )
     assert "tokens" in line and "raise model.max_length" in line
 
 

@@ -9,8 +9,10 @@ import pytest
 from small_models import assert_close, every_kind, small
 
 from transformer_jax import Transformer, sinusoidal_positions
-from transformer_jax.model.positions import KINDS
+from transformer_jax.config import PartsConfig
+from transformer_jax.model.positions import KINDS, Sinusoidal
 from transformer_jax.model.sinusoid import sinusoid
+from transformer_jax.model.stacks import position_limit
 
 LENGTH, HEADS, D_K, D_V = 20, 2, 6, 4
 COUNTED = jnp.arange(LENGTH)[None]
@@ -142,10 +144,26 @@ def test_learned_positions_are_rows_of_a_table():
 def test_learned_positions_refuse_what_lies_beyond_their_table():
     kind = kind_of("learned", max_length=5)
     with pytest.raises(ValueError, match=r"learned positions end at max_length = 5, but 6 are asked for: raise model"):
-        kind.init(jax.random.key(0), drawn(1, 6, 8), COUNTED[:, :6], method="embed")
+        kind.check_length(6)
     table = {"params": {"table": drawn(5, 8)}}
     out = kind.apply(table, drawn(1, 2, 8), jnp.array([[4, 5]]), method="embed")
     assert np.isfinite(out[0, 0]).all() and np.isnan(out[0, 1]).all(), "an explicit place beyond it cannot pass unseen"
+
+
+class UpToSeven(Sinusoidal):
+    """A custom encoding with a limit; model.positions and model.max_length do not apply to it."""
+
+    def check_length(self, length: int) -> None:
+        if length > 7:
+            raise ValueError(f"{length} are more than 7")
+
+
+def test_the_limit_is_that_of_the_encoding_in_use():
+    assert position_limit(small(positions="learned", max_length=11)) == 11
+    assert position_limit(small(positions="rotary", max_length=11)) is None
+    custom = {"positions": "learned", "max_length": 3}
+    assert position_limit(small(**custom, parts=PartsConfig(positions=UpToSeven))) == 7
+    assert position_limit(small(**custom, parts=PartsConfig(positions=Sinusoidal))) is None
 
 
 @every_kind

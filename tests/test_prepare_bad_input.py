@@ -272,7 +272,7 @@ def test_a_full_disk(bench, mounted, kilobytes):
     place = mounted(f"size={kilobytes}k")
     done = run_in_process(bench, "", place / "run")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: {place / 'run' / 'data'}: the disk is full; make room or choose another directory\n"
+    assert done.stderr == f"failed: {place / 'run' / 'data'}: the disk is full; make room or choose another directory\n"
     assert list(place.iterdir()) == []
 
 

@@ -19,18 +19,25 @@ IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 @every_norm
 @every_kind
 def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
+    check_steps(*built(positions=positions, norm=norm), BEAMS)
+
+
+def test_there_may_be_more_beams_than_learned_positions():
+    check_steps(*built(positions="learned", max_length=LENGTH), LENGTH + 2)
+
+
+def check_steps(model, variables, beams):
     """The beams are mixed at random after each step; every beam's logits are then those of its own whole target."""
-    model, variables = built(positions=positions, norm=norm)
     stepper, dice = Stepper(model.config, variables["params"]), np.random.default_rng(0)
-    cache = stepper.start(SOURCE, GROWS_AT, BEAMS)
-    targets_BKT = np.ones((len(SOURCE), BEAMS, 1), np.int32)
+    cache = stepper.start(SOURCE, GROWS_AT, beams)
+    targets_BKT = np.ones((len(SOURCE), beams, 1), np.int32)
     for position in range(LENGTH):
         if position == GROWS_AT:
             cache = stepper.grow(cache, LENGTH)
         logits_RN, cache = stepper.step(targets_BKT[:, :, -1].reshape(-1), cache)
-        whole_RTN = model.apply(variables, np.repeat(SOURCE, BEAMS, 0), targets_BKT.reshape(-1, position + 1))
+        whole_RTN = model.apply(variables, np.repeat(SOURCE, beams, 0), targets_BKT.reshape(-1, position + 1))
         assert_close(logits_RN, whole_RTN[:, -1])
-        parents_BK = dice.integers(0, BEAMS, targets_BKT.shape[:2])
+        parents_BK = dice.integers(0, beams, targets_BKT.shape[:2])
         cache = stepper.reorder(cache, jnp.asarray(parents_BK))
         chosen_BK1 = dice.integers(3, 20, (*parents_BK.shape, 1)).astype(np.int32)
         targets_BKT = np.concatenate([np.take_along_axis(targets_BKT, parents_BK[..., None], 1), chosen_BK1], -1)

@@ -35,23 +35,23 @@ def attention_page(title: str, views: Sequence[View]) -> str:
     ]
     # "<" is never written, so that no piece of text can end the script or begin a tag.
     script_data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    page = PAGE.replace("$TITLE", html.escape(title)).replace("$STYLE", STYLE)
-    return page.replace("$SCRIPT", SCRIPT.replace("$DATA", script_data))
+    # All placeholders at once: none is looked for in the text that another was replaced with.
+    return PAGE.format(title=html.escape(title), style=STYLE, script=SCRIPT.replace("$DATA", script_data))
 
 
 PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$TITLE</title><style>$STYLE</style></head>
+<title>{title}</title><style>{style}</style></head>
 <body>
-<h1>$TITLE</h1>
+<h1>{title}</h1>
 <p class="note">Each small square is a head: layers downwards, heads across, their mean last. Choose one; then point at
 a word on the left to see what it attends to, or at one on the right to see who attends to it.</p>
 <div id="views" role="tablist"></div>
 <div id="heads"></div>
 <h2 id="chosen"></h2>
 <svg id="lines" role="img"></svg>
-<script>$SCRIPT</script>
+<script>{script}</script>
 </body>
 </html>
 """

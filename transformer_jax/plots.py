@@ -6,6 +6,7 @@ imported when a picture is drawn, and draws without a screen.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from transformer_jax.data.disk import explained, published
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ def save(figure: Figure, path: str | Path) -> None:
     check_format(path)
     # Without a date, so that the same picture is the same file.
     metadata = {"Date": None} if Path(path).suffix == ".svg" else {}
-    figure.savefig(path, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
+    drawn, form = io.BytesIO(), Path(path).suffix.removeprefix(".").lower()
+    figure.savefig(drawn, format=form, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
+    with explained(Path(path)), published(Path(path)) as file:
+        file.write(drawn.getvalue())
 
 
 def check_format(path: str | Path) -> None:

@@ -173,8 +173,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     metrics = load_metrics(decode.metrics)  # before the work, for they may be refused
     known_by = identity(model, decode, test_set)
     translations = model.translations(test_set.sources, decode=decode)
-    # A line feed that the model wrote would make two lines of one sentence in the file.
-    hypotheses = [translation.text.replace("\n", " ") for translation in translations]
+    hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references)
     measured |= own_measures(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))

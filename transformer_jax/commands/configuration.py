@@ -1,6 +1,7 @@
 """What every command that takes --config shares: reading a config file and laying `--config.key=value` over it."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ def path(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty; a path would be right")
     return text
+
+
+def text(text: str) -> str:
+    """Text as a flag's value, read as UTF-8 whatever the locale."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x} at {error.start + 1}"
+        raise argparse.ArgumentTypeError(f"is not UTF-8: {byte}") from None
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("is not text: it has half of a surrogate pair") from None
 
 
 def load(

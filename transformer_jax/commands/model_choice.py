@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig
+from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.run import Run
+    from transformer_jax.decoding.translate import Translation
 
 # Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
@@ -50,6 +52,21 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     run = load_run(arguments.workdir, arguments.weights)
     use_cache(run.config.train.compile_cache)
     return run, run.decode_config(**changes)
+
+
+def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
+    """Reports a source that was cut, and a translation that was ended: both are less than was asked for."""
+    source, best = translation.source, translation.hypotheses[0]
+    if source.full_length > len(source.tokens):
+        tell(
+            f"warning: {place}: has {source.full_length:,} tokens and was cut to {len(source.tokens):,}, the longest "
+            "this model takes (decode.max_source_length)"
+        )
+    if best.at_limit:
+        tell(
+            f"warning: {place}: its translation was ended at {len(best.tokens):,} tokens (decode.extra_length = "
+            f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'} or learned positions' end)"
+        )
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:

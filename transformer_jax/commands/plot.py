@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import evaluation_record, plots
 from transformer_jax.attention_page import View, attention_page
-from transformer_jax.commands import configuration
+from transformer_jax.commands import configuration, model_choice
 from transformer_jax.data.disk import explained, published
 from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import BOS
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     attention.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
     attention.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
-    attention.add_argument("--text", required=True, help="the sentence to translate")
+    attention.add_argument("--text", type=configuration.text, required=True, help="the sentence to translate")
     attention.add_argument(
         "--which", choices=WHICH, default="cross", help="the decoder's to the source, or either's own"
     )
@@ -137,7 +138,8 @@ def draw_attention(arguments: argparse.Namespace) -> str:
 
     run = load_run(arguments.workdir, arguments.weights)
     (translation,) = run.translations([arguments.text])
-    print(translation.text)
+    model_choice.warn("--text", translation, run.config.decode)
+    print(translation.line)
     views = attention_views(run, translation)
     if is_page:
         write_page(arguments.output, attention_page(arguments.text, list(views.values())))
@@ -195,10 +197,10 @@ def draw_page(arguments: argparse.Namespace) -> str:
     run = load_run(folder.path, arguments.weights)
     lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
     prepared = Prepared.open(folder.data(run.config))
-    split = "test" if "test" in prepared.splits else "valid"
-    sources, references = (side[:SAMPLES] for side in prepared.texts(split))
-    translations = run.translations(sources)
-    texts = [translation.text for translation in translations]
+    split = next((split for split in ("test", "valid") if split in prepared.splits), None)
+    sources, references = prepared.texts(split) if split else ([], [])
+    translations = run.translations(sources[:SAMPLES])
+    samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
     write_page(
         output,
         page(
@@ -206,14 +208,14 @@ def draw_page(arguments: argparse.Namespace) -> str:
             about="; ".join(
                 [
                     describe(run.config.model),
-                    f"the translations are of the first sentences of {split}",
+                    *([f"the translations are of the first sentences of {split}"] if samples else []),
                     *folder.notes(),
                 ]
             ),
-            numbers=scores(folder.path, split, arguments.weights, run) | run_numbers(run, lines),
-            pictures=run_pictures(run, lines, translations[0]),
-            samples=[Sample(*sample) for sample in zip(sources, texts, references, strict=True)],
-            commands=GO_ON.format(run=folder.path),
+            numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
+            pictures=run_pictures(run, lines, translations),
+            samples=samples,
+            commands=GO_ON.format(run=shlex.quote(str(folder.path))),
         ),
     )
     return output
@@ -266,7 +268,7 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
 
 
-def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Translation) -> list[Picture]:
+def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translations: Sequence[Translation]) -> list[Picture]:
     import jax.numpy as jnp
 
     from transformer_jax.model.sinusoid import sinusoid
@@ -276,15 +278,23 @@ def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translation: Tran
     rate = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
-    view = attention_views(run, translation)["cross"]
     curves = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
         Picture(plots.learning_curves(lines, losses, "Loss"), "Label-smoothed, per token; training has dropout."),
         Picture(curves, "Per token, without label smoothing."),
-        Picture(attention_picture(view, None, "mean"), "What the last layer attends to in the first sentence above."),
+        *sample_attention(run, translations),
         Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
     ]
     if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
         table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
     return pictures
+
+
+def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
+    """The cross-attention in the first of the sentences that is not blank, if there is one."""
+    for number, translation in enumerate(translations, start=1):
+        if translation.source.tokens:
+            picture = attention_picture(attention_views(run, translation)["cross"], None, "mean")
+            return [Picture(picture, f"What the last layer attends to in sentence {number} above.")]
+    return []

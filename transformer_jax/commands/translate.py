@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
-    from transformer_jax.config import DecodeConfig
     from transformer_jax.decoding.run import Run
     from transformer_jax.decoding.translate import Hypothesis, Translation
 
@@ -41,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     for block in text_input.blocks(arguments.files):
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
-            warn(block.place(index), translation, decode)
+            model_choice.warn(block.place(index), translation, decode)
             if arguments.json:
                 print(json.dumps(record(model, translation, arguments.attention), ensure_ascii=False))
             else:
@@ -50,25 +48,11 @@ def run(arguments: argparse.Namespace) -> None:
         print(end="", flush=True)  # whoever reads this need not wait for the next block
 
 
-def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
-    source, best = translation.source, translation.hypotheses[0]
-    if source.full_length > len(source.tokens):
-        tell(
-            f"warning: {place}: has {source.full_length:,} tokens and was cut to {len(source.tokens):,}, the longest "
-            "this model takes (decode.max_source_length)"
-        )
-    if best.at_limit:
-        tell(
-            f"warning: {place}: its translation was ended at {len(best.tokens):,} tokens (decode.extra_length = "
-            f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'} or learned positions' end)"
-        )
-
-
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
     """As many lines as translations were asked for; a line feed that the model wrote must not make it another."""
     for rank in range(count):
         best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
-        text = best.text.replace("\n", " ") if best else ""
+        text = best.line if best else ""
         yield f"{best.score:.4f}\t{text}" if best and scores else text
 
 

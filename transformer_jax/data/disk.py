@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.record import sealed
 
 NO_ROOM = {
@@ -37,7 +37,14 @@ NO_PERMISSION = {
 
 @contextlib.contextmanager
 def published(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when it is complete and on the disk."""
+    """A file to write to, which takes its name only when it is complete and on the disk.
+
+    What is there and is no file, /dev/null or a pipe, is written to; it is not replaced.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with open(path, "wb") as file:
+            yield file
+        return
     unfinished = path.with_name(path.name + ".unfinished")
     with open(unfinished, "wb") as file:
         yield file
@@ -49,7 +56,8 @@ def published(path: Path) -> Iterator[IO[bytes]]:
 
 def publish_json(path: Path, content: Any) -> None:
     with published(path) as file:
-        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+        # A byte of a file's name that is not UTF-8 is written as JSON's escape of it, and is read back as it was.
+        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace"))
 
 
 def publish_record(path: Path, content: Mapping[str, Any]) -> None:
@@ -68,12 +76,12 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Tells what a user can mend about a disk as bad input."""
+    """Reports what is wrong with a disk in one line: a place that cannot be written to is bad input, no room is not."""
     try:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise BadInput(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
+            raise Failed(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
         if error.errno in NO_PLACE:
             raise BadInput(f"{error.filename or directory}: {NO_PLACE[error.errno]}") from None
         if error.errno in NO_PERMISSION:

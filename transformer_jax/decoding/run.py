@@ -15,8 +15,9 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.decoding.scoring import Attention, Scorer, attention_of_pair, token_pairs
-from transformer_jax.decoding.translate import Translation, Translator, position_limit
+from transformer_jax.decoding.translate import Translation, Translator
 from transformer_jax.errors import BadInput
+from transformer_jax.model.stacks import position_limit
 from transformer_jax.training.export import WEIGHTS, SavedWeights, flat, read_export, steps_of_export
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.sharding import make_mesh, state_shardings
@@ -100,6 +101,8 @@ class Run:
 
     def attention(self, translation: Translation, rank: int = 0) -> Attention:
         """What every layer and head attended to, when this model reads the source and writes that hypothesis."""
+        if not translation.source.tokens:
+            raise BadInput(f"{translation.source.text!r}: has no tokens, so that there is no attention to them")
         target = translation.hypotheses[rank].tokens
         return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
 

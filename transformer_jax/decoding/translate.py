@@ -16,8 +16,12 @@ from transformer_jax.decoding.course import Stage, Tail
 from transformer_jax.decoding.search import SearchResult, Step, beam_search, sample_search
 from transformer_jax.decoding.shapes import Group, groups, padded
 from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.model.stacks import position_limit
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.training.sharding import batch_devices, batch_sharding
+
+# What `data.lines` takes for the end of a line, or refuses, as a space.
+NO_LINE = str.maketrans("\n\r\0", "   ")
 
 
 class Source(NamedTuple):
@@ -37,6 +41,11 @@ class Hypothesis(NamedTuple):
     log_probability: float
     at_limit: bool  # it was ended because it may not be longer
 
+    @property
+    def line(self) -> str:
+        """The text as one line of a file: a model that spells bytes can write the end of a line, or a NUL."""
+        return self.text.translate(NO_LINE)
+
 
 class Translation(NamedTuple):
     """A text and its translations, best first. That of a blank text is empty."""
@@ -47,6 +56,10 @@ class Translation(NamedTuple):
     @property
     def text(self) -> str:
         return self.hypotheses[0].text
+
+    @property
+    def line(self) -> str:
+        return self.hypotheses[0].line
 
 
 FEWEST_IN_TAIL = 8  # sentences a device: fewer gain too little for what the tail takes to compile
@@ -244,8 +257,3 @@ def longest_source(config: ExperimentConfig, decode: DecodeConfig) -> int:
     """Tokens, <eos> included, of the longest source that is not cut."""
     longest = decode.max_source_length or config.data.max_length
     return min(longest, position_limit(config.model) or longest)
-
-
-def position_limit(model: ModelConfig) -> int | None:
-    """Where the model's positions end; None where they do not."""
-    return model.max_length if model.positions == "learned" else None

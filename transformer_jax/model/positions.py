@@ -47,7 +47,7 @@ class Positions(nn.Module):
         return None
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError where positions up to `length` cannot be told apart."""
+        """Raises ValueError if a sequence of `length` tokens has more positions than this kind can tell apart."""
 
 
 # The four things a kind may do: one of its own that does none of them is a mistake.
@@ -74,7 +74,7 @@ class Learned(Positions):
 
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        self.check_length(x_BTD.shape[1])
+        # The second axis need not be positions: in a step of beam search it holds the beams, all at one position.
         d_model = x_BTD.shape[-1]
         table = self.param("table", nn.initializers.normal(d_model**-0.5), (self.config.max_length, d_model))
         # A position beyond the table becomes NaN, loudly, and not the last row, silently.

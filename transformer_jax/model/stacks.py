@@ -1,5 +1,7 @@
 """The encoder and the decoder (section 3.1): positions, dropout on the sum, N layers, pre-norm's final norm."""
 
+import bisect
+
 import jax
 from flax import linen as nn
 
@@ -8,7 +10,7 @@ from transformer_jax.model import parts
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
 from transformer_jax.model.positions import KINDS, TELLING, Places, Positions
-from transformer_jax.model_config import ModelConfig
+from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
 # The decoder's memory of the tokens so far: each layer's.
 DecoderCache = tuple[LayerCache, ...]
@@ -44,6 +46,9 @@ class Encoder(nn.Module):
             head_mask_H = None if head_mask_NH is None else head_mask_NH[i]
             x_BSD = layer(x_BSD, mask, places, head_mask_H, deterministic)
         return self.final_norm(x_BSD) if self.config.norm == "pre" else x_BSD
+
+    def check_length(self, length: int) -> None:
+        self.positions[0].check_length(length)
 
 
 class Decoder(nn.Module):
@@ -83,21 +88,44 @@ class Decoder(nn.Module):
         x_BTD = self.final_norm(x_BTD) if self.config.norm == "pre" else x_BTD
         return x_BTD, None if cache is None else tuple(kept)
 
-    def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
+    def check_length(self, length: int) -> None:
         self.positions[0].check_length(length)
+
+    def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
+        self.check_length(length)
         return tuple(layer.new_cache(memory_BSD, length * beams) for layer in self.layers)
+
+
+def position_limit(config: ModelConfig) -> int | None:
+    """Tokens of the longest sequence whose positions the model can tell apart; None without a limit."""
+    kind = _kind(config)(config, parent=None)
+
+    def refuses(length: int) -> bool:
+        try:
+            kind.check_length(length)
+        except ValueError:
+            return True
+        return False
+
+    lengths = range(1, MOST_ROWS + 1)
+    return bisect.bisect_left(lengths, True, key=refuses) if refuses(lengths[-1]) else None
 
 
 def _positions(config: ModelConfig, layers: int, causal: bool) -> list[Positions]:
     """One module for all layers, or one each, as the kind wants it."""
+    kind = _kind(config)
+    return [kind(config, causal) for _ in range(layers if kind.per_layer else 1)]
+
+
+def _kind(config: ModelConfig) -> type[Positions]:
+    """The class that model.positions names, or the user's."""
     part, methods = config.parts.positions, (*TELLING, "check_length")
     if part is None:
-        kind = KINDS[config.positions]
-    else:
-        kind = parts.choose(part, Positions, "positions", methods, at_least_one_of=TELLING)
-        if kind.moved_values is not Positions.moved_values and not kind.moves_values:
-            raise BadInput(f"model.parts.positions = {parts.told(part)}: has moved_values, but not moves_values = True")
-    return [kind(config, causal) for _ in range(layers if kind.per_layer else 1)]
+        return KINDS[config.positions]
+    kind = parts.choose(part, Positions, "positions", methods, at_least_one_of=TELLING)
+    if kind.moved_values is not Positions.moved_values and not kind.moves_values:
+        raise BadInput(f"model.parts.positions = {parts.told(part)}: has moved_values, but not moves_values = True")
+    return kind
 
 
 def _embedded(kind: Positions, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:

@@ -128,7 +128,9 @@ class Transformer(nn.Module):
         if mask is None:
             within = None if segments is None else segment_mask(segments, segments)
             mask = combine_masks(padding_mask(source_BS, self.config.pad_id), within)
-        positions = _counted(source_BS) if positions is None else positions
+        if positions is None:
+            self.encoder.check_length(source_BS.shape[1])
+            positions = _counted(source_BS)
         head_mask_NH = None if head_masks is None else head_masks.get("encoder")
         return self.encoder(self.source_embedding(source_BS), mask, positions, head_mask_NH, deterministic)
 
@@ -163,7 +165,9 @@ class Transformer(nn.Module):
             positions = cache[0]["self"]["filled"] + _counted(target_BT) if positions is None else positions
             key_positions = jnp.arange(slots)[None] if key_positions is None else key_positions
         else:
-            positions = _counted(target_BT) if positions is None else positions
+            if positions is None:
+                self.decoder.check_length(target_BT.shape[1])
+                positions = _counted(target_BT)
             key_positions = positions
             if mask is None:
                 within = None if segments is None else segment_mask(segments, segments)

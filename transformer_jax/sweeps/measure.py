@@ -84,7 +84,12 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
 
 def analysed(model: Run, tests: dict[str, TestSet], address: str) -> str:
     """The digest of what an analysis is made from: its code, the weights, and the test sets."""
-    parts = [address, read_code(extension.file_of(address)).digest, model.weights_sha256, *(test_set.digest for test_set in tests.values())]
+    parts = [
+        address,
+        read_code(extension.file_of(address)).digest,
+        model.weights_sha256,
+        *(test_set.digest for test_set in tests.values()),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -7,6 +7,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
+from transformer_jax.model.stacks import position_limit
 from transformer_jax.training import sharding
 
 
@@ -48,13 +49,13 @@ def check(
     config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, watched: bool
 ) -> None:
     """Refuses now what would fail at the first batch, or at the first validation, hours from now."""
-    if config.model.positions == "learned":
+    if (limit := position_limit(config.model)) is not None:
         shapes = [*batches.shapes, *(validation.shapes if validation else ())]
         longest = max(max(shape.source, shape.target) for shape in shapes)
-        if longest > config.model.max_length:
+        if longest > limit:
             raise BadInput(
-                f"model.max_length = {config.model.max_length} learned positions are fewer than the {longest} tokens "
-                "of the longest row of a batch: raise model.max_length, or lower data.max_length (for training data)"
+                f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has {longest} "
+                "tokens: raise it (and train anew), or lower data.max_length (for training data)"
             )
     rows = max(shape.rows for shape in batches.shapes)
     if config.train.accumulate > rows:
