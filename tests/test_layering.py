@@ -20,7 +20,7 @@ FLOORS = [
     ["training"],
     ["decoding"],
     ["interop", "evaluation", "evaluation_record"],
-    ["tryout"],
+    ["tryout", "usage"],
     ["runs"],
     ["streams"],
     ["sweeps"],

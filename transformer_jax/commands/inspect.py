@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.options:
+        if arguments.config is not None or arguments.workdir is not None or arguments.overrides:
+            raise BadInput("--options: lists the defaults of all options; leave out --config and --workdir")
         print(options_table())
         return
     experiment = inspected(arguments)
@@ -76,6 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     """The experiment of a config file, or the one a run was started with."""
+    if arguments.config is not None and arguments.workdir is not None and not arguments.data:
+        raise BadInput(f"--workdir={arguments.workdir}: has no effect with --config, but for --data; give only one")
     if arguments.config is not None:
         return configuration.load(arguments.config, arguments.overrides)
     if arguments.workdir is None:

@@ -1,11 +1,13 @@
 """What the commands share that use a trained model: which run, which of its weights, how it decodes."""
 
 import argparse
+import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
-from transformer_jax.config import DecodeConfig
+from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
 
@@ -51,7 +53,22 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
 
     run = load_run(arguments.workdir, arguments.weights)
     use_cache(run.config.train.compile_cache)
-    return run, run.decode_config(**changes)
+    decode = run.decode_config(**changes)
+    _refuse_unused(arguments, changes, dataclasses.replace(run.config, decode=decode))
+    return run, decode
+
+
+def _refuse_unused(arguments: argparse.Namespace, changes: Iterable[str], config: ExperimentConfig) -> None:
+    """What was typed and has no effect in the search that results; what the run's own config says may have none."""
+    from transformer_jax.usage import complaint
+
+    problems = []
+    for name in changes:
+        if (why := complaint(f"decode.{name}", [config])) is not None:
+            flag = f"--{name.replace('_', '-')}" if getattr(arguments, name, None) else f"--config.decode.{name}"
+            problems.append(f"{flag}: {why}")
+    if problems:
+        raise ConfigError(problems)
 
 
 def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:

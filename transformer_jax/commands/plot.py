@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
     attention.add_argument("--text", type=configuration.text, required=True, help="the sentence to translate")
     attention.add_argument(
-        "--which", choices=WHICH, default="cross", help="the decoder's to the source, or either's own"
+        "--which", choices=WHICH, help="the decoder's to the source (cross, the default), or either's own"
     )
     attention.add_argument("--layer", type=int, help="counted from 1 (default: the last)")
     attention.add_argument("--head", help="counted from 1, or mean (default: all heads side by side)")
@@ -132,6 +132,9 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
 def draw_attention(arguments: argparse.Namespace) -> str:
     is_page = Path(arguments.output).suffix == ".html"
     (plots.check_directory if is_page else plots.check_format)(arguments.output)
+    for name in ("which", "layer", "head") if is_page else ():
+        if getattr(arguments, name) is not None:
+            raise BadInput(f"--{name}={getattr(arguments, name)}: has no effect on an .html page, which shows them all")
     if not arguments.text.strip():
         raise BadInput("--text is blank: a sentence is needed")
     from transformer_jax.decoding.run import load_run
@@ -144,7 +147,9 @@ def draw_attention(arguments: argparse.Namespace) -> str:
     if is_page:
         write_page(arguments.output, attention_page(arguments.text, list(views.values())))
     else:
-        plots.save(attention_picture(views[arguments.which], arguments.layer, arguments.head), arguments.output)
+        plots.save(
+            attention_picture(views[arguments.which or "cross"], arguments.layer, arguments.head), arguments.output
+        )
     return arguments.output
 
 

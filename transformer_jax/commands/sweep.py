@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     sweep = SweepFolder(arguments.workdir)
     if arguments.status:
-        print(overview(sweep))
+        print(overview(sweep, arguments.only))
         return 0
     if arguments.dry_run:
         from transformer_jax.sweeps.plan import plan
@@ -159,13 +159,14 @@ def run(arguments: argparse.Namespace) -> int:
     return launch(sweep, definition, orders)
 
 
-def overview(sweep: "SweepFolder") -> str:
-    """Where every run of a sweep stands now."""
+def overview(sweep: "SweepFolder", only: str | None = None) -> str:
+    """Where every run of a sweep stands now, or every one of the variants whose name fits `only`."""
     from transformer_jax.sweeps.slurm import in_flight
     from transformer_jax.sweeps.status import Display, counts, failure, table
 
     definition = sweep.load()
-    display = Display([*sweep.tries(definition), *sweep.runs(definition)])
+    names = definition.chosen(only)
+    display = Display([*sweep.tries(definition, names), *sweep.runs(definition, names)])
     display.ahead = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
     standings = display.standings()
     failed = [failure(run, standings[run.address]) for run in display.runs if standings[run.address].state == "failed"]

@@ -17,6 +17,7 @@ from typing import Any
 from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--init-weights",
-        default="latest",
         metavar="WHICH",
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )
@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.init_weights is not None and arguments.init_from is None:
+        raise BadInput(f"--init-weights={arguments.init_weights}: has no effect without --init-from")
     experiment, params = configuration.load(arguments.config, arguments.overrides), None
 
     # Imported here, so that --help and a mistyped option need not wait for it.
@@ -98,7 +100,7 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     """The experiment with another run's model and tokenizers, and that run's parameters."""
     from transformer_jax.decoding.run import read_weights
 
-    found = read_weights(arguments.init_from, arguments.init_weights)
+    found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
     in_place = {
         "model": schema.to_dict(found.config.model),
