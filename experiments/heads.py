@@ -36,6 +36,7 @@ from transformer_jax.decoding.run import Run
 from transformer_jax.decoding.scoring import token_log_probabilities, token_pairs
 from transformer_jax.evaluation import measures
 from transformer_jax.extension import load_module
+from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.runs import TestSet
 from transformer_jax.sweeps import Sweep, Variant
@@ -293,7 +294,9 @@ def head_attention(subject: Subject) -> tuple[Masks, Masks]:
 @functools.partial(jax.jit, static_argnums=0)
 def attention_sums(model: ModelConfig, params: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array, jax.Array]]:
     """For each attention: entropy and distance of every head, added up over the words that attend; how many do."""
-    _, shown = Transformer(model).apply({"params": params}, batch.source, batch.target_input, mutable=["intermediates"])
+    inputs = batch.source, batch.target_input
+    with matmul_precision(model):
+        _, shown = Transformer(model).apply({"params": params}, *inputs, mutable=["intermediates"])
     found = {}
     for name, (stack, attention) in ATTENTIONS.items():
         count = model.num_encoder_layers if stack == "encoder" else model.num_decoder_layers

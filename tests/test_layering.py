@@ -32,6 +32,7 @@ FLOORS = [
 ORDER = {
     "model": [
         "masks",
+        "precision",
         "linear",
         "norm",
         "softmax",

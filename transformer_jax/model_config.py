@@ -78,6 +78,11 @@ class ModelConfig(Section):
 
     # Computation.
     dtype: Literal["float32", "bfloat16"] = option("float32", "of the computation; parameters are always float32")
+    matmul_precision: Literal["highest", "high", "default"] = option(
+        "highest",
+        "of float32 matrix products in every program of a run: float32; high (TPUs: three bfloat16 passes) and default "
+        "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; CPUs and bfloat16 do not depend on it",
+    )
     attention_implementation: Literal["plain", "jax", "cudnn"] = option(
         "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels"
     )

@@ -12,6 +12,7 @@ from transformer_jax.data.arrays import TokenPairs, flatten
 from transformer_jax.data.assembly import Batch
 from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.tokenizer import BOS, PAD
+from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import HeadMasks
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
@@ -61,7 +62,8 @@ def token_log_probabilities(
 ) -> jax.Array:
     """log P of every token of batch.target_output, BT; 0 at padding."""
     pair = (batch.source, batch.target_input)
-    logits_BTN: Any = Transformer(model).apply({"params": params}, *pair, head_masks=head_masks)
+    with matmul_precision(model):
+        logits_BTN: Any = Transformer(model).apply({"params": params}, *pair, head_masks=head_masks)
     chosen_BT = jnp.take_along_axis(logits_BTN, batch.target_output[..., None], axis=-1)[..., 0]
     return jnp.where(batch.target_output == PAD, 0.0, chosen_BT - jax.nn.logsumexp(logits_BTN, axis=-1))
 
@@ -78,7 +80,8 @@ def token_pairs(sources: Sequence[Tokens], targets: Sequence[Tokens]) -> TokenPa
 def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
     """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
     source_BS, target_BT = np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
-    _, shown = Transformer(model).apply({"params": params}, source_BS, target_BT, mutable=["intermediates"])
+    with matmul_precision(model):
+        _, shown = Transformer(model).apply({"params": params}, source_BS, target_BT, mutable=["intermediates"])
     stacks = shown["intermediates"]
 
     def weights(stack: str, attention: str, layers: int) -> np.ndarray:

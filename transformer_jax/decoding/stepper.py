@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
@@ -37,8 +38,9 @@ class Stepper:
     def start(self, source_BS: jax.Array, length: int, beams: int = 1) -> BeamCache:
         """Encodes the sources and makes room for `beams` targets of `length` tokens each."""
         model, variables = self._model, self._variables
-        memory_BSD = model.apply(variables, source_BS, method="encode")
-        layers: Any = model.apply(variables, memory_BSD, length, beams, method="new_cache")
+        with matmul_precision(model.config):
+            memory_BSD = model.apply(variables, source_BS, method="encode")
+            layers: Any = model.apply(variables, memory_BSD, length, beams, method="new_cache")
         # Without the barrier the compiler moves the change of layout into the loop, and makes it at every step.
         layers = jax.lax.optimization_barrier(layers)
         memory_mask: Any = model.apply(variables, source_BS, method="cross_mask")
@@ -51,17 +53,18 @@ class Stepper:
         slots_K = jnp.arange(beams)
         ancestors_BKL = cache.ancestors_BKL.at[:, :, cache.position].set(slots_K[None])
         mask_BKLK = ancestors_BKL[:, :, :, None] == slots_K[None, None, None]
-        decoded: Any = self._model.apply(
-            self._variables,
-            tokens_R.reshape(batch, beams),
-            None,
-            cache.memory_mask,
-            mask=mask_BKLK.reshape(batch, 1, beams, length * beams),
-            positions=jnp.full((1, beams), cache.position),
-            key_positions=jnp.repeat(jnp.arange(length), beams)[None],
-            cache=cache.layers,
-            method="decode",
-        )
+        with matmul_precision(self._model.config):
+            decoded: Any = self._model.apply(
+                self._variables,
+                tokens_R.reshape(batch, beams),
+                None,
+                cache.memory_mask,
+                mask=mask_BKLK.reshape(batch, 1, beams, length * beams),
+                positions=jnp.full((1, beams), cache.position),
+                key_positions=jnp.repeat(jnp.arange(length), beams)[None],
+                cache=cache.layers,
+                method="decode",
+            )
         logits_BKN, layers = decoded
         logits_RN = logits_BKN.reshape(batch * beams, -1)
         return logits_RN, BeamCache(layers, cache.memory_mask, ancestors_BKL, cache.position + 1)

@@ -11,6 +11,7 @@ from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.masks import checked_mask
 from transformer_jax.model.positions import Places
+from transformer_jax.model.precision import precision_of
 from transformer_jax.model.softmax import masked_softmax
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
@@ -48,7 +49,8 @@ def attention_weights(
 ) -> jax.Array:
     """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), in float32."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
-    scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, preferred_element_type=jnp.float32) * scale
+    shape = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+    scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **shape) * scale
     mask = checked_mask(mask, scores_BHTS.shape)
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
@@ -57,7 +59,7 @@ def attention_weights(
 
 def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     """The second half of equation 1, weights times V."""
-    return jnp.einsum("bhts,bshv->bthv", weights_BHTS.astype(v_BSHV.dtype), v_BSHV)
+    return jnp.einsum("bhts,bshv->bthv", weights_BHTS.astype(v_BSHV.dtype), v_BSHV, precision=precision_of(v_BSHV))
 
 
 class MultiHeadAttention(nn.Module):

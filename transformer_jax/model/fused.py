@@ -3,11 +3,14 @@
 Run on a CPU (jax); cuDNN was never run here.
 """
 
+import contextlib
 import functools
 import logging
 
 import jax
 import jax.numpy as jnp
+
+from transformer_jax.model.precision import precision_of
 
 logger = logging.getLogger("transformer_jax")
 
@@ -50,10 +53,13 @@ def fused_attention(
         # cuDNN takes no mask that broadcasts over queries or keys.
         mask = jnp.broadcast_to(mask, (*mask.shape[:2], *shape_BHTS[2:]))
     if bias is not None:
-        bias = jnp.broadcast_to(bias, (*bias.shape[:2], *shape_BHTS[2:])).astype(q_BTHK.dtype)
-    output_BTHV = jax.nn.dot_product_attention(
-        q_BTHK, k_BSHK, v_BSHV, bias, mask, implementation="cudnn" if implementation == "cudnn" else "xla"
-    )
+        bias = jnp.broadcast_to(bias, (*bias.shape[:2], *shape_BHTS[2:]))
+        bias = bias.astype(q_BTHK.dtype) if implementation == "cudnn" else bias  # cuDNN takes no other type
+    is_float32 = precision_of(q_BTHK) is None
+    with contextlib.nullcontext() if is_float32 else jax.default_matmul_precision("default"):
+        output_BTHV = jax.nn.dot_product_attention(
+            q_BTHK, k_BSHK, v_BSHV, bias, mask, implementation="cudnn" if implementation == "cudnn" else "xla"
+        )
     if mask is None:
         return output_BTHV
     # JAX gives the mean of the values to a row that may attend to nothing; here it is zero.

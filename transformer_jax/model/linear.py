@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.model.precision import precision_of
+
 
 class Linear(nn.Module):
     """x W + b on the last axis; the width of the result is given with the input.
@@ -21,7 +23,7 @@ class Linear(nn.Module):
     def __call__(self, x: jax.Array, features: int) -> jax.Array:
         kernel = self.param("kernel", nn.initializers.xavier_uniform(), (x.shape[-1], features))
         rows = x.reshape(-1, x.shape[-1]).astype(self.dtype)
-        product = rows @ kernel.astype(self.dtype)
+        product = jnp.matmul(rows, kernel.astype(self.dtype), precision=precision_of(rows))
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (features,))
             product = product + bias.astype(self.dtype)[None]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.model.precision import precision_of
 from transformer_jax.model.sinusoid import angles, sinusoid
 from transformer_jax.model_config import ModelConfig
 
@@ -120,19 +121,22 @@ class Relative(Positions):
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # Every query against every distance, then each key picks the score of its own distance (their section 3.3).
-        scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype))
-        scores_BHTR = scores_BHTR.astype(jnp.float32) * q_BTHK.shape[-1] ** -0.5
+        product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+        scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), **product)
+        scores_BHTR = scores_BHTR * q_BTHK.shape[-1] ** -0.5
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
         shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
         return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)
 
     def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The weight that falls on each distance, times that distance's vector.
-        chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=weights_BHTS.dtype)
-        chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
-        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR)
         dtype = jnp.dtype(self.config.dtype)
-        return jnp.einsum("bhtr,rv->bthv", weights_BHTR.astype(dtype), self.values_RV.astype(dtype))
+        weights_BHTS, values_RV = weights_BHTS.astype(dtype), self.values_RV.astype(dtype)
+        chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=dtype)
+        chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
+        product = {"preferred_element_type": jnp.float32, "precision": precision_of(values_RV)}
+        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR, **product).astype(dtype)
+        return jnp.einsum("bhtr,rv->bthv", weights_BHTR, values_RV, precision=precision_of(values_RV))
 
     def _rows(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         return jnp.clip(_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from transformer_jax.model import parts
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from transformer_jax.model.precision import precision_of
 from transformer_jax.model.stacks import Decoder, DecoderCache, Encoder, HeadMasks
 from transformer_jax.model_config import ModelConfig
 
@@ -30,7 +31,7 @@ class Embedding(nn.Module):
         """Float32 scores for every token of the vocabulary."""
         rows = x_BTD.reshape(-1, x_BTD.shape[-1]).astype(self.config.dtype)
         table_DN = self.table_ND.T.astype(self.config.dtype)
-        logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32)
+        logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32, precision=precision_of(rows))
         return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
 
 

@@ -34,7 +34,8 @@ def header(
     )
     loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
     lines = {
-        "model": f"{count(params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, {model.dtype}",
+        "model": f"{count(params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, {model.dtype}"
+        + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
         "vocabulary": f"{model.vocab_size:,}"
         + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
         + f"; embeddings tied: {model.tie_embeddings}; positions: {model.parts.positions or model.positions}",

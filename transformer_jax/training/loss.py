@@ -9,6 +9,7 @@ import numpy as np
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.extension import OwnFunction, load_function
+from transformer_jax.model.precision import precision_of
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
 Spread = Literal["all", "others"]
@@ -177,8 +178,8 @@ def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses,
         aimed_BTN = wrong + right * jax.nn.one_hot(targets_BT, table_ND.shape[0], dtype=logits_BTN.dtype)
         error_BTN = ((jax.nn.softmax(logits_BTN) - aimed_BTN) * weights_BT[..., None]).astype(x_BTD.dtype)
         rows = error_BTN.reshape(-1, error_BTN.shape[-1])
-        gradient_BTD = (rows @ table_ND.astype(rows.dtype)).reshape(x_BTD.shape)
-        gradient_ND += jnp.matmul(rows.T, x_BTD.reshape(-1, x_BTD.shape[-1]), preferred_element_type=jnp.float32)
+        gradient_BTD = _product(rows, table_ND.astype(rows.dtype), rows.dtype).reshape(x_BTD.shape)
+        gradient_ND += _product(rows.T, x_BTD.reshape(-1, x_BTD.shape[-1]))
         return (_added(total, sums), gradient_ND), gradient_BTD
 
     none = (_nothing(), jnp.zeros(table_ND.shape, jnp.float32))
@@ -199,8 +200,12 @@ _output_loss.defvjp(_output_loss_forward, _output_loss_backward)
 
 def _logits(x_BTD: jax.Array, table_ND: jax.Array) -> jax.Array:
     rows = x_BTD.reshape(-1, x_BTD.shape[-1])
-    logits = jnp.matmul(rows, table_ND.T.astype(rows.dtype), preferred_element_type=jnp.float32)
+    logits = _product(rows, table_ND.T.astype(rows.dtype))
     return logits.reshape(*x_BTD.shape[:-1], table_ND.shape[0])
+
+
+def _product(a: jax.Array, b: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.matmul(a, b, preferred_element_type=dtype, precision=precision_of(a))
 
 
 def _masses(classes: int, epsilon: Number, spread: Spread) -> Masses:

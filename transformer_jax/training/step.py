@@ -12,6 +12,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import sharding
 from transformer_jax.training.loss import TokenSums, output_loss, own_sums, token_sums
@@ -84,7 +85,8 @@ def init_state(
 def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
     if params is None:
         tokens_BT = jnp.ones((1, 2), jnp.int32)
-        params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
+        with matmul_precision(config.model):
+            params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
     none = jnp.zeros((), jnp.int32)
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
 
@@ -116,13 +118,15 @@ def train_step(
     """Gradient of the summed loss over all tokens, divided once; then one update, unless it is not finite."""
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     gradient = over_devices(functools.partial(_summed_gradients, config), mesh, config.mesh.replicate)
-    gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
+    with matmul_precision(config.model):
+        gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
 
-    changes, moments = optimizer.update(gradients, state.optimizer, state.params)
+    with matmul_precision(config.model):  # some optimizers multiply matrices
+        changes, moments = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, changes)
 
     def kept(new: Any, old: Any) -> Any:
@@ -158,7 +162,13 @@ def _loss_by_tokens(config: ExperimentConfig, sums: TokenSums, weight: jax.Array
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout."""
     everywhere = NamedSharding(mesh, PartitionSpec())
-    return jax.jit(lambda params, batch: batch_sums(config, params, batch, rng=None), out_shardings=everywhere)
+    return jax.jit(lambda params, batch: evaluation_sums(config, params, batch), out_shardings=everywhere)
+
+
+def evaluation_sums(config: ExperimentConfig, params: Any, batch: Any) -> TokenSums:
+    """The model over one batch of an evaluation: no dropout."""
+    with matmul_precision(config.model):
+        return batch_sums(config, params, batch, rng=None)
 
 
 def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> TokenSums:

@@ -33,7 +33,7 @@ from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.signals import StopSignals
-from transformer_jax.training.step import IntervalSums, Pulse, TrainState, batch_sums, new_state, train_step
+from transformer_jax.training.step import IntervalSums, Pulse, TrainState, evaluation_sums, new_state, train_step
 
 # What may differ. The programs are given these as arrays, one number a run, where they do differ ...
 NUMBERS = (
@@ -199,7 +199,7 @@ class Together(Programs):
         return new_state(config, make_optimizer(config.optimizer, self.schedules[0]))
 
     def evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
-        return batch_sums(with_values(self.config, numbers), params, batch, rng=None)
+        return evaluation_sums(with_values(self.config, numbers), params, batch)
 
     def step_of_run(
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
