@@ -333,7 +333,13 @@ def test_one_seed_counts_sentences_only_and_says_so(tmp_path):
 
 def test_where_one_seed_is_finished_its_spread_is_borrowed(sweep):
     (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
-    assert "its spread is taken from other variants (A h=1)" in Report(sweep).words
+    words = Report(sweep).words
+    assert "its spread is taken from other variants (A h=1): these intervals hold only if it scatters" in words
+
+
+def test_of_two_seeds_the_report_says_how_little_they_say(tmp_path, whole):
+    assert "Two seeds say next to nothing" in Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(0, 1))).words
+    assert "Two seeds say next to nothing" not in whole.words
 
 
 def test_other_vocabularies_are_compared_by_word(sweep):

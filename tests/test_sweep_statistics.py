@@ -10,15 +10,13 @@ from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics, pair
 from transformer_jax.sweeps import statistics
 from transformer_jax.sweeps.statistics import (
     CONFIDENCE,
-    MOST_ALIKE,
+    OUTLYING,
     POWER,
     Scores,
     bleu,
     bleu_scores,
     compare,
-    holm,
     log_perplexity_scores,
-    moderated,
 )
 
 WORDS = np.array(list("abcdefghijklmnop"))
@@ -111,15 +109,16 @@ def test_blocks_of_samples_are_the_same_samples(monkeypatch):
 # Comparisons
 
 
-def test_two_alike_groups_are_students_t_test():
+def test_two_groups_are_welchs_t_test_with_the_fewest_degrees_of_freedom():
+    """Valid whatever the two variances are: those of the group with fewer seeds bound what Welch's formula estimates."""
     values = [[25.1, 25.9, 25.4], [24.2, 24.4, 24.9]]
     scores, groups = exact(values)
     (difference,) = compare(scores, groups, [(1, 0)])
-    student = scipy.stats.ttest_ind(values[1], values[0])
-    assert difference.p_value == pytest.approx(student.pvalue)
-    assert difference.freedom == pytest.approx(4)
-    interval = student.confidence_interval(CONFIDENCE)
-    assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
+    welch = scipy.stats.ttest_ind(values[1], values[0], equal_var=False)
+    assert difference.freedom == pytest.approx(2)
+    assert difference.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(welch.statistic), 2))
+    half = scipy.stats.t.isf((1 - CONFIDENCE) / 2, 2) * difference.error
+    assert (difference.low, difference.high) == pytest.approx((difference.value - half, difference.value + half))
     assert difference.seed_spread == "own"
 
 
@@ -152,8 +151,22 @@ def test_seeds_and_sentences_add_up():
         of_sentences -= np.trace(centred @ block @ centred) / 2 / 3
     assert of_sentences > 0
     assert difference.error**2 == pytest.approx(of_seeds + of_sentences)
-    freedom = (of_seeds + of_sentences) ** 2 / (of_seeds**2 / 4 + of_sentences**2 / 49)
-    assert difference.freedom == pytest.approx(freedom)
+    # Welch and Satterthwaite would say more, but where both spreads may be small by luck they cannot be believed.
+    assert (of_seeds + of_sentences) ** 2 / (of_seeds**2 / 2 + of_sentences**2 / 49) > 2
+    assert difference.freedom == pytest.approx(2)
+
+
+def test_sentences_add_degrees_of_freedom_as_far_as_seeds_allow():
+    """Of many groups with the same spread, 3 seeds each: each s^2 is the typical one."""
+    groups = np.arange(30).reshape(10, 3)
+    of_sentences = 0.8 * np.kron(np.eye(10), np.ones((3, 3)))
+    scores = Scores(np.tile([4.0, 5.0, 6.0], 10), of_sentences, 50)
+    (difference,) = compare(scores, groups.tolist(), [(1, 0)])
+    assert difference.error**2 == pytest.approx(2 / 3 + 1.6)
+    assert difference.freedom == pytest.approx(min((2 / 3 + 1.6) ** 2 / ((2 / 3) ** 2 / 8 + 1.6**2 / 49), 20 / 2))
+    few = compare(scores._replace(covariance_RR=0.01 * of_sentences), groups.tolist(), [(1, 0)])[0]
+    assert few.freedom == pytest.approx((2 / 3 + 0.016) ** 2 / ((2 / 3) ** 2 / 8 + 0.016**2 / 49))
+    assert 8 < few.freedom < 10
 
 
 def test_intervals_are_wider_for_many_comparisons():
@@ -177,14 +190,15 @@ def test_the_detectable_difference_has_the_stated_power():
 def test_a_true_difference_of_detectable_size_is_found_as_often_as_stated():
     dice = np.random.default_rng(8)
     error = np.sqrt(2 / 3)
-    critical = scipy.stats.t.ppf(0.975, 4)
-    size = scipy.optimize.brentq(lambda d: scipy.stats.nct.sf(critical, 4, d / error) - POWER, 0.1, 20)
+    critical = scipy.stats.t.ppf(0.975, 2)
+    size = scipy.optimize.brentq(lambda d: scipy.stats.nct.sf(critical, 2, d / error) - POWER, 0.1, 20)
     trials = 600
     found = sum(
         compare(*exact(dice.standard_normal((2, 3)) + np.array([[0], [size]])), [(1, 0)])[0].resolved
         for _ in range(trials)
     )
-    assert found / trials == pytest.approx(POWER, abs=0.06)
+    # Two alike groups are known a little better than the degrees of freedom say that hold for all groups.
+    assert POWER - 0.06 <= found / trials <= POWER + 0.12
 
 
 def test_one_seed_among_many_borrows_their_spread():
@@ -204,9 +218,35 @@ def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
     values[5] = [0.0, 40.0, 80.0]
     scores, groups = exact(values)
     among, diverged = compare(scores, groups, [(1, 0), (5, 0)])
-    assert among.error == pytest.approx(calm.error, rel=1.0)
+    assert among.error == pytest.approx(calm.error, rel=0.01)
     assert diverged.error == pytest.approx(40 / np.sqrt(3), rel=0.01)
     assert diverged.freedom == pytest.approx(2, rel=0.01)
+
+
+def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
+    """Written out: three seeds each, variances 0, 1, 1, 1 and 9."""
+    quiet, usual, wild = [5.0, 5.0, 5.0], [4.0, 5.0, 6.0], [2.0, 5.0, 8.0]
+    scores, groups = exact([quiet, usual, usual, usual, wild])
+    found = compare(scores, groups, [(0, 1), (4, 1), (4, 0)])
+    typical = {"quiet": 12 / 4, "usual": 11 / 4, "wild": 3 / 4}  # of the others
+    drawn = {"quiet": (2 * 0 + 2 * typical["quiet"]) / 4, "usual": (2 * 1 + 2 * typical["usual"]) / 4, "wild": 9.0}
+    freedom = {"quiet": 4, "usual": 4, "wild": 2 + 2 * typical["wild"] / 9}
+    for difference, pair in zip(found, (("quiet", "usual"), ("wild", "usual"), ("wild", "quiet")), strict=True):
+        parts = [drawn[name] / 3 for name in pair]
+        assert difference.error**2 == pytest.approx(sum(parts))
+        satterthwaite = sum(parts) ** 2 / sum(part**2 / freedom[name] for part, name in zip(parts, pair, strict=True))
+        assert difference.freedom == pytest.approx(min(satterthwaite, 10 / 2))
+
+
+def test_only_the_largest_spread_can_be_outlying():
+    values = np.random.default_rng(14).standard_normal((6, 3))
+    errors = []
+    for diverged in ([], [5], [4, 5]):
+        scaled = values.copy()
+        scaled[diverged] *= 10 * np.sqrt(OUTLYING)
+        errors.append(compare(*exact(scaled), [(1, 0)])[0].error)
+    assert errors[1] == pytest.approx(errors[0], rel=0.5)
+    assert errors[2] > 5 * errors[1]  # careful rather than wrong: one of two such variants may look quiet by chance
 
 
 def test_scores_without_any_noise_differ_by_nothing_or_certainly():
@@ -220,36 +260,16 @@ def test_no_comparisons_are_none():
     assert compare(*exact([[1.0, 2.0]]), []) == []
 
 
-# Correction and moderation
-
-
-def test_holm_steps_down():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-
-
-def test_holm_is_its_definition():
-    p_values = np.random.default_rng(9).random(12) ** 3
-    ordered = sorted(p_values)
-    expected = [max(min(1, (12 - j) * p) for j, p in enumerate(ordered) if p <= mine) for mine in p_values]
-    assert holm(p_values) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("prior_freedom", [3.0, 8.0])
-def test_the_prior_is_found_again(prior_freedom):
-    """Variances drawn as the model says: their own of an inverse chi-square, each seen through three seeds."""
-    dice = np.random.default_rng(10)
-    true = 2.0 * prior_freedom / dice.chisquare(prior_freedom, 20_000)
-    seen = true * dice.chisquare(2, 20_000) / 2
-    typical, freedom = moderated(seen, np.full(20_000, 2.0))
-    assert freedom == pytest.approx(prior_freedom, rel=0.1)
-    assert typical == pytest.approx(seen.mean())
-
-
-def test_alike_groups_are_worth_the_most_and_no_more():
-    seen = np.random.default_rng(11).chisquare(2, 5000) / 2
-    assert moderated(seen, np.full(5000, 2.0))[1] == pytest.approx(MOST_ALIKE, rel=0.35)
-    assert moderated(np.array([1.0, 1.0, 1.0]), np.array([2, 2, 2]))[1] == MOST_ALIKE
+def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so():
+    dice = np.random.default_rng(9)
+    pairs = [(variant, 0) for variant in range(1, 6)]
+    seen = set()
+    for _ in range(50):
+        for found in compare(*exact(dice.standard_normal((6, 3)) + 2.5 * np.arange(6)[:, None]), pairs):
+            assert found.corrected_p == pytest.approx(min(1, 5 * found.p_value))
+            assert found.resolved == (found.low > 0 or found.high < 0)
+            seen.add(found.resolved)
+    assert seen == {True, False}
 
 
 # Simulation
@@ -267,8 +287,42 @@ def test_without_a_true_difference_false_alarms_come_at_the_stated_rate(seeds, c
         found = compare(*exact(dice.standard_normal((comparisons + 1, seeds))), pairs)
         alarms += any(difference.resolved for difference in found)
         wrong_intervals += any(difference.low > 0 or difference.high < 0 for difference in found)
-    assert 0.005 <= alarms / trials <= 0.085  # 5 %, and what 400 trials tell of it
-    assert wrong_intervals <= alarms
+    assert alarms / trials <= 0.085  # 5 %, and what 400 trials tell of it
+    assert wrong_intervals == alarms
+
+
+@pytest.mark.parametrize(("wild", "times"), [("the baseline", 3), ("one variant", 3), ("half of the variants", 10)])
+@pytest.mark.parametrize(("seeds", "comparisons"), [(3, 20), (5, 7)])
+def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, comparisons, wild, times):
+    """In the drill: 2 to 5 seeds, 1 to 20 comparisons, more patterns and more trials."""
+    dice = np.random.default_rng([2, seeds, comparisons])
+    numbers = np.arange(comparisons + 1)
+    whose = {
+        "the baseline": numbers == 0,
+        "one variant": numbers == 1,
+        "half of the variants": numbers > comparisons / 2,
+    }
+    spread = np.where(whose[wild], times, 1)[:, None]
+    pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
+    trials = 300
+    alarms = sum(
+        any(found.resolved for found in compare(*exact(spread * dice.standard_normal((len(numbers), seeds))), pairs))
+        for _ in range(trials)
+    )
+    assert alarms / trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
+
+
+def test_a_variant_alike_among_others_that_differ_is_not_judged_more_leniently():
+    """A correction in steps (Holm's) would test the last one at 5 % alone, where three such seeds give 9 %."""
+    dice = np.random.default_rng(3)
+    pairs = [(variant, 0) for variant in range(1, 5)]
+    spread = np.array([5, 1, 1, 1, 1])[:, None]
+    shift = 1e6 * np.array([0, 0, 1, 2, 3])[:, None]
+    trials = 500
+    alarms = sum(
+        compare(*exact(spread * dice.standard_normal((5, 3)) + shift), pairs)[0].resolved for _ in range(trials)
+    )
+    assert alarms / trials <= 0.03
 
 
 @pytest.mark.parametrize("of_seeds", [0.0, 0.3])

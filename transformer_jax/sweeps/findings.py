@@ -219,9 +219,9 @@ def _how_sure(differences: Mapping[str, Difference]) -> str:
     """What the intervals count, in a sentence."""
     spreads = {difference.seed_spread for difference in differences.values()}
     count = len(differences)
-    one = ("The interval holds", "it counts")
-    family, counts = one if count == 1 else (f"The {count} intervals of a column hold together", "they count")
-    text = f"{family} with {percent(CONFIDENCE)} confidence; {counts}"
+    one = ("The interval has", "it counts")
+    family, counts = one if count == 1 else (f"The {count} intervals of a column are simultaneous, with", "they count")
+    text = f"{family} {percent(CONFIDENCE)} confidence; {counts}"
     if spreads == {"none"}:
         return text + (
             " the choice of sentences ONLY, with one seed a variant, and not what another seed would give: a "
@@ -230,7 +230,15 @@ def _how_sure(differences: Mapping[str, Difference]) -> str:
     text += " both the choice of seeds and of sentences"
     borrowed = [name for name, difference in differences.items() if difference.seed_spread == "borrowed"]
     if borrowed:
-        text += f"; where only one seed is finished, its spread is taken from other variants ({', '.join(borrowed)})"
+        text += (
+            f"; where only one seed is finished, its spread is taken from other variants ({', '.join(borrowed)}): these "
+            "intervals hold only if it scatters as the others do, which nothing here shows"
+        )
+    if any(min(difference.seeds) == 2 for difference in differences.values()):
+        text += (
+            ". Two seeds say next to nothing about how much seeds scatter, and their intervals are very wide; with "
+            "three they are a fraction of that"
+        )
     return text + "."
 
 

@@ -20,14 +20,14 @@ from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.training.run_folder import CONFIG_DIGEST, EARLIER, IDENTIFYING
 
 METHOD = (
-    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides, each "
-    "drawn towards the typical one of all variants (empirical Bayes, Smyth 2004), plus what another choice of test "
-    f"sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees of freedom are "
-    "Satterthwaite's. A variant whose seeds differ far more than usual, because some diverged, say, is judged by its "
-    "own seeds alone.",
-    f"All intervals of one column hold together with {percent(CONFIDENCE)} confidence (Bonferroni); p-values are "
-    "corrected within the column (Holm), which is a little sharper: an interval may touch 0 where p is just below "
-    f"{1 - CONFIDENCE:.2g}. Each measure on each test set is a family of its own.",
+    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
+    f"another choice of test sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees "
+    "of freedom are Satterthwaite's. Variants need not scatter alike: a variant's own variance counts wherever it is "
+    "larger than what is typical of the others, and a smaller one is drawn towards that.",
+    f"All intervals of one column are simultaneous, with {percent(CONFIDENCE)} confidence, and p-values are corrected "
+    "within the column (Bonferroni). Simulated for 2 to 5 seeds, up to 20 comparisons, and whichever variants' seeds "
+    "scatter more: docs/experiments.md has the rates of false alarms. Each measure on each test set is a family of its "
+    "own.",
     f"A difference is called resolved where the corrected p is below {1 - CONFIDENCE:.2g}. What is not resolved is not "
     f"shown to be absent: the size that would have been found in {percent(POWER)} of such sweeps is given beside.",
     "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",

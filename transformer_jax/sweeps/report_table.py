@@ -164,7 +164,7 @@ def differences(findings: TestFindings) -> list[Filled]:
     columns: list[Filled] = []
     for key, title, about, found, told, sign in parts:
         if found:
-            p_about = f"{title}: corrected for all comparisons of the column (Holm)"
+            p_about = f"{title}: corrected for all comparisons of the column (Bonferroni)"
             columns.append(
                 (Column(f"{key}_difference", f"Δ {title}", "differences", about), _differing(found, told, sign))
             )
