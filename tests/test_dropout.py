@@ -42,3 +42,14 @@ def test_even_the_highest_rate_divides_by_no_zero():
 
 def test_the_type_is_kept():
     assert dropped(0.5, ONES.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_bfloat16_survivors_are_scaled_by_the_rate_that_was_drawn(rate):
+    """Not by 1.109375, which is what 1 / 0.9 is in bfloat16. A million elements: rounding them averages out to 1e-5."""
+    x = jax.random.normal(jax.random.key(1), (1000, 1000)).astype(jnp.bfloat16)
+    y, pull_back = jax.vjp(lambda x: dropped(rate, x), x)
+    wanted = 1 / (1 - round(rate * 2**16) / 2**16)
+    before = np.abs(np.asarray(x, np.float64))[np.asarray(y != 0)].sum()
+    for after in (y, pull_back(x)[0]):
+        assert abs(np.abs(np.asarray(after, np.float64)).sum() / before / wanted - 1) < 2e-4
