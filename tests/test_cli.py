@@ -1,5 +1,6 @@
 """Commands: help that teaches, and bad input answered in one clear line with exit status 2."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax import cli
+from transformer_jax import cli, streams
+from transformer_jax.data.progress import tell
+from transformer_jax.errors import Failed
 from transformer_jax.version import __version__
 
 ROOT = Path(__file__).parent.parent
@@ -97,6 +100,14 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--config.model.attention_bias=perhaps"], "must be true or false"),
     (["inspect", BASE, "--config.model.d_model=510", "--config.model.num_heads=4"], "num_heads to 3"),
     (["inspect", BASE, "--config.seed=-1"], "--config.seed = -1: must be at least 0"),
+    (["inspect", BASE, "--config.optimizer.final_fraction=0.1"], "it needs optimizer.schedule = cosine or linear"),
+    (["inspect", BASE, "--config.data.task.alphabet=4"], "it needs data.corpus = copy, reverse or sort"),
+    (["inspect", BASE, "--config.data.valid_source=a"], "it needs text files (data.source)"),
+    (["inspect", BASE, "--config.model.max_length=9"], "it needs model.positions = learned"),
+    (["inspect", BASE, "--workdir=run"], "--workdir=run: has no effect with --config"),
+    (["inspect", "--options", BASE], "--options: lists the defaults of all options"),
+    (["train", BASE, "--workdir=run", "--init-weights=best"], "--init-weights=best: has no effect without --init-from"),
+    (["evaluate", "--workdir=run", "--split=test", "--source=a", "--target=b"], "--split=test: has no effect with --"),
     (["inspect", BASE, "--config.model.target_vocab_size=9"], "tie_embeddings = 'all' needs one vocabulary"),
 ]  # fmt: skip
 
@@ -180,6 +191,48 @@ def test_a_closed_pipe_is_no_error():
     command = f"{sys.executable} -m transformer_jax.cli inspect --options | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def shell(command, **variables):
+    """A command as a process of its own, with Python's usual buffers."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    line = f"{sys.executable} -m transformer_jax.cli {command}"
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=ROOT, env={**environment, **variables}
+    )
+
+
+@pytest.mark.parametrize("command", ["inspect --options", "--version", "plot --help"])
+def test_output_to_a_full_disk_is_a_failure(command):
+    done = shell(f"{command} > /dev/full")
+    assert (done.returncode, done.stderr) == (1, "failed: stdout: the disk is full; the output is incomplete\n")
+
+
+def test_a_closed_stdout_is_refused():
+    done = shell("inspect --options >&-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == "error: stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed\n"
+    )
+
+
+def test_with_a_closed_stderr_messages_do_not_go_to_stdout():
+    done = shell("inspect --config=missing.py 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_messages_that_cannot_be_written_do_not_stop_the_work_but_are_not_forgotten(monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        with streams.ready():
+            tell("a warning")
+            with pytest.raises(Failed, match="stderr: not all messages could be written"):
+                streams.finish()
+
+
+def test_messages_in_a_locale_without_unicode():
+    done = shell("inspect --config=été.py", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 2 and done.stderr.isprintable() is False and "no such config file" in done.stderr
 
 
 def test_two_dashes_are_no_value(capsys):

@@ -1,9 +1,12 @@
 """Any bytes and any options: read, or refused as bad input, and nothing else. `python -m tests.chaos` has more."""
 
+import gzip
+import io
 import json
 import random
 
 import pytest
+import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +69,68 @@ def test_any_bytes_as_lines(file, content, suffix):
         assert suffix != "txt" and refusal.startswith(str(path))
     else:
         assert all(isinstance(line, str) for block in blocks for line in block.lines)
+
+
+ONE, OTHER = gzip.compress(b"a\n"), zstandard.compress(b"a\n")
+SKIPPED = b"\x50\x2a\x4d\x18\x02\0\0\0ab"  # a zstd frame for others to read
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("zeros.gz", ONE + bytes(9000)),
+        ("zeros between.gz", ONE + bytes(9000) + ONE),
+        ("zeros.zst", OTHER),
+        ("skipped.zst", SKIPPED + OTHER + SKIPPED),
+        ("two.zst", OTHER + OTHER),
+    ],
+)
+def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, content):
+    (file / name).write_bytes(content)
+    (block,) = read_blocks(str(file / name), 9)
+    assert set(block.lines) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("garbage.gz", ONE + b"garbage, and more", "has something else behind its gzip data"),
+        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has something else behind its gzip data"),
+        ("zeros.gz", bytes(9000), "is no intact gzip file"),
+        ("empty.gz", b"", "ends in the middle of its gzip data"),
+        ("cut.gz", ONE + ONE[:-1], "ends in the middle of its gzip data"),
+        ("empty.zst", b"", "ends in the middle of its zstd data"),
+        ("zeros.zst", OTHER + bytes(99), "has something else behind its zstd data"),
+        ("cut.zst", OTHER[:-1], "ends in the middle of its zstd data"),
+    ],
+)
+def test_a_damaged_compressed_file_is_refused(file, name, content, told):
+    (file / name).write_bytes(content)
+    with pytest.raises(BadInput, match=told) as refused:
+        list(read_blocks(str(file / name), 9))
+    assert str(refused.value).startswith(str(file / name)) and "\n" not in str(refused.value)
+
+
+@often
+@given(st.binary(max_size=200))
+@example(b"\xef\xbb\xbf")
+@example(b"\xef\xbb\xbfa\r\n\0\n\xff\n\r")
+def test_stdin_is_read_as_a_file_is(file, content):
+    """The same lines, the same faults."""
+    (file / "text").write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        patch.setattr("sys.stderr", io.StringIO())
+        found = []
+        for files in ([], [str(file / "text")]):
+            lines, fault = [], ""
+            try:
+                for block in text_input.blocks(files):
+                    lines += block.lines
+            except BadInput as problem:
+                fault = str(problem).partition(":")[2]
+            found.append((lines, fault))
+    assert found[0] == found[1]
 
 
 @often

@@ -86,6 +86,17 @@ def test_the_attention_page_escapes_all_text(attention):
     assert read.links == []
 
 
+def test_no_placeholder_is_looked_for_in_a_text():
+    text = "$SCRIPT $STYLE $TITLE $DATA {script} {} {0} %s ]]>"
+    found = attention_page(text, [View("encoder", [text], [text], np.ones((1, 1, 1, 1)))])
+    assert Reader(found).words.count(text) == 2  # the title and the heading
+    (view,) = json.loads(re.search(r"const views = (.*);", found)[1])
+    assert view["queries"] == [text]
+    assert (
+        Reader(page(text, text, {text: text}, samples=[Sample(text, text, text)], commands=text)).words.count(text) == 9
+    )
+
+
 def test_the_attention_page_holds_every_layer_and_head(attention):
     (view,) = json.loads(re.search(r"const views = (.*);", attention)[1])
     assert np.shape(view["weights"]) == (2, 3, 2, 4)

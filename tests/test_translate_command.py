@@ -1,5 +1,6 @@
 """`translate` and `score` on the command line: a line in, a line out, whatever the line; and bad input, told."""
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,9 @@ import pytest
 from translating_runs import make_run
 
 from transformer_jax import cli, load_run
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.decoding.translate import Hypothesis
+from transformer_jax.errors import BadInput
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,32 @@ def test_a_line_that_is_no_text_is_named_and_what_came_before_it_is_not_lost(tra
     assert err.strip().endswith("in.txt:2: is not UTF-8: byte 0xff at 5")
 
 
+def test_a_nul_is_refused_from_a_file_and_from_stdin(translate, model, folder, capsys, monkeypatch):
+    content = b"the dog\na\0b\na cat\n"
+    assert [told.strip().partition("in.txt:")[2] for told in complaints(translate(content)[2])] == [
+        "2: has a NUL character at 2"
+    ]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert cli.main(["translate", f"--workdir={folder}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 1
+    assert complaints(captured.err) == ["error: stdin:2: has a NUL character at 2"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
+def test_what_is_printed_is_utf_8_whatever_the_locale(folder, model, monkeypatch, tmp_path, encoding):
+    monkeypatch.setattr("transformer_jax.decoding.run.load_run", lambda *_: model)
+    written, text = io.BytesIO(), "été 🦜 \u2028"
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding=encoding))
+    (tmp_path / "in.txt").write_bytes(text.encode() + b"\n")
+    assert cli.main(["translate", f"--workdir={folder}", "--json", str(tmp_path / "in.txt")]) == 0
+    assert json.loads(written.getvalue())["source"] == text
+
+
+def test_a_translation_is_one_line_whatever_bytes_the_model_spells():
+    assert Hypothesis("a\nb\rc\0d\u2028e", (), 0.0, 0.0, False).line == "a b c d\u2028e"
+
+
 def test_n_best_with_scores(translate, model):
     _, out, _ = translate(b"the dog\n\n", "--n-best=3", "--scores")
     lines = out.split("\n")[:-1]
@@ -110,6 +140,11 @@ def test_the_same_seed_draws_the_same(translate):
         (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences: translate makes no use of it"),
         (["--config.model.d_model=8"], "--config.model.d_model: only decode.*"),
         (["--attention"], "--attention: needs --json"),
+        (["--temperature=0.7"], "--temperature: has no effect here: it needs decode.sample = true (--sample)"),
+        (["--config.decode.top_k=3"], "--config.decode.top_k: has no effect here: it needs decode.sample = true"),
+        (["--sample", "--beam=8"], "--beam: has no effect here: it needs decode.sample = false"),
+        (["--config.decode.length_penalty=none", "--config.decode.alpha=1"], "decode.alpha: has no effect here"),
+        (["a\n\x1b[31m\udcff"], r"a\n\x1b[31m\xff: there is no such file"),
         (["no_such_file"], "no_such_file: there is no such file"),
     ],
     ids=str,
@@ -132,6 +167,41 @@ def test_a_folder_without_weights(tmp_path, folder, capsys):
     ]:
         assert cli.main(["translate", *arguments]) == 2
         assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sources", "shown"),
+    [(["", "the dog", "a cat"], "in sentence 2 above"), (["", "  "], None), ([], None)],
+    ids=["the first is blank", "all are blank", "no test sentences"],
+)
+def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, model, monkeypatch, tmp_path, sources, shown):
+    monkeypatch.setattr("transformer_jax.decoding.run.load_run", lambda *_: model)
+    monkeypatch.setattr(Prepared, "texts", lambda *_: (sources, sources))
+    output = tmp_path / "page.html"
+    assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
+    assert ("What the last layer attends to" in output.read_text()) == (shown is not None)
+    assert shown is None or shown in output.read_text()
+
+
+def test_a_text_without_tokens_has_no_attention(model):
+    (blank,) = model.translations(["  "])
+    with pytest.raises(BadInput, match="has no tokens, so that there is no attention to them"):
+        model.attention(blank)
+
+
+def test_plot_attention_refuses_what_it_cannot_show_and_tells_of_a_cut_text(
+    folder, model, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr("transformer_jax.decoding.run.load_run", lambda *_: model)
+    plot = ["plot", "attention", f"--workdir={folder}", f"--output={tmp_path / 'a.html'}"]
+    assert cli.main([*plot, "--text=a\udcff"]) == 2
+    assert cli.main([*plot, "--text=a", "--head=1"]) == 2
+    assert complaints(capsys.readouterr().err) == [
+        "error: argument --text: is not UTF-8: byte 0xff at 2 (see transformer-jax plot attention --help)",
+        "error: --head=1: has no effect on an .html page, which shows them all",
+    ]
+    assert cli.main([*plot, f"--text={'the dog ' * 20}"]) == 0
+    assert "warning: --text: has " in capsys.readouterr().err
 
 
 def test_score(folder, model, monkeypatch, tmp_path, capsys):

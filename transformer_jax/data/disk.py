@@ -46,11 +46,16 @@ def published(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     unfinished = path.with_name(path.name + ".unfinished")
-    with open(unfinished, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
     sync_directory(path.parent)
 
 

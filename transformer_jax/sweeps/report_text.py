@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from transformer_jax.sweeps.report_content import METHOD, Content
 from transformer_jax.sweeps.report_table import Column, Row, Table
 from transformer_jax.sweeps.size_view import COSTS, RULE
 
+# What Markdown would take for something else: a bracket only where it makes a link or a picture.
+MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
 # In this order columns find room in a terminal.
 ROOM = ("scores", "differences", "options", "published")
 
@@ -85,11 +88,9 @@ def _listed(texts: Sequence[str], escaped: bool = False) -> str:
 
 
 def _safe(text: str) -> str:
-    """On one line, and neither a tag nor a cell's end."""
-    text = " ".join(text.split())
-    for mark, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*"), ("_", "\\_")):
-        text = text.replace(mark, written)
-    return text
+    """On one line, and shown as it is: no tag, no end of a cell, no emphasis, formula, link or picture."""
+    text = MARKS.sub(r"\\\g<0>", " ".join(text.split()))
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def terminal_table(table: Table, width: int) -> str:
