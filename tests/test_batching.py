@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.config import DataConfig
 from transformer_jax.data.arrays import TokenPairs
 from transformer_jax.data.assembly import Batch
-from transformer_jax.data.batching import BucketBatches, EvaluationBatches, PackedBatches, TrainingBatches
+from transformer_jax.data.batching import (
+    BucketBatches,
+    EvaluationBatches,
+    PackedBatches,
+    TrainingBatches,
+    training_batches,
+)
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 
@@ -248,6 +255,21 @@ def test_the_statistics_are_what_the_batches_show(kind, pair_lengths):
     counted = Counter((*batch.source.shape, batch.target_output.shape[1]) for batch in made)
     assert counted == dict(statistics.shapes)
     assert f"{statistics.share:.1%}" in str(statistics)
+
+
+@pytest.mark.parametrize("batching", ["buckets", "packing"])
+def test_the_order_has_a_seed_that_is_data_seed_unless_given(batching):
+    pairs = random_corpus(50)
+
+    def batches(**options):
+        return training_batches(DataConfig(batching=batching, tokens_per_batch=130, max_length=21, **options), pairs)
+
+    assert batches(seed=3).digest == batches(seed=0, order_seed=3).digest == batches(seed=7, order_seed=3).digest
+    ordered, other = batches(order_seed=0), batches(order_seed=4)
+    assert ordered.digest == batches().digest != other.digest
+    assert other.shapes == ordered.shapes and other.steps_per_epoch == ordered.steps_per_epoch
+    one, another = ([pair for batch in epoch(made) for pair in sentences_in(batch)] for made in (ordered, other))
+    assert one != another and sorted(one) == sorted(another)
 
 
 @both_kinds

@@ -293,7 +293,8 @@ def test_nothing_changed_nothing_done(tmp_path):
     config = experiment(tmp_path)
     prepare(config, tmp_path / "data")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
-    again = dataclasses.replace(config, data=dataclasses.replace(config.data, tokens_per_batch=7, max_length=9))
+    others = {"tokens_per_batch": 7, "max_length": 9, "order_seed": 5}
+    again = dataclasses.replace(config, data=dataclasses.replace(config.data, **others))
     prepare(again, tmp_path / "data")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
 

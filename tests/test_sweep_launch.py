@@ -131,6 +131,7 @@ def test_the_machine_is_shared_out(monkeypatch):
 
 def test_groups_are_of_one_shape(folder):
     definition = defined(FOUR, Variant("dropout", {"model.dropout": 0.3}), seeds=2)
+    definition = dataclasses.replace(definition, data_order="same for all seeds")
     runs = folder.runs(definition)
     addresses = lambda groups: [[run.address for run in group] for group in groups]  # noqa: E731
     assert addresses(grouped(runs, 0)) == [
@@ -139,6 +140,26 @@ def test_groups_are_of_one_shape(folder):
     ]
     assert [len(group) for group in grouped(runs, 3)] == [3, 2, 1]
     assert [len(group) for group in grouped(runs, None)] == [1] * 6
+    by_seed = dataclasses.replace(definition, data_order="by seed")
+    assert addresses(grouped(folder.runs(by_seed), 0)) == [
+        ["base/seed-0", "dropout/seed-0"],
+        ["h-=-4/seed-0"],
+        ["base/seed-1", "dropout/seed-1"],
+        ["h-=-4/seed-1"],
+    ]
+
+
+@pytest.mark.parametrize(("begun", "told"), [(None, "in the same order"), (Orders(), "only runs of the same seed")])
+def test_what_trains_together_is_said_in_a_line(folder, monkeypatch, capsys, begun, told):
+    monkeypatch.setattr(Launcher, "run", lambda self: 0)
+    monkeypatch.setattr(launch, "prepare_data", lambda *_: None)
+    if begun is not None:
+        launch.launch(folder, defined(seeds=2), begun)
+        assert "--together" not in capsys.readouterr().out
+    launch.launch(folder, defined(seeds=2), Orders(together=0))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("--together: ") and told in line
+    assert folder.load().data_order == ("same for all seeds" if begun is None else "by seed")
 
 
 def test_where_a_run_stands(folder):

@@ -575,6 +575,18 @@ def test_samples_tell_right_words_from_wrong_ones(whole):
     assert sorted(shown) == sorted(variant["name"] for variant in VARIANTS)
 
 
+@pytest.mark.parametrize("order", [None, "same for all seeds", "by seed"])
+def test_what_varies_from_seed_to_seed_is_said_and_what_does_not(sweep, order):
+    """In every form; a sweep of an earlier version, whose definition says nothing of it, had one order for all."""
+    report = Report(sweep if order is None else changed(sweep, data_order=order))
+    varies = "the initial parameters, dropout and the order of the training pairs differ."
+    constant = "the order of the training pairs is the same for all seeds"
+    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
+    for text in (report.markdown, report.page, " ".join(report.json["remarks"])):
+        assert (varies in text, constant in text) == (order == "by seed", order != "by seed")
+        assert held_out in text
+
+
 def test_tuned_and_joint_runs_are_said_to_be_so(sweep):
     changed(sweep, tune=[0.5, 1, 2])
     write(sweep / "tuned.json", {"base": {"factor": 1.0, "losses": {}}, "A h=1": {"factor": 0.5}})

@@ -1,5 +1,6 @@
 """An ablation is data: everything wrong in it is found before anything runs, and what may change later is settled."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import pytest
 from sweep_runs import BASE, FOUR, experiment_file, pretend_finished, sweep
 
 from transformer_jax.config import default_config, from_config_dict
+from transformer_jax.data.disk import publish_json
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps import Variant, grid, spec
 from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
+
+DROPOUT = Variant("dropout", {"model.dropout": 0.3})
 
 
 def defined(*variants, overrides=(), **changes):
@@ -216,6 +220,63 @@ def test_a_result_counts_only_for_the_config_and_the_tests_it_was_made_with(tmp_
     assert measured_more.result() is None
     (base.path / "result.json").write_text('{"config')  # not whole
     assert base.result() is None
+
+
+def test_each_seed_has_an_order_of_the_data_and_all_hold_the_same_pairs_out(tmp_path):
+    definition = defined(FOUR, seeds=[0, 4])
+    runs = SweepFolder(tmp_path).runs(definition)
+    assert [run.experiment.data.order_seed for run in runs] == [0, 0, 4, 4]
+    assert {run.experiment.data.seed for run in runs} == {0}
+    assert len({SweepFolder(tmp_path).data(run.experiment) for run in runs}) == 1
+    assert definition.to_json()["data_order"] == "by seed"
+
+
+def test_a_base_with_an_order_keeps_it_for_all_seeds(tmp_path):
+    definition = defined(FOUR, seeds=2, overrides=[("data.order_seed", "9")])
+    assert definition.to_json()["data_order"] == "same for all seeds"
+    assert {run.experiment.data.order_seed for run in SweepFolder(tmp_path).runs(definition)} == {9}
+    (problem,) = problems(Variant("order", {"data.order_seed": 1}))
+    assert problem.endswith("data.order_seed: is no variant's to change; the sweep's seeds say it, or its base for all")
+
+
+def test_a_sweep_keeps_its_order_of_the_data(tmp_path):
+    """One that an earlier version began has the same for all seeds, and so has one that begins with --together."""
+    apart, together, earlier = (SweepFolder(tmp_path / name) for name in ("apart", "together", "earlier"))
+    apart.settle(apart.merged(defined(seeds=2)))
+    together.settle(together.merged(defined(seeds=2), together=True))
+    earlier.settle(defined(seeds=2))
+    record = json.loads(earlier.definition_file.read_text())
+    assert record.pop("data_order") == "by seed"
+    earlier.definition_file.write_text(json.dumps(record))
+    for folder, orders in ((apart, [0, 1, 2]), (together, [None] * 3), (earlier, [None] * 3)):
+        for now in (False, True):
+            definition = folder.merged(defined(seeds=3), together=now)
+            folder.settle(definition)
+            assert [run.experiment.data.order_seed for run in folder.runs(folder.load())] == orders
+    record["data_order"] = "random"
+    earlier.definition_file.write_text(json.dumps(record))
+    with pytest.raises(BadInput, match="data_order = 'random': must be 'by seed' or 'same for all seeds'"):
+        earlier.load()
+
+
+def test_results_of_a_version_with_fewer_options_count(tmp_path):
+    """config.json and the digest in result.json are what a version without data.order_seed left."""
+    earlier = json.loads((Path(__file__).parent / "golden/earlier_sweep_run.json").read_text())
+    assert "order_seed" not in earlier["config"]["data"]
+    definition = dataclasses.replace(defined(FOUR, DROPOUT, seeds=2), data_order="same for all seeds")
+    folder = SweepFolder(tmp_path)
+    run = folder.find(definition, "dropout/seed-1")
+    pretend_finished(run)
+    result = json.loads((run.path / "result.json").read_text())
+    publish_json(run.path / "result.json", {**result, "config_digest": earlier["config_digest"]})
+    assert run.result() is None
+    publish_json(run.folder.config, earlier["config"])
+    assert run.result() is not None
+    ordered = dataclasses.replace(definition, data_order="by seed")
+    assert folder.find(ordered, "dropout/seed-1").result() is None
+    changed = dataclasses.replace(defined(FOUR, Variant("dropout", {"model.dropout": 0.2}), seeds=2))
+    changed = dataclasses.replace(changed, data_order="same for all seeds")
+    assert folder.find(changed, "dropout/seed-1").result() is None
 
 
 def test_only_picks_variants():

@@ -110,7 +110,7 @@ def test_blocks_of_samples_are_the_same_samples(monkeypatch):
 
 
 def test_two_groups_are_welchs_t_test_with_the_fewest_degrees_of_freedom():
-    """Valid whatever the two variances are: those of the group with fewer seeds bound what Welch's formula estimates."""
+    """Valid whatever the two variances are: the group with fewer seeds bounds what Welch's formula estimates."""
     values = [[25.1, 25.9, 25.4], [24.2, 24.4, 24.9]]
     scores, groups = exact(values)
     (difference,) = compare(scores, groups, [(1, 0)])
@@ -220,7 +220,7 @@ def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
     among, diverged = compare(scores, groups, [(1, 0), (5, 0)])
     assert among.error == pytest.approx(calm.error, rel=0.01)
     assert diverged.error == pytest.approx(40 / np.sqrt(3), rel=0.01)
-    assert diverged.freedom == pytest.approx(2, rel=0.01)
+    assert diverged.freedom == pytest.approx(2, rel=0.05)
 
 
 def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
@@ -230,7 +230,7 @@ def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
     found = compare(scores, groups, [(0, 1), (4, 1), (4, 0)])
     typical = {"quiet": 12 / 4, "usual": 11 / 4, "wild": 3 / 4}  # of the others
     drawn = {"quiet": (2 * 0 + 2 * typical["quiet"]) / 4, "usual": (2 * 1 + 2 * typical["usual"]) / 4, "wild": 9.0}
-    freedom = {"quiet": 4, "usual": 4, "wild": 2 + 2 * typical["wild"] / 9}
+    freedom = {"quiet": 4, "usual": 4, "wild": 2 + 2 * np.sqrt(typical["wild"]) / 3}
     for difference, pair in zip(found, (("quiet", "usual"), ("wild", "usual"), ("wild", "quiet")), strict=True):
         parts = [drawn[name] / 3 for name in pair]
         assert difference.error**2 == pytest.approx(sum(parts))

@@ -106,7 +106,10 @@ class DataConfig(Section):
     tokens_per_batch: int = option(25_000, "of each side, padding included, on all devices together", at_least=1)
     max_length: int = option(256, "tokens; pairs with a longer side are left out of training and counted", at_least=1)
     num_shapes: int = option(8, "how many different batch shapes buckets may use: each is compiled once", at_least=1)
-    seed: int = option(0, "of the order of the training pairs and of which are held out", at_least=0, at_most=MAX_SEED)
+    seed: int = option(0, "of which pairs are held out, and of the order of the others", at_least=0, at_most=MAX_SEED)
+    order_seed: int | None = option(
+        None, "of the order of the training pairs; none = data.seed", at_least=0, at_most=MAX_SEED
+    )
 
     def contradictions(self) -> list[str]:
         problems = []

@@ -99,6 +99,14 @@ def options(section: type, prefix: str = "") -> Iterator[Option]:
             yield Option(prefix + field.name, kind, field.default, meaning, _limits(field))
 
 
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Option path -> value, of nested plain values such as those of a config.json."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
 def value_at(section: Any, path: str) -> Any:
     """The value of the option `group.name` of a section."""
     for name in path.split("."):

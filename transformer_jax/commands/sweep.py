@@ -82,7 +82,8 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         const=0,
         metavar="N",
         help="runs of one shape, which differ only in seed or in numbers such as dropout, train in one program, N at "
-        "most; faster where one run leaves most of a device idle",
+        "most; faster where one run leaves most of a device idle. All seeds of a sweep that begins so see the training "
+        "pairs in the same order; in any other sweep each seed has its own",
     )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
     configuration.add_accept_changed_code(how, "complete the sweep")
@@ -141,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         from transformer_jax.sweeps.plan import plan
 
         definition = _definition(arguments, sweep)
-        print(plan(sweep, sweep.merged(definition), definition.chosen(arguments.only)))
+        print(plan(sweep, sweep.merged(definition, arguments.together is not None), definition.chosen(arguments.only)))
         return 0
     from transformer_jax.sweeps.launch import Orders, launch, leave_devices_alone
 

@@ -1,4 +1,4 @@
-"""Batches: a pure function of (prepared pairs, settings, data seed, step), with no iterator to save or to restore.
+"""Batches: a pure function of (prepared pairs, settings, order seed, step), with no iterator to save or to restore.
 
 Each epoch has a plan: the order of the pairs, cut into rows and the rows into batches. It follows from the lengths, the
 settings and (seed, epoch) alone. Any process makes any step's batch from it, and reads the tokens of its own rows only.
@@ -244,7 +244,7 @@ def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 
     common: dict[str, Any] = {
         "tokens_per_batch": config.tokens_per_batch,
         "max_length": config.max_length,
-        "seed": config.seed,
+        "seed": config.seed if config.order_seed is None else config.order_seed,
         "row_multiple": row_multiple,
     }
     if config.batching == "packing":

@@ -231,8 +231,8 @@ def _how_sure(differences: Mapping[str, Difference]) -> str:
     borrowed = [name for name, difference in differences.items() if difference.seed_spread == "borrowed"]
     if borrowed:
         text += (
-            f"; where only one seed is finished, its spread is taken from other variants ({', '.join(borrowed)}): these "
-            "intervals hold only if it scatters as the others do, which nothing here shows"
+            f"; where only one seed is finished, its spread is taken from other variants ({', '.join(borrowed)}): "
+            "these intervals hold only if it scatters as the others do, which nothing here shows"
         )
     if any(min(difference.seeds) == 2 for difference in differences.values()):
         text += (

@@ -18,7 +18,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class SweepRun:
     def result(self) -> dict[str, Any] | None:
         """What came out of it, if it is finished: trained as the sweep says now, and measured on all it is to be."""
         result = read_json(self.path / "result.json")
-        if result is None or result.get("config_digest") != self.digest or set(self.tests) - set(result["tests"]):
+        if result is None or not self._is_of(result) or set(self.tests) - set(result["tests"]):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None
 
@@ -105,6 +105,17 @@ class SweepRun:
             except (KeyError, TypeError):  # no record of an evaluation
                 return False
         return True
+
+    def _is_of(self, result: Mapping[str, Any]) -> bool:
+        """Whether the result is one of this config.
+
+        A version that knew fewer options hashed fewer. The run's config.json has those that it knew; all others must
+        have their defaults, with which a run is what it was before there were such options.
+        """
+        if (found := result.get("config_digest")) == self.digest:
+            return True
+        known = schema.flattened(read_json(self.folder.config) or {})
+        return found == digest(self.experiment, known)
 
     def analysis(self, name: str) -> Path:
         return self.path / "analysis" / f"{name}.json"
@@ -145,16 +156,19 @@ class SweepFolder:
             raise BadInput(f"{self.definition_file}: is no definition of a sweep that this version can read")
         return spec.from_json(record, str(self.definition_file))
 
-    def merged(self, definition: Definition) -> Definition:
-        """The definition with what the folder has besides, or a refusal if it holds another sweep."""
+    def merged(self, definition: Definition, together: bool = False) -> Definition:
+        """The definition with what the folder has besides, or a refusal if it holds another sweep.
+
+        Runs that train together see the same batches: a sweep that begins so has one order of the data for all seeds.
+        """
         if not self.definition_file.is_file():
             with explained(self.path):
                 # A launcher that was killed while it prepared data leaves these two.
                 if self.path.exists() and {file.name for file in self.path.iterdir()} - {".lock", "data"}:
                     raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
-            return definition
+            return dataclasses.replace(definition, data_order=spec.SAME_FOR_ALL) if together else definition
         there = self.load()
-        definition = dataclasses.replace(definition, tune=definition.tune or there.tune)
+        definition = dataclasses.replace(definition, tune=definition.tune or there.tune, data_order=there.data_order)
         found = differences(there, definition)
         if found:
             more = [f"... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
@@ -276,13 +290,14 @@ def is_held(run: Path) -> bool:
     return False
 
 
-def digest(experiment: ExperimentConfig) -> str:
-    """Of all that has a part in what comes out of a run."""
-    values = {
-        option.path: schema.value_at(experiment, option.path)
-        for option in schema.options(ExperimentConfig)
-        if option.path not in TECHNICAL
-    }
+def digest(experiment: ExperimentConfig, known: Collection[str] | None = None) -> str:
+    """Of all that has a part in what comes out of a run; options that are not `known` count unless at their default."""
+    values = {}
+    for option in schema.options(ExperimentConfig):
+        value = schema.value_at(experiment, option.path)
+        counts = known is None or option.path in known or value != option.default
+        if counts and option.path not in TECHNICAL:
+            values[option.path] = value
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

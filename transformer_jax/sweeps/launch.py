@@ -16,12 +16,18 @@ from transformer_jax.sweeps import cost, provenance, status
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.local import LocalJobs, slots
 from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
-from transformer_jax.sweeps.spec import Definition
+from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition
 from transformer_jax.sweeps.status import Display, Standing
 from transformer_jax.training.signals import StopSignals
 
 # What a process ends with that was asked to stop by a signal, as shells count.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
+
+TOGETHER = {
+    BY_SEED: "--together: in this sweep the order of the training pairs varies with the seed, so only runs of the same "
+    "seed train together",
+    SAME_FOR_ALL: "--together: all seeds see the training pairs in the same order; the report says so",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +54,7 @@ def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
     if orders.slurm is not None:
         orders.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
     with sweep.held():
-        definition = sweep.merged(definition)
+        definition = sweep.merged(definition, together=orders.together is not None)
         definition = dataclasses.replace(
             definition,
             together=orders.together is not None,
@@ -59,6 +65,8 @@ def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
         _refuse_groups(sweep, definition, orders)
         prepare_data(sweep, definition, variants)
         sweep.settle(definition)
+        if definition.together:
+            print(TOGETHER[definition.data_order], flush=True)
         with StopSignals() as signals:
             launcher = Launcher(sweep, definition, variants, orders, signals)
             return launcher.run()

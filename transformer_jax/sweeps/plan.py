@@ -50,6 +50,7 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
             "",
             f"{len(shown)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
             f"{len(runs) - len(missing)} finished",
+            f"order of the training pairs: {definition.data_order}",
             f"{pace.told} {duration(seconds)} one after the other on this machine, with {cost.STARTING:g} s a run for "
             f"its start, {cost.MEASURING:g} s a test set, {cost.COMPILING:g} s a variant for compiling",
             f"FLOPs are of full batches of {cost.LENGTH}-token sentences, parameters of the vocabulary asked for",

@@ -16,6 +16,7 @@ from transformer_jax.sweeps.provenance import Made, mixtures
 from transformer_jax.sweeps.report_table import Table, table
 from transformer_jax.sweeps.results import SweepResult, listed, number
 from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
+from transformer_jax.sweeps.spec import BY_SEED
 from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.training.run_folder import CONFIG_DIGEST, EARLIER, IDENTIFYING
 
@@ -112,15 +113,27 @@ def _texts_of(value: Any) -> dict[str, str]:
 
 def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """What a reader must know of how the runs were made."""
-    remarks = [_tuning(sweep)]
+    remarks = [_varied(sweep), _tuning(sweep)]
     if _together(sweep):
-        remarks.append(
-            "Runs of one shape trained together in one program, on batches in one order: what another order of the "
-            "data would have changed is not among what the intervals count."
-        )
+        remarks.append("Runs of one shape trained together in one program, on the same batches.")
     if any(findings.unit == "word" for findings in tests):
         remarks.append(PERPLEXITY_BY_WORD)
     return remarks
+
+
+def _varied(sweep: SweepResult) -> str:
+    """What differs from one seed to the next."""
+    kept = "Which pairs are held out for validation and testing is the same for all seeds"
+    if sweep.definition.get("data_order") == BY_SEED:
+        return (
+            "Between the seeds of a variant the initial parameters, dropout and the order of the training pairs "
+            f"differ. {kept}."
+        )
+    return (
+        "Between the seeds of a variant the initial parameters and dropout differ; the order of the training pairs is "
+        "the same for all seeds, so that what another order would have changed is not among what the intervals count. "
+        f"{kept}."
+    )
 
 
 def _together(sweep: SweepResult) -> bool:

@@ -19,6 +19,7 @@ from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation_record import translations
 from transformer_jax.record import read_record
+from transformer_jax.schema import flattened
 from transformer_jax.sweeps.folder import is_held, strayed
 from transformer_jax.training.run_folder import RunFolder, read_metrics
 
@@ -152,14 +153,6 @@ def load_sweep(folder: str | Path) -> SweepResult:
         tuned=tuned or {},
         problems=problems,
     )
-
-
-def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Option path -> value."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str]]:

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 # What a sweep decides for itself, for every run, and a variant therefore cannot.
-DECIDED = {"seed": "the sweep's seeds say it", "data.directory": "the sweep's runs share their prepared data"}
+DECIDED = {
+    "seed": "the sweep's seeds say it",
+    "data.order_seed": "the sweep's seeds say it, or its base for all",
+    "data.directory": "the sweep's runs share their prepared data",
+}
+# Whether each seed of a variant sees the training pairs in another order. What is held out is the same for all.
+BY_SEED, SAME_FOR_ALL = "by seed", "same for all seeds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +96,7 @@ class Definition:
     together: bool = False  # whether runs of one shape train in one program
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each address of custom code
     accept_changed_code: bool = False  # whether runs made by other code count as runs of this sweep
+    data_order: str = BY_SEED
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
@@ -105,6 +112,8 @@ class Definition:
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` is of the peak learning rate."""
         config = dataclasses.replace(self.experiments[variant], seed=seed)
+        if self.data_order == BY_SEED:
+            config = dataclasses.replace(config, data=dataclasses.replace(config.data, order_seed=seed))
         if factor == 1.0:
             return config
         rate = factor * peak_learning_rate(config)
@@ -131,6 +140,7 @@ class Definition:
             "together": self.together,
             "code": dict(self.code),
             "accept_changed_code": self.accept_changed_code,
+            "data_order": self.data_order,
             "variants": [
                 {
                     **dataclasses.asdict(variant),
@@ -150,6 +160,9 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
     sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants"}
     sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
     tune = record["tune"]
+    data_order = record.get("data_order", SAME_FOR_ALL)  # what sweeps had before there was a choice
+    if data_order not in (BY_SEED, SAME_FOR_ALL):
+        raise BadInput(f"{place}: data_order = {data_order!r}: must be {BY_SEED!r} or {SAME_FOR_ALL!r}")
     return dataclasses.replace(
         define(sweep, place, record["scale"], trying=False),
         file=record["file"],
@@ -158,6 +171,7 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
         # Sweeps of earlier versions have neither.
         code=record.get("code", {}),
         accept_changed_code=record.get("accept_changed_code", False),
+        data_order=data_order,
     )
 
 
@@ -203,7 +217,9 @@ def define(
     if problems:
         raise ConfigError(problems)
     seeds = tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds)
-    return Definition(sweep, place, scale, seeds, configuration.from_config_dict(base), experiments)
+    config = configuration.from_config_dict(base)
+    data_order = BY_SEED if config.data.order_seed is None else SAME_FOR_ALL
+    return Definition(sweep, place, scale, seeds, config, experiments, data_order=data_order)
 
 
 def peak_learning_rate(config: ExperimentConfig) -> float:

@@ -11,14 +11,13 @@ bootstrap over sentences (the same for all runs, so that what is hard for all ca
 scores, and with it the variance of a difference of means; this contains once more what one seed does by chance with one
 sentence, which s^2 has counted already, and which is therefore taken off.
 
-Two, three or five seeds tell little about s, and the seeds of other variants may be steadier or wilder than these: a
-plain pooled variance raises false alarms, most of all where the baseline, which is in every comparison, is the wild one.
-So the typical variance of the other variants corrects s^2 upwards only, and adds degrees of freedom only as far as s^2
-looks typical (see `_spread`). Welch and Satterthwaite give the degrees of freedom of the sum. Of m comparisons with one
-family of intervals, each has the level 5 %/m (Bonferroni), so that an interval excludes zero exactly where the corrected
-p-value is below 5 %. Holm's steps would not be valid: they rely on single p-values at levels up to 5 %, and those of so
-few seeds are only good further out. The rates of false alarms were simulated: docs/experiments.md has the table,
-tests/drills/test_false_alarms.py makes it.
+Two, three or five seeds tell little about s, and the seeds of one variant may scatter more than those of another: a
+pooled variance raises false alarms, most of all where it is the baseline, which is in every comparison, that scatters
+more. So the typical variance of the other variants only raises a small s^2, and adds degrees of freedom only as far as
+s^2 looks typical (see `_spread`). Welch and Satterthwaite give the degrees of freedom of the sum. Each of m comparisons
+has the level 5 %/m (Bonferroni), so that an interval excludes zero exactly where the corrected p-value is below 5 %.
+Holm's steps would not be valid: the last of them tests a single p-value at 5 %, where those of so few seeds give up to
+9 % false alarms. docs/experiments.md has the rates that were simulated; tests/drills/test_false_alarms.py makes them.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     With n - 1 = f degrees of freedom of its own, a variance s^2 and the typical one of the others c,
 
         s^2 <= c:  (f s^2 + w c) / (f + w) with f + w degrees of freedom, w = f^2 / 2: so small a spread may be luck
-        s^2 >  c:  s^2 with f + w c / s^2: the wilder the group, the less the others say about it
+        s^2 >  c:  s^2 with f + w sqrt(c) / s: the more the group scatters, the less the others say about it
 
     Two other groups at least are needed to say what is typical. The weight was chosen by simulation, as the largest of
     a simple form that keeps the rate of false alarms whichever groups are the wild ones (tests/drills). No comparison
@@ -188,7 +187,7 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     weight = np.where(known, weight, of_others)
     pooled = (freedoms * observed + weight * typical) / (freedoms + weight)
     wild = observed > typical
-    share = np.divide(typical, observed, out=np.ones(len(groups)), where=wild)
+    share = np.sqrt(np.divide(typical, observed, out=np.ones(len(groups)), where=wild))
     most = max(min(freedoms.sum() / 2, freedoms.sum() - freedoms.max()), 1.0)
     return Spread(np.where(wild, observed, pooled), freedoms + weight * share, most, crossed)
 
