@@ -73,6 +73,7 @@ ORDER = {
         "prefetch",
     ],
     "training": [
+        "compilation",
         "loss",
         "cost",
         "cluster",
@@ -84,7 +85,6 @@ ORDER = {
         "checkpoint",
         "kept_code",
         "run_folder",
-        "compilation",
         "hardware",
         "metrics",
         "throughput",

@@ -16,6 +16,7 @@ from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import HeadMasks
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.training.compilation import unfused_if_custom
 from transformer_jax.training.sharding import batch_devices, batch_sharding
 
 Tokens = Sequence[int]
@@ -37,6 +38,7 @@ class Scorer:
         self._score = jax.jit(
             lambda params, batch: token_log_probabilities(model, params, batch),
             out_shardings=NamedSharding(mesh, PartitionSpec()),
+            compiler_options=unfused_if_custom(mesh, model),
         )
 
     def score(self, params: Any, pairs: TokenPairs, tokens_per_batch: int) -> list[np.ndarray]:

@@ -18,6 +18,7 @@ from transformer_jax.decoding.shapes import Group, groups, padded
 from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.model.stacks import position_limit
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.training.compilation import unfused_if_custom
 from transformer_jax.training.sharding import batch_devices, batch_sharding
 
 # What `data.lines` takes for the end of a line, or refuses, as a space.
@@ -76,6 +77,7 @@ class Translator:
             search_on,
             static_argnames=("mesh", "model", "decode", "max_length", "tail"),
             out_shardings=NamedSharding(mesh, PartitionSpec()),
+            compiler_options=unfused_if_custom(mesh, config.model),
         )
 
     def translate(

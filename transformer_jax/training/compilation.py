@@ -1,11 +1,21 @@
-"""Compiled programs: kept on disk for the next start, and counted."""
+"""Compiled programs: kept on disk for the next start, counted, and kept clear of a known fault of the compiler."""
 
 import contextlib
+import importlib.metadata
 import os
 import threading
 from collections.abc import Callable, Iterator
 
 import jax
+from jax.sharding import Mesh
+
+from transformer_jax import schema
+from transformer_jax.schema import Section, is_address
+
+# Releases of jaxlib that on a CPU fuse a product and the sum over its result into a kernel that can be wrong, with no
+# error: `jit(vmap(lambda row: sum((matrix @ row) ** 2)))` from row 32,769 on (github.com/jax-ml/jax/issues/39103).
+MISCOMPILING = ("0.10.2",)
+FUSION = "xla_cpu_experimental_ynn_fusion_type"
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 CACHE_HIT = "/jax/compilation_cache/cache_hits"
@@ -31,6 +41,23 @@ def told_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterato
         yield
     finally:
         timer.cancel()
+
+
+def unfused(mesh: Mesh) -> dict[str, str] | None:
+    """Compiler options that switch the fusion off where it is faulty; none elsewhere, or if XLA_FLAGS sets it already.
+
+    It is worth up to half of a search's time, so it stays on for the programs that tests/drills/test_compiler.py
+    compares with and without it.
+    """
+    faulty = mesh.devices.flat[0].platform == "cpu" and importlib.metadata.version("jaxlib") in MISCOMPILING
+    return {FUSION: ""} if faulty and FUSION not in os.environ.get("XLA_FLAGS", "") else None
+
+
+def unfused_if_custom(mesh: Mesh, *sections: Section) -> dict[str, str] | None:
+    """`unfused`, if these sections of a config name custom code: nobody has compared what is compiled from that."""
+    values = (schema.value_at(section, option.path) for section in sections for option in schema.options(type(section)))
+    custom = any(isinstance(value, type) or (isinstance(value, str) and is_address(value)) for value in values)
+    return unfused(mesh) if custom else None
 
 
 class CompileWatch:

@@ -11,8 +11,11 @@ from jax.sharding import Mesh
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import TrainingBatches
 from transformer_jax.schema import is_address
+from transformer_jax.training.compilation import unfused
 from transformer_jax.training.throughput import Throughput
 
+# Beside the versions where `compilation.unfused` has something to switch off.
+UNFUSED = "this jaxlib's faulty fusion is off in programs of several runs or with custom code"
 VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -50,7 +53,8 @@ def header(
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
         "peak": f"{throughput.peak / 1e12:.3g} TFLOP/s a device ({throughput.peak_source}); MFU is counted against it",
-        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS),
+        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
+        + (f"; {UNFUSED}" if unfused(mesh) else ""),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 

@@ -296,6 +296,7 @@ def identifying_versions() -> dict[str, str]:
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform(), "command": " ".join(sys.argv)}
     found["directory"] = os.getcwd()  # what paths in the config are relative to
+    found["xla_flags"] = os.environ.get("XLA_FLAGS", "")  # they can change the last digits of every number
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

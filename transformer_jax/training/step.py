@@ -15,6 +15,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import sharding
+from transformer_jax.training.compilation import unfused_if_custom
 from transformer_jax.training.loss import TokenSums, output_loss, own_sums, token_sums
 from transformer_jax.training.reduction import Slices, over_devices
 
@@ -105,6 +106,7 @@ def make_train_step(
         in_shardings=(places, sharding.batch_sharding(mesh)),
         out_shardings=(places, NamedSharding(mesh, PartitionSpec())),
         donate_argnums=0,
+        compiler_options=unfused_if_custom(mesh, config.model, config.optimizer, config.train),
     )
 
 
@@ -161,8 +163,11 @@ def _loss_by_tokens(config: ExperimentConfig, sums: TokenSums, weight: jax.Array
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout."""
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    return jax.jit(lambda params, batch: evaluation_sums(config, params, batch), out_shardings=everywhere)
+    return jax.jit(
+        lambda params, batch: evaluation_sums(config, params, batch),
+        out_shardings=NamedSharding(mesh, PartitionSpec()),
+        compiler_options=unfused_if_custom(mesh, config.model, config.train),
+    )
 
 
 def evaluation_sums(config: ExperimentConfig, params: Any, batch: Any) -> TokenSums:

@@ -25,6 +25,7 @@ from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 from transformer_jax.training import sharding
 from transformer_jax.training.checkpoint import DamagedCheckpoint
+from transformer_jax.training.compilation import unfused
 from transformer_jax.training.course import Course
 from transformer_jax.training.journal import Ending, Evaluator, Journal
 from transformer_jax.training.loop import Loop
@@ -167,7 +168,8 @@ class Together(Programs):
         several = jax.tree.map(lambda place: NamedSharding(mesh, PartitionSpec(None, *place.spec)), one)
         everywhere = NamedSharding(mesh, PartitionSpec())
         self.numbers = jax.device_put(numbers_of(configs), everywhere)
-        self._new = jax.jit(jax.vmap(self.new_run), out_shardings=several)
+        options = unfused(mesh)
+        self._new = jax.jit(jax.vmap(self.new_run), out_shardings=several, compiler_options=options)
         self._join = jax.jit(lambda *states: jax.tree.map(lambda *own: jnp.stack(own), *states), out_shardings=several)
         self._take = jax.jit(lambda states, run: jax.tree.map(lambda leaf: leaf[run], states), out_shardings=one)
         step = jax.jit(
@@ -175,8 +177,11 @@ class Together(Programs):
             in_shardings=(everywhere, several, sharding.batch_sharding(mesh)),
             out_shardings=(several, everywhere),
             donate_argnums=1,
+            compiler_options=options,
         )
-        evaluate = jax.jit(jax.vmap(self.evaluate_run, in_axes=(0, 0, None)), out_shardings=everywhere)
+        evaluate = jax.jit(
+            jax.vmap(self.evaluate_run, in_axes=(0, 0, None)), out_shardings=everywhere, compiler_options=options
+        )
         self.step, self.evaluate = (functools.partial(self._run, program, self.numbers) for program in (step, evaluate))
         self.new_sums = jax.jit(
             lambda: jax.tree.map(lambda zero: jnp.stack([zero] * len(configs)), IntervalSums.zero()),
