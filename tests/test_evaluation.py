@@ -135,7 +135,7 @@ def test_the_samples_are_sacrebleus_own(monkeypatch):
 
 
 def test_the_p_value_keeps_its_promise():
-    """Of two systems that are equally good, few are told apart: 5 % at p < 0.05 (sacreBLEU's formula has 11 %)."""
+    """Of two systems that are equally good, few differ: 5 % at p < 0.05 (sacreBLEU's formula has about 10 %)."""
     dice = np.random.default_rng(0)
     alarms = 0
     for _ in range(400):
