@@ -585,6 +585,8 @@ def test_what_varies_from_seed_to_seed_is_said_and_what_does_not(sweep, order):
     for text in (report.markdown, report.page, " ".join(report.json["remarks"])):
         assert (varies in text, constant in text) == (order == "by seed", order != "by seed")
         assert held_out in text
+    ending = "--seeds=0,1" if order == "by seed" else "--seeds=0,1 --config.data.order_seed=0"
+    assert report.json["facts"]["command"].endswith(ending)
 
 
 def test_tuned_and_joint_runs_are_said_to_be_so(sweep):

@@ -205,8 +205,9 @@ def command(sweep: SweepResult) -> str:
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
     if _factors(sweep):
         words.append(f"--tune={','.join(_factors(sweep))}")
-    if _together(sweep):
-        words.append("--together")
+    if sweep.definition.get("data_order") != BY_SEED and sweep.base.get("data.order_seed") is None:
+        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that.
+        words.append("--together" if _together(sweep) else f"--config.data.order_seed={sweep.base.get('data.seed', 0)}")
     return shlex.join(words)
 
 
