@@ -134,8 +134,7 @@ class Relative(Positions):
         weights_BHTS, values_RV = weights_BHTS.astype(dtype), self.values_RV.astype(dtype)
         chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=dtype)
         chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
-        product = {"preferred_element_type": jnp.float32, "precision": precision_of(values_RV)}
-        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR, **product).astype(dtype)
+        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR, precision=precision_of(values_RV))
         return jnp.einsum("bhtr,rv->bthv", weights_BHTR, values_RV, precision=precision_of(values_RV))
 
     def _rows(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
