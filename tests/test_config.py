@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax import ModelConfig, schema
+from transformer_jax import ModelConfig, schema, usage
 from transformer_jax import config as configuration
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, default_config, from_config_dict
 from transformer_jax.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +63,14 @@ def test_every_config_file_is_valid_and_opens_with_its_command(file):
     assert f"--config=configs/{file.name}" in file.read_text().partition('"""')[2].partition('"""')[0]
 
 
+# Options that have an effect only beside another; typed alone they are refused.
+NEEDED = {
+    "data.task.": ("data.corpus", "copy"),
+    "model.max_length": ("model.positions", "learned"),
+    "optimizer.final_fraction": ("optimizer.schedule", "cosine"),
+}
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.path)
 def test_every_option_is_reachable_from_the_command_line(option, tmp_path):
     file = tmp_path / "defaults.py"
@@ -70,7 +78,8 @@ def test_every_option_is_reachable_from_the_command_line(option, tmp_path):
     text, value = "none" if option.default is None else str(option.default), option.default
     if option.default == ():
         text, value = "a.py:a,b.py:b", ("a.py:a", "b.py:b")
-    experiment = command_line.load(str(file), [(option.path, text)])
+    needed = [other for start, other in NEEDED.items() if option.path.startswith(start)]
+    experiment = command_line.load(str(file), [*needed, (option.path, text)])
     assert schema.value_at(experiment, option.path) == value
 
 
@@ -90,3 +99,23 @@ def test_config_dict_is_the_face():
     config = configuration.default_config()
     config.model.num_heads = 4
     assert configuration.from_config_dict(config).model.num_heads == 4
+
+
+def test_the_options_whose_effect_depends_on_others_are_options():
+    known = {option.path for option in schema.options(ExperimentConfig)}
+    assert {path for rule in usage.RULES for path in rule.paths} <= known
+
+
+def test_what_decodes_is_not_refused_where_a_run_is_begun():
+    """It becomes the run's own way to decode, which a later command may use."""
+    config = default_config()
+    assert usage.complaint("decode.temperature", [from_config_dict(config)]) is not None
+    assert usage.unused(["decode.temperature", "model.dropout"], [from_config_dict(config)]) == []
+
+
+def test_an_option_is_refused_only_if_none_of_several_experiments_uses_it():
+    plain, learned = (from_config_dict({"model": {"positions": kind}}) for kind in ("sinusoidal", "learned"))
+    assert usage.unused(["model.max_length"], [plain, learned]) == []
+    assert usage.unused(["model.max_length"], [plain]) == [
+        "--config.model.max_length: has no effect here: it needs model.positions = learned"
+    ]

@@ -16,11 +16,11 @@ def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
     """As root, an output to /dev/null would otherwise put a file in its place."""
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     with published(pipe) as file:
         file.write(b"text")
-    reader.join()
+    reader.join(timeout=10)
     assert pipe.is_fifo() and read == [b"text"]
     assert os.listdir(tmp_path) == ["pipe"]
 

@@ -67,12 +67,18 @@ def test_status(run, place):
     assert status == 0 and out.splitlines()[0].split() == ["run", "state", "step", "loss", "BLEU", "left"]
     assert "h = 4, seed 0 failed:\n    it fell over\n    its log: sweep/runs/h-=-4/seed-0/log.txt" in out
     assert out.splitlines()[-1] == "1 finished, 2 waiting, 1 failed"
+    _, out, _ = run("--workdir=sweep", "--status", "--only=base")
+    assert "h = 4" not in out and out.splitlines()[-1] == "1 finished, 1 waiting"
 
 
 # Each: the command line, and what the line on stderr must say.
 BAD_COMMAND_LINES = [
     (["--workdir=sweep"], "sweep: is no sweep (it has no sweep.json)"),
     (["--workdir=sweep", "--status"], "sweep: is no sweep (it has no sweep.json)"),
+    (
+        ["experiment.py", "--workdir=sweep", "--config.optimizer.final_fraction=0.1"],
+        "final_fraction: has no effect here",
+    ),
     (["--workdir=sweep", "--seeds=2"], "--seeds: needs the experiment's FILE.py"),
     (["--workdir=sweep", "--config.train.steps=3"], "--config.train.steps: needs the experiment's FILE.py"),
     (["missing.py", "--workdir=sweep"], "missing.py: no such experiment file"),

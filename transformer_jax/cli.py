@@ -1,6 +1,7 @@
 """transformer-jax: the commands, and how they fail.
 
-Exit status 0: done. 2: bad input, told in a line on stderr for each thing that is wrong. 1: everything else.
+Exit status 0: done. 2: bad input, told in a line on stderr for each thing that is wrong. 1: everything else, for
+one output that could not be written.
 """
 
 import argparse

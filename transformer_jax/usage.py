@@ -6,6 +6,7 @@ A config file may hold such values: it serves several commands and several varia
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tasks import TASKS, TOY_TASKS
 from transformer_jax.schema import is_address, is_meant_as_address
@@ -97,9 +98,11 @@ RULES = (
 
 
 def complaint(path: str, configs: Collection[ExperimentConfig]) -> str | None:
-    """Why an option has no effect in any of these configs; None where it has."""
+    """Why an option has no effect in any of these configs; None where it has one, or is set to nothing."""
+    if all(schema.value_at(config, path) in (None, ()) for config in configs):
+        return None
     for rule in RULES:
-        if path in rule.paths and configs and not any(map(rule.has_effect, configs)):
+        if path in rule.paths and not any(map(rule.has_effect, configs)):
             return f"has no effect here: it needs {rule.needs}"
     return None
 

@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is run")
     what.add_argument("--scale", metavar="NAME", help="how large: demo, multi30k or paper in experiments/")
     what.add_argument("--seeds", metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
-    what.add_argument("--only", metavar="GLOB", help="only the variants whose name fits: --only='B*'")
+    what.add_argument(
+        "--only", metavar="GLOB", help="only the variants whose name fits: --only='B*'; with --status too"
+    )
     what.add_argument(
         "--tune",
         metavar="FACTORS",
