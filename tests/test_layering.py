@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "transformer_jax"
 # From the ground up. Names on one line are rooms side by side, which do not know each other.
 FLOORS = [
     ["errors", "version", "shipped"],
-    ["schema", "table3", "record"],
+    ["paths", "table3", "record"],
+    ["schema"],
     ["extension", "model_config"],
     ["custom_code", "config"],
     ["decoding.course", "decoding.largest", "decoding.penalties", "decoding.rules"],
@@ -83,8 +84,10 @@ ORDER = {
         "step",
         "digest",
         "checkpoint",
+        "foreign",
         "kept_code",
         "run_folder",
+        "best",
         "hardware",
         "metrics",
         "throughput",

@@ -16,7 +16,7 @@ from transformer_jax.model_config import MOST_ROWS
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
 from transformer_jax.record import parse_object
-from transformer_jax.schema import Address, Section, group, is_address, option
+from transformer_jax.schema import Address, FilePath, Section, group, is_address, option
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -65,12 +65,14 @@ class DataConfig(Section):
     """From text to batches. The defaults ask for two text files and do with them what the paper did."""
 
     # Where the text comes from.
-    source: tuple[str, ...] = option((), "training text: lines, .tsv (both columns) or .jsonl; .gz and .zst too")
-    target: tuple[str, ...] = option((), "its translation, line by line; left out for .tsv and .jsonl")
-    valid_source: tuple[str, ...] = option((), "validation text; left out: pairs are held out of the training text")
-    valid_target: tuple[str, ...] = option((), "its translation")
-    test_source: tuple[str, ...] = option((), "test text; left out: pairs are held out of the training text")
-    test_target: tuple[str, ...] = option((), "its translation")
+    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv (both columns) or .jsonl; .gz and .zst too")
+    target: tuple[FilePath, ...] = option((), "its translation, line by line; left out for .tsv and .jsonl")
+    valid_source: tuple[FilePath, ...] = option(
+        (), "validation text; left out: pairs are held out of the training text"
+    )
+    valid_target: tuple[FilePath, ...] = option((), "its translation")
+    test_source: tuple[FilePath, ...] = option((), "test text; left out: pairs are held out of the training text")
+    test_target: tuple[FilePath, ...] = option((), "its translation")
     valid_size: int = option(1_000, "pairs to hold out for validation; at most a tenth of all", at_least=0)
     test_size: int = option(1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0)
     corpus: str = option(
@@ -79,14 +81,16 @@ class DataConfig(Section):
     )
     source_language: str = option("", "which language of a TFDS pair, or which key of a .jsonl line, is the source")
     target_language: str = option("", "and which is the target")
-    tfds_data_dir: str | None = option(None, "where TFDS data sets lie; none = TFDS's own place")
+    tfds_data_dir: FilePath | None = option(None, "where TFDS data sets lie; none = TFDS's own place")
     task: TaskConfig = group(TaskConfig)
     cleaning: CleaningConfig = group(CleaningConfig)
 
     # How it becomes tokens. How many there are is model.vocab_size.
     tokenizer: Literal["bpe", "unigram", "words", "characters"] = option("bpe", "how text is cut (paper: bpe)")
-    tokenizer_file: str | None = option(None, "a SentencePiece .model (or our .json) to use instead of training one")
-    target_tokenizer_file: str | None = option(None, "another one for the target; none = the same")
+    tokenizer_file: FilePath | None = option(
+        None, "a SentencePiece .model (or our .json) to use instead of training one"
+    )
+    target_tokenizer_file: FilePath | None = option(None, "another one for the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity", "SentencePiece's rule for rewriting text first; only identity gives the text back exactly"
     )
@@ -97,7 +101,7 @@ class DataConfig(Section):
     tokenizer_sentences: int = option(
         1_000_000, "train bpe or unigram on at most so many sentences, evenly spread", at_least=1
     )
-    directory: str | None = option(None, "where the prepared data is kept; none = WORKDIR/data")
+    directory: FilePath | None = option(None, "where the prepared data is kept; none = WORKDIR/data")
 
     # How tokens become batches.
     batching: Literal["buckets", "packing"] = option(
@@ -209,7 +213,7 @@ class TrainConfig(Section):
     patience: int | None = option(None, "validations without a new best before the run stops; none = never", at_least=1)
 
     tensorboard: bool = option(True, "also write TensorBoard files")
-    compile_cache: str | None = option(
+    compile_cache: FilePath | None = option(
         "~/.cache/transformer_jax", "where compiled programs are kept for the next start; none = nowhere"
     )
     peak_flops: float | None = option(None, "FLOP/s of one device, for MFU; none = known or measured", above=0)

@@ -26,6 +26,7 @@ from transformer_jax.evaluation import (
 from transformer_jax.training.compilation import use_cache
 from transformer_jax.training.distributed import team
 from transformer_jax.training.export import other_shapes
+from transformer_jax.training.foreign import refuse_foreign
 from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending, Evaluator
 from transformer_jax.training.loop import train
@@ -111,6 +112,8 @@ def train_runs_together(
     keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
     folders = [RunFolder(workdir, accept_changed_code=accept_changed_code) for workdir in workdirs]
+    for folder in folders:
+        refuse_foreign(folder.path)  # before any data is prepared there
     prepared: dict[Path, Prepared] = {}
     for experiment, folder in zip(experiments, folders, strict=True):
         # Without data.directory each run has the data in its own folder, as when it is alone.

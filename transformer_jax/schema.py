@@ -9,9 +9,10 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
+from transformer_jax import paths
 from transformer_jax.errors import ConfigError
 
 # What 64 bits hold: a larger number fits nowhere, be it a count of steps or of tokens.
@@ -26,6 +27,14 @@ ADDRESS, ADDRESS_FORM = re.compile(r".+\.py:[^\W\d]\w*"), "path/to/file.py:Name"
 
 class Address(str):
     """Marks options that may name something in a Python file of the user's own: "path/to/file.py:Name"."""
+
+
+if TYPE_CHECKING:
+    FilePath = str  # what a caller may give
+else:
+
+    class FilePath(str):
+        """Marks options that are paths of files or folders. Their values are plain texts in which `~` is expanded."""
 
 
 def is_address(text: str) -> bool:
@@ -58,7 +67,7 @@ def group(section: type) -> Any:
 
 
 class Section:
-    """Base of the frozen dataclasses of the schema: an instance that exists is valid."""
+    """Base of the frozen dataclasses of the schema: an instance that exists is valid, and `~` in it expanded."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -68,6 +77,11 @@ class Section:
         problems = problems or self.contradictions()
         if problems:
             raise ConfigError(problems)
+        for field, kind in _fields(type(self)):
+            value = getattr(self, field.name)
+            # A default is the same text for every user and on every machine; who uses it expands it.
+            if is_path(kind) and value and value != field.default:
+                object.__setattr__(self, field.name, _each(paths.expanded, value))
 
     def contradictions(self) -> list[str]:
         """Values that are each fine but cannot stand together; one line a contradiction, with both numbers."""
@@ -130,6 +144,23 @@ def to_dict(section: Any) -> dict[str, Any]:
     }
 
 
+def is_path(kind: Any) -> bool:
+    """Whether an option's values are paths, one or several."""
+    return FilePath in (*_alternatives(kind), *typing.get_args(kind))
+
+
+def with_paths(section: Any, change: Callable[[str], str]) -> Any:
+    """The section with every path in it changed; options that are none, or empty, stay so."""
+    changes = {}
+    for field, kind in _fields(type(section)):
+        value = getattr(section, field.name)
+        if _is_section(kind):
+            changes[field.name] = with_paths(value, change)
+        elif is_path(kind) and value:
+            changes[field.name] = _each(change, value)
+    return dataclasses.replace(section, **changes)
+
+
 def parse(text: str, kind: Any, path: str) -> Any:
     """The value of an option as it is typed on a command line: the annotation decides how the text is read."""
     if text.lower() in ("none", "") and type(None) in typing.get_args(kind):
@@ -141,7 +172,7 @@ def parse(text: str, kind: Any, path: str) -> Any:
             value = _NUMBER_READERS[candidate](text)
             if value is not None:
                 return value
-    if {str, Address} & set(_alternatives(kind)) or _choices(kind):
+    if {str, Address, FilePath} & set(_alternatives(kind)) or _choices(kind):
         return text
     raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
 
@@ -195,9 +226,10 @@ def type_name(kind: Any) -> str:
     if choices := _choices(kind):
         return " | ".join([*choices, *([ADDRESS_FORM] if Address in _alternatives(kind) else [])])
     if typing.get_origin(kind) is tuple:
-        return f"comma-separated {ADDRESS_FORM if Address in typing.get_args(kind) else 'texts'}"
+        plural = {Address: ADDRESS_FORM, FilePath: "paths"}
+        return f"comma-separated {plural.get(typing.get_args(kind)[0], 'texts')}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
-    names[Address] = ADDRESS_FORM
+    names |= {Address: ADDRESS_FORM, FilePath: "a path"}
     return " or ".join(names[alternative] for alternative in _alternatives(kind))
 
 
@@ -235,6 +267,9 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
             or_own = f", or {ADDRESS_FORM}" if Address in _alternatives(kind) else ""
             return [f"{path} = {value!r}: {nearest(value, choices)}{or_own}"]
         return [f"{path} = {value!r}: must be {type_name(kind)}"]
+    if is_path(kind) and value:
+        items = value if isinstance(value, tuple) else (value,)
+        return [f"{path} = {item}: {problem}" for item in items if (problem := paths.problem(item))]
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{path} = {value}: must be a finite number"]
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
@@ -263,6 +298,8 @@ def _is_instance(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
         return bool in _alternatives(kind)
     if isinstance(value, int) and float in _alternatives(kind):
+        return True
+    if FilePath in _alternatives(kind) and isinstance(value, str):
         return True
     return isinstance(value, tuple(_alternatives(kind)))
 
@@ -315,6 +352,11 @@ def _choices(kind: Any) -> list[str]:
     """The names that a `Literal`, alone or as an alternative, lets one choose from."""
     literals = [part for part in (kind, *_alternatives(kind)) if typing.get_origin(part) is Literal]
     return [str(choice) for choice in typing.get_args(literals[0])] if literals else []
+
+
+def _each(change: Callable[[str], str], value: Any) -> Any:
+    """One text changed, or each of several."""
+    return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
 
 
 def _is_section(kind: Any) -> bool:

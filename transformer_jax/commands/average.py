@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     folder = RunFolder(arguments.workdir)
     weights = SavedWeights(folder)
     steps = chosen_steps(arguments, weights)
+    weights.data(steps[-1])  # warns where the tokenizers may be others
     write_export(folder.averaged, weights.average(steps), steps, folder, replace=True)
     print(f"{folder.averaged}: the average of steps {', '.join(map(str, steps))}")
 

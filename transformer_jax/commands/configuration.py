@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import config as configuration
-from transformer_jax import extension, schema, shipped
+from transformer_jax import extension, paths, schema, shipped
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.shipped import PRESET
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
     parser.add_argument(
         "--config",
         metavar="FILE.py[:ARGUMENT]",
+        type=python_file,
         required=required,
         help="a Python file with get_config(), as in configs/, which are also there by name, from wherever one is, as "
         f"{PRESET}NAME: {', '.join(shipped.configs())}; any option is then set by --config.group.name=value (all of "
@@ -37,7 +38,14 @@ def path(text: str) -> str:
     """A path as a flag's value: an empty one (an unset shell variable) would mean the current directory."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty; a path would be right")
-    return text
+    if problem := paths.problem(text):
+        raise argparse.ArgumentTypeError(f"{text}: {problem}")
+    return paths.expanded(text)
+
+
+def python_file(text: str) -> str:
+    """The path of a config or experiment file, or the name of one that comes with the package."""
+    return text if text.startswith(PRESET) else path(text)
 
 
 def text(text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax import evaluation_record
-from transformer_jax.commands import model_choice, text_input
+from transformer_jax.commands import configuration, model_choice, text_input
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 from transformer_jax.record import read_record
@@ -36,10 +36,17 @@ class Other(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *(name for name in model_choice.SEARCHING if name != "n_best")))
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
-    parser.add_argument("--source", metavar="FILE", help="in place of a split: text, a sentence a line")
-    parser.add_argument("--target", metavar="FILE", help="and its reference translation, line by line")
     parser.add_argument(
-        "--against", metavar="RUN", help="another run (or a .json of its translations/) to compare with"
+        "--source", type=configuration.path, metavar="FILE", help="in place of a split: text, a sentence a line"
+    )
+    parser.add_argument(
+        "--target", type=configuration.path, metavar="FILE", help="and its reference translation, line by line"
+    )
+    parser.add_argument(
+        "--against",
+        type=configuration.path,
+        metavar="RUN",
+        help="another run (or a .json of its translations/) to compare with",
     )
 
 

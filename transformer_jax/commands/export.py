@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
     which.add_argument(
         "--weights",
+        type=configuration.path,
         default="latest",
         metavar="WHICH",
         help="latest (the default) or best checkpoint, averaged, or an exported folder",

@@ -35,7 +35,10 @@ ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_e
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     parser.add_argument(
-        "--workdir", metavar="RUN", help="a run's folder: its own config, where --config gives no other"
+        "--workdir",
+        type=configuration.path,
+        metavar="RUN",
+        help="a run's folder: its own config, where --config gives no other",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
@@ -193,11 +196,11 @@ def moments_of(experiment: ExperimentConfig) -> float:
     import jax
     import jax.numpy as jnp
 
-    from transformer_jax.training.optimizer import make_optimizer, make_schedule
+    from transformer_jax.training.optimizer import make_optimizer
 
-    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, experiment.train.steps)
     matrix = jnp.zeros((256, 256))
-    state = jax.eval_shape(make_optimizer(experiment.optimizer, schedule).init, {"kernel": matrix})
+    optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # no rate has a part in the state
+    state = jax.eval_shape(optimizer.init, {"kernel": matrix})
     return round(sum(leaf.size for leaf in jax.tree.leaves(state)) / matrix.size, 1)
 
 

@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = SEARC
     )
     parser.add_argument(
         "--weights",
+        type=configuration.path,
         default="latest",
         metavar="WHICH",
         help="latest (the default) or best checkpoint, averaged, or an exported folder",

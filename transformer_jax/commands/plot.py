@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.translate import Translation
 
 WHICH = ("cross", "encoder", "decoder")
+WEIGHTS_HELP = "latest, best, averaged, or an exported folder"
 # Rows, or columns, of a picture at most.
 LONGEST_SIDE = 10_000
 # How many translations a run's page shows.
@@ -59,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     schedule = pictures.add_parser("schedule", help="a config's learning rate over its steps", allow_abbrev=False)
     configuration.add_arguments(schedule)
     schedule.add_argument(
+        "--workdir",
+        type=configuration.path,
+        metavar="RUN",
+        help="where the data is prepared, on which the steps of train.epochs depend",
+    )
+    schedule.add_argument(
         "--output",
         type=configuration.path,
         metavar="FILE",
@@ -73,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     attention.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
-    attention.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
+    attention.add_argument("--weights", type=configuration.path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
     attention.add_argument("--text", type=configuration.text, required=True, help="the sentence to translate")
     attention.add_argument(
         "--which", choices=WHICH, help="the decoder's to the source (cross, the default), or either's own"
@@ -82,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--head", help="counted from 1, or mean (default: all heads side by side)")
     attention.add_argument(
         "--output",
+        type=configuration.path,
         metavar="FILE",
         required=True,
         help="a picture (.png, .svg, .pdf), or .html: everything, by hovering",
@@ -90,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
     page.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
-    page.add_argument("--weights", default="latest", help="latest, best, averaged, or an exported folder")
+    page.add_argument("--weights", type=configuration.path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
     page.add_argument(
         "--output", type=configuration.path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)"
     )
@@ -120,10 +128,17 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
+    from transformer_jax.training.course import updates
     from transformer_jax.training.optimizer import make_schedule
+    from transformer_jax.training.run_folder import RunFolder
 
     experiment = configuration.load(arguments.config, arguments.overrides)
-    steps = experiment.train.steps
+    steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
+    if steps is None:
+        raise BadInput(
+            f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "
+            "prepared here; give --workdir=RUN or --config.data.directory=DIR after transformer-jax prepare"
+        )
     rate = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
     plots.save(plots.schedule(rate, steps, f"Learning rate, {experiment.optimizer.schedule}"), arguments.output)
     return arguments.output
@@ -193,6 +208,7 @@ def write_page(path: str | Path, text: str) -> None:
 def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.decoding.run import load_run
+    from transformer_jax.training.course import updates
     from transformer_jax.training.run_folder import RunFolder, read_metrics
 
     folder = RunFolder(arguments.workdir)
@@ -218,7 +234,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
                 ]
             ),
             numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
-            pictures=run_pictures(run, lines, translations),
+            pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
             samples=samples,
             commands=GO_ON.format(run=shlex.quote(str(folder.path))),
         ),
@@ -273,14 +289,17 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
 
 
-def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translations: Sequence[Translation]) -> list[Picture]:
+def run_pictures(
+    run: Run, steps: int | None, lines: Sequence[Mapping[str, Any]], translations: Sequence[Translation]
+) -> list[Picture]:
     import jax.numpy as jnp
 
     from transformer_jax.model.sinusoid import sinusoid
     from transformer_jax.training.optimizer import make_schedule
 
     config = run.config
-    rate = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
+    steps = steps or config.train.steps
+    rate = make_schedule(config.optimizer, config.model.d_model, steps)
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
     curves = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
@@ -288,7 +307,7 @@ def run_pictures(run: Run, lines: Sequence[Mapping[str, Any]], translations: Seq
         Picture(plots.learning_curves(lines, losses, "Loss"), "Label-smoothed, per token; training has dropout."),
         Picture(curves, "Per token, without label smoothing."),
         *sample_attention(run, translations),
-        Picture(plots.schedule(rate, config.train.steps), "The learning rate: a warmup, then its decay."),
+        Picture(plots.schedule(rate, steps), "The learning rate: a warmup, then its decay."),
     ]
     if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
         table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)

@@ -7,10 +7,11 @@ Killed, it goes on where it was; started again, it finds its work done, or says 
 """
 
 import argparse
-from pathlib import Path
 
 from transformer_jax.commands import configuration
 from transformer_jax.data.prepare import prepare
+from transformer_jax.training.foreign import refuse_foreign
+from transformer_jax.training.run_folder import RunFolder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     experiment = configuration.load(arguments.config, arguments.overrides)
-    prepared = prepare(experiment, experiment.data.directory or Path(arguments.workdir) / "data")
+    folder = RunFolder(arguments.workdir)
+    if experiment.data.directory is None:
+        refuse_foreign(folder.path)
+    prepared = prepare(experiment, folder.data(experiment))
     prepared.verify()
     print(prepared.summary())

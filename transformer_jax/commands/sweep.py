@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
+        type=configuration.python_file,
         metavar="FILE.py",
         help="the experiment: a file as in experiments/, which are also there by name, from wherever one is, as "
         f"{shipped.PRESET}NAME: {', '.join(shipped.experiments())}",
@@ -137,6 +138,14 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.folder import SweepFolder
 
     sweep = SweepFolder(arguments.workdir)
+    if arguments.file is not None:
+        return run_in(sweep, arguments)
+    with sweep.as_it_began() as sweep:
+        return run_in(sweep, arguments)
+
+
+def run_in(sweep: "SweepFolder", arguments: argparse.Namespace) -> int:
+    """What is asked for of this sweep."""
     if arguments.status:
         print(overview(sweep, arguments.only))
         return 0

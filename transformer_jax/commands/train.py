@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--init-weights",
+        type=configuration.path,
         metavar="WHICH",
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -19,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from transformer_jax import paths
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data import disk
 from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, load_arrays, token_dtype
@@ -47,7 +49,7 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
 
     `pairs_per_shard` bounds the memory and the work that a kill can lose; the result does not depend on it.
     """
-    directory = Path(directory).absolute()
+    directory = Path(paths.expanded(directory)).absolute()
     with disk.explained(directory):
         if (directory / MANIFEST).exists():
             return _reused(config, directory)
@@ -59,6 +61,7 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
                 return _reused(config, directory)
             recipe = recipe_of(config, corpus.identity())
             partial = directory.with_name(directory.name + ".partial")
+            _refuse_foreign(partial)
             try:
                 work = _Work(config, recipe, partial, pairs_per_shard)
                 if (partial / MANIFEST).exists():  # killed before it had its name; who knows what came since
@@ -280,11 +283,21 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _refuse_foreign(partial: Path) -> None:
+    """Refuses a directory of the name that the unfinished work has, but which is not ours to remove."""
+    if partial.is_dir() and any(partial.iterdir()) and not any((partial / own).exists() for own in (SCRATCH, MANIFEST)):
+        raise BadInput(f"{partial}: is where unfinished work is kept, and holds something else; move it away")
+
+
 def _discard(partial: Path) -> None:
-    """Removes unfinished work; what says that it can be gone on with goes first, in case this too is killed."""
+    """Removes unfinished work; what says that it can be resumed goes first, in case this too is killed, and what says
+    whose it is goes last."""
     for claim in (partial / MANIFEST, partial / SCRATCH / PLAN):
         with contextlib.suppress(OSError):  # a directory in its place goes with all the rest
             claim.unlink()
+    for entry in partial.iterdir() if (partial / SCRATCH).is_dir() else ():
+        if entry.name != SCRATCH:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     disk.remove(partial)
 
 

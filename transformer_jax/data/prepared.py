@@ -72,6 +72,10 @@ class Prepared:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
 
+    def texts_digest(self, split: str) -> str:
+        """Of the texts of a split; "" where there is no such split, or in data of earlier versions."""
+        return self.manifest["splits"].get(split, {}).get("texts_sha256", "")
+
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer("source")

@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax import schema
+from transformer_jax import paths, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
-from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.decoding.scoring import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.decoding.translate import Translation, Translator
 from transformer_jax.errors import BadInput
 from transformer_jax.model.stacks import position_limit
-from transformer_jax.training.export import WEIGHTS, SavedWeights, flat, read_export, steps_of_export
+from transformer_jax.training.export import SavedWeights, flat, read_export, steps_of_export
+from transformer_jax.training.foreign import WEIGHTS
 from transformer_jax.training.run_folder import RunFolder
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
@@ -137,20 +136,21 @@ def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | No
 
 def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
     """The weights that `load_run` loads, or those of the checkpoint of one step."""
-    if (Path(workdir) / WEIGHTS).is_file():
+    workdir = Path(paths.expanded(workdir))
+    if (workdir / WEIGHTS).is_file():
         if weights != "latest" or at_step is not None:
             asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
             raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
-        return _exported(Path(workdir))
+        return _exported(workdir)
     folder = RunFolder(workdir)
     if weights == "averaged":
         if not folder.averaged.is_dir():
             raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
         return _exported(folder.averaged)
     if weights not in ("latest", "best"):
-        if not Path(weights).is_dir():
+        if not (place := Path(paths.expanded(weights))).is_dir():
             raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
-        return _exported(Path(weights))
+        return _exported(place)
     saved = SavedWeights(folder)
     if at_step is not None:
         step, params = at_step, saved.of_step(at_step)
@@ -159,13 +159,7 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     else:
         step = saved.best_steps(1)[0]
         params = saved.of_step(step)
-    prepared = Prepared.open(folder.data(saved.config))
-    if not saved.was_trained_on(prepared, step):
-        tell(
-            f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: if its "
-            "tokenizer is another one, translations and scores are meaningless"
-        )
-    return Weights(saved.config, params, prepared.tokenizer_files, [step])
+    return Weights(saved.config, params, saved.data(step).tokenizer_files, [step])
 
 
 def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:

@@ -37,9 +37,12 @@ def parameters(model: ModelConfig) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
 
-def training_flops(config: ExperimentConfig) -> float:
-    """Of a whole run: every step a full batch, of sentences of `LENGTH` tokens. Runs that end earlier cost less."""
-    tokens = config.train.steps * config.data.tokens_per_batch
+def training_flops(config: ExperimentConfig, updates: int | None = None) -> float:
+    """Of a whole run: every step a full batch, of sentences of `LENGTH` tokens. Runs that end earlier cost less.
+
+    `updates`: how many there are at most, where that is known better than by `train.steps`.
+    """
+    tokens = (updates or config.train.steps) * config.data.tokens_per_batch
     return size.training_flops(config.model, LENGTH, LENGTH).of(tokens, tokens)
 
 

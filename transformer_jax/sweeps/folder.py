@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import schema
+from transformer_jax import paths, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.disk import explained, publish_json
 from transformer_jax.data.recipe import recipe_of
@@ -137,7 +137,7 @@ class SweepFolder:
     """Where everything of one sweep lies."""
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        self.path = Path(paths.expanded(path))
 
     @property
     def definition_file(self) -> Path:
@@ -156,16 +156,27 @@ class SweepFolder:
             raise BadInput(f"{self.definition_file}: is no definition of a sweep that this version can read")
         return spec.from_json(record, str(self.definition_file))
 
+    @contextlib.contextmanager
+    def as_it_began(self) -> Iterator[SweepFolder]:
+        """This folder, and inside, the directory in which the sweep was begun, if that is still there.
+
+        Relative paths of its definition, and of files of the user's, then mean what they meant.
+        """
+        began = (read_json(self.definition_file) or {}).get("directory")
+        if not isinstance(began, str) or not os.path.isdir(began) or os.path.samefile(began, os.getcwd()):
+            yield self
+            return
+        here = SweepFolder(self.path.absolute())
+        with contextlib.chdir(began):
+            yield here
+
     def merged(self, definition: Definition, together: bool = False) -> Definition:
         """The definition with what the folder has besides, or a refusal if it holds another sweep.
 
         Runs that train together see the same batches: a sweep that begins so has one order of the data for all seeds.
         """
         if not self.definition_file.is_file():
-            with explained(self.path):
-                # A launcher that was killed while it prepared data leaves these two.
-                if self.path.exists() and {file.name for file in self.path.iterdir()} - {".lock", "data"}:
-                    raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
+            self.refuse_foreign()
             return dataclasses.replace(definition, data_order=spec.SAME_FOR_ALL) if together else definition
         there = self.load()
         definition = dataclasses.replace(definition, tune=definition.tune or there.tune, data_order=there.data_order)
@@ -179,6 +190,14 @@ class SweepFolder:
         seeds = tuple(dict.fromkeys([*there.seeds, *definition.seeds]))
         return dataclasses.replace(definition, seeds=seeds)
 
+    def refuse_foreign(self) -> None:
+        """Refuses a folder that holds something else than a sweep, before anything is written there."""
+        with explained(self.path):
+            names = {file.name for file in self.path.iterdir()} if self.path.exists() else set()
+            # A launcher that was killed while it prepared data leaves these two.
+            if self.definition_file.name not in names and names - {".lock", "data"}:
+                raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
+
     def settle(self, definition: Definition) -> None:
         """Notes what this sweep is."""
         with explained(self.path):
@@ -189,6 +208,7 @@ class SweepFolder:
     def held(self) -> Iterator[None]:
         """Keeps a second launcher out."""
         refuse_patterns(self.path)
+        self.refuse_foreign()
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / ".lock").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,9 +11,11 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.sweeps import cost
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.spec import Definition, Variant
+from transformer_jax.training.course import updates
 from transformer_jax.training.metrics import duration
 
 LONGEST_DIFFERENCE = 60
+UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"
 
 
 def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> str:
@@ -20,17 +23,19 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     shown = [variant for variant in definition.sweep.variants if variant.name in variants]
     runs = [*sweep.tries(definition, variants), *sweep.runs(definition, variants)]
     missing = [run for run in runs if not run.is_finished()]
-    pace = Pace.of(runs)
+    pace, experiments = Pace.of(runs), definition.experiments
+    counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
+    flops = {name: cost.training_flops(experiments[name], counted[name]) for name in variants}
     rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
     for variant in shown:
-        experiment = definition.experiments[variant.name]
+        experiment = experiments[variant.name]
         rows.append(
             (
                 variant.name,
                 differs(variant),
                 f"{cost.parameters(experiment.model):,}",
-                f"{cost.training_flops(experiment):.2e}",
-                duration(pace.seconds(experiment, len(definition.sweep.tests)) + cost.COMPILING),
+                f"{flops[variant.name]:.2e}",
+                duration(pace.seconds(experiment, flops[variant.name], len(definition.sweep.tests)) + cost.COMPILING),
             )
         )
     # The try that is chosen is the first seed's run: it is trained once.
@@ -38,7 +43,7 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     trained = [
         run for run in missing if not (run.factor is None and run.seed == definition.seeds[0] and run.variant in tried)
     ]
-    seconds = sum(pace.seconds(run.experiment, len(run.tests)) for run in trained)
+    seconds = sum(pace.seconds(run.experiment, flops[run.variant], len(run.tests)) for run in trained)
     seconds += cost.COMPILING * len({run.variant for run in trained})
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
@@ -54,6 +59,7 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
             f"{pace.told} {duration(seconds)} one after the other on this machine, with {cost.STARTING:g} s a run for "
             f"its start, {cost.MEASURING:g} s a test set, {cost.COMPILING:g} s a variant for compiling",
             f"FLOPs are of full batches of {cost.LENGTH}-token sentences, parameters of the vocabulary asked for",
+            *([UNCOUNTED] if None in counted.values() else []),
         ]
     )
 
@@ -69,11 +75,11 @@ class Pace(NamedTuple):
         rates = [result["training_flops"] / result["train_seconds"] for result in results]
         return cls(statistics.median(rates) if rates else None)
 
-    def seconds(self, experiment: ExperimentConfig, tests: int) -> float:
+    def seconds(self, experiment: ExperimentConfig, flops: float, tests: int) -> float:
         """What a run takes that makes all of its updates, or takes at least, when everything is compiled."""
         model = experiment.model
         rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype)
-        return cost.STARTING + cost.MEASURING * tests + cost.training_flops(experiment) / rate
+        return cost.STARTING + cost.MEASURING * tests + flops / rate
 
     @property
     def told(self) -> str:

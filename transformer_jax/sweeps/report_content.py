@@ -18,7 +18,7 @@ from transformer_jax.sweeps.results import SweepResult, listed, number
 from transformer_jax.sweeps.size_view import COSTS, SizeView, size_view
 from transformer_jax.sweeps.spec import BY_SEED
 from transformer_jax.sweeps.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.training.run_folder import CONFIG_DIGEST, EARLIER, IDENTIFYING
+from transformer_jax.training.run_folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 
 METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
@@ -216,7 +216,7 @@ def _versions(sweep: SweepResult) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for run in sweep.runs:
         for name, version in run.versions.items():
-            if name not in ("command", "directory", CONFIG_DIGEST, EARLIER):
+            if name not in ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP):
                 found.setdefault(name, {})[str(version)] = None
     return {name: " and ".join(versions) for name, versions in found.items()}
 

@@ -158,7 +158,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
 def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str]]:
     """Sources and references of a test set, from the data that the run was prepared with; none where that is gone."""
     given = flattened(_json(run.path / "config.json", []) or {}).get("data.directory")
-    for place in (run.path / "data", *([Path(given)] if isinstance(given, str) else [])):
+    started_in = str(run.versions.get("directory") or "")  # earlier versions recorded paths as they were given
+    for place in (run.path / "data", *([Path(started_in, given)] if isinstance(given, str) else [])):
         file = texts_path(place, split)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]

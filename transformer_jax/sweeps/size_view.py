@@ -26,6 +26,7 @@ SIZES = {
     "model.d_model",
     "model.d_ff",
     "train.steps",
+    "train.epochs",
 }
 # Costs that differ by no more than this factor are the same cost.
 SAME_COST = 1.05

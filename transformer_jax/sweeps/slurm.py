@@ -43,9 +43,8 @@ class SlurmTask:
         self.sweep, self.addresses = sweep, list(addresses)
 
     def __call__(self) -> dict[str, Any]:
-        sweep = SweepFolder(self.sweep)
-        definition = sweep.load()
-        with unheard(signal.SIGUSR1, signal.SIGUSR2):
+        with SweepFolder(self.sweep).as_it_began() as sweep, unheard(signal.SIGUSR1, signal.SIGUSR2):
+            definition = sweep.load()
             self.worker = WorkerProcess(sweep, [sweep.find(definition, address) for address in self.addresses])
         return {address: outcome._asdict() for address, outcome in self.worker.outcomes().items()}
 

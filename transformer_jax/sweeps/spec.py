@@ -13,6 +13,7 @@ import fnmatch
 import inspect
 import itertools
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -130,6 +131,7 @@ class Definition:
             "question": sweep.question,
             "scale": self.scale,
             "file": self.file,
+            "directory": os.getcwd(),  # where relative paths begin
             "baseline": sweep.baseline,
             "base": schema.to_dict(self.base),
             "seeds": list(self.seeds),

@@ -41,7 +41,7 @@ class Standing:
 
 def standing_of(run: SweepRun, outcome: Outcome | None = None) -> Standing:
     """Reads it off the run's files; `outcome` is what is known besides, and counts where files could not be written."""
-    result, steps = run.result(), run.experiment.train.steps
+    result, steps = run.result(), run.folder.last_step() or run.experiment.train.steps
     if result is not None:
         tested = [test["bleu"] for test in result["tests"].values()]
         valid = result["valid"].get("loss")

@@ -206,12 +206,12 @@ def main(arguments: list[str] | None = None) -> int:
         return BAD_INPUT
     report = own_stdout()
     keep_freed_memory()  # here, where no thread has begun
-    sweep = SweepFolder(chosen.sweep)
-    definition = sweep.load()
-    worker = Worker(sweep, definition, [sweep.find(definition, address) for address in chosen.runs], report)
-    if chosen.until_stdin_ends:
-        threading.Thread(target=stop_when_stdin_ends, args=[worker], daemon=True).start()
-    return worker.work()
+    with SweepFolder(chosen.sweep).as_it_began() as sweep:
+        definition = sweep.load()
+        worker = Worker(sweep, definition, [sweep.find(definition, address) for address in chosen.runs], report)
+        if chosen.until_stdin_ends:
+            threading.Thread(target=stop_when_stdin_ends, args=[worker], daemon=True).start()
+        return worker.work()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A checkpoint is restored only if it holds exactly the arrays that are asked for,
 one that was saved. A damaged one is named and passed over for the one before; a fitting but different one is refused.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -105,17 +106,21 @@ class Checkpoints:
         self._check(self._manager.wait_until_finished)
         self._check(self._manager.check_for_errors)
 
-    def scores(self) -> dict[int, float]:
-        """The score of each checkpoint that has one."""
+    def records(self) -> dict[int, dict[str, Any]]:
+        """What was recorded with each checkpoint whose record can be read: its score, the notes."""
         found = {}
         for step in self.steps:
-            try:
-                score = self._record(step)["score"]
-            except DamagedCheckpoint:
-                continue
-            if score is not None:
-                found[step] = score
+            with contextlib.suppress(DamagedCheckpoint):
+                found[step] = self._record(step)
         return found
+
+    def scores(self) -> dict[int, float]:
+        """The score of each checkpoint that has one, as it was saved."""
+        return {step: record["score"] for step, record in self.records().items() if record["score"] is not None}
+
+    def rank(self, scores: dict[int, float]) -> None:
+        """Has these scores, and no others, decide which of the checkpoints so far are the best."""
+        self._keep.scores = scores
 
     def restore_newest(self, wanted: Any) -> Restored | None:
         """The newest undamaged checkpoint, laid out as the abstract state `wanted`; None if there never was one."""

@@ -1,11 +1,13 @@
 """What a run goes through: the batches in their order, the validation data, where it ends; refused where it cannot."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
-from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.stacks import position_limit
 from transformer_jax.training import sharding
@@ -21,16 +23,33 @@ class Course:
         parts = sharding.batch_devices(self.mesh) * config.train.accumulate
         self.batches = training_batches(config.data, prepared.pairs("train"), parts)
         self.validation = validation_batches(config, prepared, self.mesh)
-        self.data = prepared.fingerprint
+        self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         check(config, self.batches, self.validation, watched)
-        self.last_step = config.train.steps
-        if config.train.epochs is not None:
-            self.last_step = min(self.last_step, math.ceil(config.train.epochs * self.batches.steps_per_epoch))
+        self.last_step = self.last_step_of(config.train)
+
+    def last_step_of(self, train: TrainConfig) -> int:
+        """The last update of a run on this data with these options."""
+        return last_step(train, self.batches.steps_per_epoch)
 
     def placed_batch(self, step: int) -> Any:
         """A step's batch, on the devices: what the prefetching thread makes."""
         batch = self.batches.batch(step, *self.share)
         return sharding.place_batch(batch, self.mesh)
+
+
+def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
+    """How many updates a run has at most: what `train.steps` and `train.epochs` say of batches."""
+    return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
+
+
+def updates(config: ExperimentConfig, data: Callable[[], Path]) -> int | None:
+    """The same before the run, from its prepared data; None where `train.epochs` needs it and it is not there yet."""
+    if config.train.epochs is None:
+        return config.train.steps
+    if not ((directory := data()) / MANIFEST).is_file():
+        return None
+    batches = training_batches(config.data, Prepared.open(directory).pairs("train"))
+    return last_step(config.train, batches.steps_per_epoch)
 
 
 def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:

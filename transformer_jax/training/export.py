@@ -22,21 +22,22 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
 from transformer_jax.record import plain_name, read_record
+from transformer_jax.training.best import Criterion
 from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.training.foreign import ORIGIN, WEIGHTS
 from transformer_jax.training.kept_code import KeptCode
-from transformer_jax.training.optimizer import make_optimizer, make_schedule
-from transformer_jax.training.run_folder import BY_WHOM, RunFolder
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.run_folder import BY_WHOM, RunFolder, read_metrics
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.step import TrainState, abstract_state
-
-WEIGHTS, ORIGIN = "model.safetensors", "weights.json"
 
 
 class SavedWeights:
     """The parameters in a run's checkpoints, as numpy arrays."""
 
     def __init__(self, folder: RunFolder):
-        self.config = folder.load_config()
+        self.config, self._metrics = folder.load_config(), folder.metrics
+        self._data = folder.data(self.config)
         folder.doubt_config()
         if not folder.checkpoints.is_dir():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
@@ -61,17 +62,30 @@ class SavedWeights:
             raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
         return jax.device_get(state.params)
 
-    def was_trained_on(self, prepared: Prepared, step: int) -> bool:
-        """Whether a checkpoint was made with this prepared data, as far as it says."""
-        return self._checkpoints.notes(step).get("data", prepared.fingerprint) == prepared.fingerprint
-
     def last_steps(self, count: int) -> list[int]:
         return self._enough(self._checkpoints.steps, count)
 
     def best_steps(self, count: int) -> list[int]:
-        """The steps of highest validation score, best first; of equal scores the earlier comes first."""
-        scores = self._checkpoints.scores()
-        return self._enough(sorted(scores, key=lambda step: (-scores[step], step)), -count)
+        """The steps of highest validation score by train.best_metric, best first; of equal scores the earlier first."""
+        records = self._checkpoints.records()
+        lines = read_metrics(self._metrics) if self._metrics.is_file() else []
+        noted = [Criterion.noted(records[step]["notes"]) for step in sorted(records)]
+        measured = next((criterion.measured for criterion in reversed(noted) if criterion), {})
+        criterion = Criterion(self.config.train.best_metric, self.config.train.best_is, measured)
+        scores = criterion.scores(records, lines, earlier=criterion)
+        ranked = sorted(scores, key=lambda step: (-scores[step], step))
+        return self._enough(ranked, -count, f" with a score, the {criterion}")
+
+    def data(self, step: int) -> Prepared:
+        """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
+        prepared = Prepared.open(self._data)
+        with contextlib.suppress(DamagedCheckpoint):
+            if self._checkpoints.notes(step).get("data", prepared.fingerprint) != prepared.fingerprint:
+                tell(
+                    f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: "
+                    "if its tokenizer is another one, translations and scores are meaningless"
+                )
+        return prepared
 
     def average(self, steps: Sequence[int]) -> Any:
         """The mean of the parameters of several checkpoints (section 6.1), summed in float64."""
@@ -81,11 +95,11 @@ class SavedWeights:
             total = params if total is None else jax.tree.map(np.add, total, params)
         return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
 
-    def _enough(self, steps: list[int], count: int) -> list[int]:
+    def _enough(self, steps: list[int], count: int, which: str = "") -> list[int]:
         if abs(count) > len(steps):
             raise BadInput(
-                f"{self._checkpoints.directory}: {abs(count)} checkpoints were asked for, there are {len(steps)}; "
-                "train.keep_latest and train.keep_best say how many are kept"
+                f"{self._checkpoints.directory}: {abs(count)} checkpoints were asked for, there are {len(steps)}"
+                f"{which}; train.keep_latest and train.keep_best say how many are kept"
             )
         return steps[-count:] if count > 0 else steps[:-count]
 
@@ -137,10 +151,17 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
     if directory.exists() and not replace:
         raise BadInput(f"{directory}: is there already; give another place or remove it")
     unfinished = directory.with_name(directory.name + ".unfinished")
+    claim = unfinished / ".unfinished"  # says that the folder is ours to remove
     with explained(directory):
+        if not replace and unfinished.is_dir() and any(unfinished.iterdir()) and not claim.exists():
+            raise BadInput(
+                f"{unfinished}: is where the folder would be written, and holds something else; move it away"
+            )
         remove(unfinished)
         unfinished.mkdir(parents=True)
+        claim.touch()
         yield unfinished
+        claim.unlink()
         remove(directory)
         unfinished.rename(directory)
 
@@ -219,7 +240,6 @@ def flat(params: Any) -> dict[str, Any]:
 
 
 def _abstract(config: ExperimentConfig) -> TrainState:
-    """The state of a config on this process's first device."""
+    """The state of a config on this process's first device: its shapes, which no learning rate has a part in."""
     mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-    schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    return abstract_state(config, make_optimizer(config.optimizer, schedule), mesh)
+    return abstract_state(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -9,14 +10,17 @@ from typing import Any
 
 import jax
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.schema import is_address
+from transformer_jax.training.best import Best, Criterion, resumed
 from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.training.course import Course
+from transformer_jax.training.distributed import team
 from transformer_jax.training.metrics import Metrics, ProgressLine
-from transformer_jax.training.optimizer import make_schedule
-from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.training.optimizer import ends_with_the_run, make_schedule
+from transformer_jax.training.run_folder import RunFolder, read_metrics
 from transformer_jax.training.step import IntervalSums, TrainState
 from transformer_jax.training.throughput import Throughput
 
@@ -31,6 +35,9 @@ class Memory:
     target_tokens: int = 0
     best: float | None = None
     validations_since_best: int = 0
+
+    def note_best(self, best: Best) -> None:
+        self.best, self.validations_since_best = best.score, best.validations_since
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +63,10 @@ class Journal:
         self.config, self.folder, self.evaluators, self.course = config, folder, evaluators, course
         self.label = f"{label}: " if label else ""
         self.schedule = make_schedule(config.optimizer, config.model.d_model, course.last_step)
+        self.criterion = Criterion.of(config, course.references)
+        self.recorded: ExperimentConfig | None = None  # the config that this run had before, if it has begun
         self.memory, self.warned = Memory(), False
+        self.told: list[str] = []  # of the best, at a resumption
         self.saved, self.validated = 0, 0  # at which steps
         self.score: float | None = None  # of the last validation, higher being better
         self.ending: Ending | None = None
@@ -77,6 +87,32 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._opened.__exit__(kind, error, traceback)
+
+    def look_back(self) -> None:
+        """Reads what was recorded of this run; refuses another run, and a new one that cannot be meant."""
+        self.recorded = self.folder.recorded(self.config, self._schedule_end)
+        warmup, train = self.config.optimizer.warmup_steps, self.config.train
+        if warmup > self.course.last_step and not is_address(self.config.optimizer.schedule):
+            told = (
+                f"optimizer.warmup_steps = {warmup} lies beyond the run of {self.course.last_step:,} updates "
+                f"(train.epochs = {train.epochs:g}): the learning rate would never reach its peak"
+            )
+            if self.recorded is None:
+                raise BadInput(told)
+            self._tell(f"warning: {self.label}{told}")  # earlier versions began such runs
+
+    def settle(self) -> None:
+        """Records in its folder what this run is; of several processes the first one, and the others compare."""
+        settle = functools.partial(self.folder.settle, self.config, self.course.last_step)
+        team().first_then_all(settle, seen_by_all=self.folder.config)
+
+    def _schedule_end(self, train: TrainConfig) -> int | None:
+        return self.course.last_step_of(train) if ends_with_the_run(self.config.optimizer) else None
+
+    def _tell(self, line: str) -> None:
+        """Once, where several processes make one run."""
+        if self.folder.writes:
+            tell(line)
 
     @contextlib.contextmanager
     def by_itself(self) -> Iterator[None]:
@@ -132,8 +168,7 @@ class Journal:
 
     def set_aside(self, step: int, reason: str) -> None:
         aside = self.checkpoints.set_aside(step)
-        if self.folder.writes:
-            tell(f"warning: {self.label}the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
+        self._tell(f"warning: {self.label}the checkpoint of step {step} is damaged ({reason}); moved to {aside}")
 
     def recall(self, step: int, notes: Mapping[str, Any]) -> None:
         """Takes up what was noted with a checkpoint; refuses one of other data."""
@@ -143,6 +178,22 @@ class Journal:
                 "put the old data back, or use another --workdir"
             )
         self.memory, self.saved, self.validated = Memory(**notes["memory"]), step, step
+        self._recall_best(step, notes)
+
+    def _recall_best(self, step: int, notes: Mapping[str, Any]) -> None:
+        """The best so far, and the scores of the checkpoints, by what best means now."""
+        lines = read_metrics(self.folder.metrics) if self.folder.metrics.is_file() else []
+        earlier = Criterion.of(self.recorded or self.config, self.course.references)
+        noted = Criterion.noted(notes)
+        self.criterion = Criterion.of(self.config, self.course.references).after(noted or earlier, step)
+        # Earlier versions did not note what a score was a score of: theirs counts only where the metrics are gone.
+        known = None if noted is None and lines else Best(self.memory.best, self.memory.validations_since_best)
+        best, told = resumed(self.criterion, noted or earlier, known, lines, step)
+        self.memory.note_best(best)
+        self.checkpoints.rank(self.criterion.scores(self.checkpoints.records(), lines, earlier))
+        if told and told not in self.told:
+            self.told.append(told)
+            self._tell(f"{self.label}{told}")
 
     def reason_to_end(self, step: int) -> Ending | None:
         limits = self.config.train
@@ -207,12 +258,9 @@ class Journal:
         name = self.config.train.best_metric
         if name not in values:
             raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(values)}")
-        score = values[name] if self.config.train.best_is == "highest" else -values[name]
-        if math.isfinite(score) and (self.memory.best is None or score > self.memory.best):
-            self.memory.best, self.memory.validations_since_best = score, 0
-        else:
-            self.memory.validations_since_best += 1
-        self.score = score if math.isfinite(score) else None
+        self.score = self.criterion.score(values[name])
+        best = Best(self.memory.best, self.memory.validations_since_best)
+        self.memory.note_best(best.and_then(self.score))
 
     def save(self, step: int, state: TrainState) -> None:
         """Begins to write a checkpoint, with the score of this step's validation, if there was one."""
@@ -220,6 +268,7 @@ class Journal:
             "memory": dataclasses.asdict(self.memory),
             "batches": self.course.batches.digest,
             "data": self.course.data,
+            "best": dataclasses.asdict(self.criterion),
         }
         self.checkpoints.save(step, state, notes, self.score if self.validated == step else None)
         self.saved = step

@@ -17,7 +17,6 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.training import sharding
 from transformer_jax.training.compilation import CompileWatch, told_when_slow
 from transformer_jax.training.course import Course
-from transformer_jax.training.distributed import team
 from transformer_jax.training.header import header
 from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
 from transformer_jax.training.loss import TokenSums
@@ -48,10 +47,14 @@ def train(
     journal = Journal(config, folder, evaluators, course)
     programs = Programs(config, journal.schedule, course.mesh, params)
     loop = Loop(course, [journal], programs)
-    # Only now: what cannot be trained leaves no trace of a run.
-    team().first_then_all(lambda: folder.settle(config), seen_by_all=folder.config)
+    journal.look_back()
+    if journal.recorded is None:
+        journal.settle()  # only now: what cannot be trained leaves no trace of a run
     with StopSignals() as signals, journal, probes.watching(programs, folder.profile):
-        ending = loop.run([journal.restore(programs.plan)], signals)[0]
+        restored = journal.restore(programs.plan)
+        if journal.recorded is not None:
+            journal.settle()  # only now: what cannot be resumed changes nothing
+        ending = loop.run([restored], signals)[0]
     if journal.failure is not None:
         raise journal.failure
     return ending.why

@@ -16,6 +16,8 @@ from transformer_jax.schema import is_address, is_meant_as_address, nearest
 
 # The options that are handed to an optimizer under the name optax has for them.
 OWN_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
+# What a custom schedule may ask for.
+OFFERED = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
@@ -43,6 +45,13 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     else:
         decay = optax.schedules.linear_schedule(peak, peak * config.final_fraction, after)
     return _warmed_up(peak, warmup, lambda step: decay(step - warmup))
+
+
+def ends_with_the_run(config: OptimizerConfig) -> bool:
+    """Whether the schedule depends on the number of updates: where the run becomes longer, every rate changes."""
+    if is_address(config.schedule):
+        return "steps" in load_function("optimizer.schedule", config.schedule, offered=OFFERED).asks_for
+    return config.schedule in ("cosine", "linear")
 
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
@@ -93,7 +102,7 @@ def _own_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int
         "final_fraction": config.final_fraction,
         "d_model": d_model,
     }
-    own = load_function("optimizer.schedule", config.schedule, offered=tuple(offered))
+    own = load_function("optimizer.schedule", config.schedule, offered=OFFERED)
     course = own(**offered)
     if not callable(course):
         raise own.refusal(f"returned {type(course).__name__}; a function of the updates made would be right")

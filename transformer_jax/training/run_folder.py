@@ -2,38 +2,46 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax import config as configuration
-from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig
+from transformer_jax import paths, schema
+from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.disk import explained, is_same_file, made, publish_record, published
 from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.record import parse_object, read_bytes, read_record
 from transformer_jax.schema import is_address
+from transformer_jax.training.foreign import refuse_foreign
 from transformer_jax.training.kept_code import KeptCode, changes, code_of
 from transformer_jax.version import source_digest
+
+# The update at which a learning rate's schedule ends, None where it has no end.
+ScheduleEnd = Callable[[TrainConfig], int | None]
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # Of these, and of the library's source, another version may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
-# What may differ when a run is taken up again: it changes how long and how the work is done, not what is computed.
-MAY_CHANGE = ("train.", "mesh.", "decode.", "data.directory", "model.attention_implementation")
+# What may differ when a run is resumed: it changes how long and how the work is done, not what is computed. Paths may
+# differ too: they do not say what is in the files, and the data itself is compared with that of the checkpoint.
+MAY_CHANGE = ("train.", "mesh.", "decode.", "model.attention_implementation")
 # ... but these, of train.*, are part of what is computed.
 MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
 
-# In versions.json: what config.json was when it was written; which source of this library it is; and which packages
-# made the steps before those of the last start, where they were others.
+# In versions.json: what config.json was when it was written; which source of this library it is; which packages made
+# the steps before those of the last start, where they were others; how many updates the run has, which train.epochs
+# leaves to the data.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
+LAST_STEP = "last_step"
 # Characters that make a path a pattern.
 PATTERN = "[]*?\\"
 BY_WHOM = "changed by hand, or damaged"
@@ -46,8 +54,8 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
-        self.path, self.writes = Path(path), writes
-        self.accept_changed_code = accept_changed_code
+        self.path, self.writes = Path(paths.expanded(path)), writes
+        self.accept_changed_code, self._told = accept_changed_code, False
 
     @property
     def code(self) -> KeptCode:
@@ -90,6 +98,8 @@ class RunFolder:
         if not self.writes:
             yield
             return
+        with explained(self.path):
+            refuse_foreign(self.path)
         with contextlib.ExitStack() as stack:
             with explained(self.path):
                 stack.enter_context(made(self.path))
@@ -127,15 +137,24 @@ class RunFolder:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
         try:
-            return schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
+            config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
+        started_in = self._started_in()
+        return config if started_in is None else schema.with_paths(config, functools.partial(_from, started_in))
 
     def _started_in(self) -> str | None:
-        """The directory that paths in the config are relative to."""
+        """The directory that relative paths in the config begin at: addresses, and those of earlier versions."""
         with contextlib.suppress(OSError, BadInput):
             directory = read_record(self.path / "versions.json").get("directory")
             return directory if isinstance(directory, str) else None
+        return None
+
+    def last_step(self) -> int | None:
+        """How many updates the run has at most; earlier versions did not record it."""
+        with contextlib.suppress(OSError, BadInput):
+            recorded = read_record(self.path / "versions.json").get(LAST_STEP)
+            return recorded if isinstance(recorded, int) else None
         return None
 
     def doubt_config(self) -> None:
@@ -146,25 +165,29 @@ class RunFolder:
             if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
-    def settle(self, config: ExperimentConfig) -> None:
-        """Records what this run is, or refuses to resume a different one; before its first checkpoint it is none.
+    def recorded(self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None) -> ExperimentConfig | None:
+        """The config of the run that has begun here, refused if it is another run's; None without a checkpoint.
+
+        `schedule_end`: the update at which the learning rate's schedule ends, None where it has no end.
+        """
+        return None if self._newest_step() is None else self._same_run(config, schedule_end)
+
+    def settle(self, config: ExperimentConfig, last_step: int | None = None) -> None:
+        """Records what this run is, or refuses where it is another.
 
         Of several processes the first one records, and the others compare.
         """
         code, step = code_of(config), self._newest_step()
         if step is not None or not self.writes:
-            self._refuse_another_run(config)
-            self._refuse_changed_code(changes(self.code.latest() or {}, code))
+            self._same_run(config, lambda _: None)
         if not self.writes:
             return
         with explained(self.path):
             self.code.keep(config, code, step or 0)
-            text = configuration.to_json(config).encode()
-            # First, for with the config there is a run.
-            publish_record(
-                self.path / "versions.json",
-                {**_versions(), **self._earlier(step), CONFIG_DIGEST: hashlib.sha256(text).hexdigest()},
-            )
+            text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
+            versions = {**_versions(), **self._earlier(step), LAST_STEP: last_step}
+            versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
+            publish_record(self.path / "versions.json", versions)  # first, for with the config there is a run
             with published(self.config) as file:
                 file.write(text)
 
@@ -187,16 +210,23 @@ class RunFolder:
         names = [path.name for path in self.checkpoints.iterdir()]
         return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
 
-    def _refuse_another_run(self, config: ExperimentConfig) -> None:
-        is_recorded = self.code.latest() is not None
-        old = _with_plain_addresses(self._stored_config(), self._started_in() or os.getcwd(), is_recorded)
-        differences = _differences(old, _with_plain_addresses(config, os.getcwd(), is_recorded))
+    def _same_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd) -> ExperimentConfig:
+        """The config of the run here, which must be the same run."""
+        started_in, is_recorded = self._started_in() or os.getcwd(), self.code.latest() is not None
+        there = self._stored_config()
+        differences = _differences(
+            _with_plain_addresses(there, started_in, is_recorded),
+            _with_plain_addresses(config, os.getcwd(), is_recorded),
+            schedule_end,
+        )
         if differences:
             self.doubt_config()
             raise BadInput(
                 f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
                 + "\n  ".join(differences)
             )
+        self._refuse_changed_code(changes(self.code.latest() or {}, code_of(config)))
+        return there
 
     def _refuse_changed_code(self, changed: list[str]) -> None:
         if not changed:
@@ -207,7 +237,8 @@ class RunFolder:
                 f"{told}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
                 "--accept-changed-code, which reports will mention"
             )
-        if self.writes:
+        if self.writes and not self._told:
+            self._told = True
             tell(f"warning: {told}; accepted")
 
     def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
@@ -256,18 +287,25 @@ def _is_told(value: Any) -> bool:
     return value is None or isinstance(value, (int, float))
 
 
-def _differences(old: ExperimentConfig, new: ExperimentConfig) -> list[str]:
-    may_not_change: tuple[str, ...] = MAY_NOT_CHANGE
-    if new.optimizer.schedule in ("cosine", "linear") or is_address(new.optimizer.schedule):
-        may_not_change += ("train.steps",)  # these schedules end where the run does, or may do so
+def _from(directory: str, path: str) -> str:
+    """A path in the config of a training that was started in that directory, unless it is only here."""
+    there = paths.absolute(path, directory)
+    return path if os.path.exists(path) and not os.path.exists(there) else there
+
+
+def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd) -> list[str]:
     lines = []
     for option in schema.options(ExperimentConfig):
         path = option.path
-        if path.startswith(MAY_CHANGE) and not path.startswith(may_not_change):
+        if schema.is_path(option.kind) or (path.startswith(MAY_CHANGE) and not path.startswith(MAY_NOT_CHANGE)):
             continue
         before, now = schema.value_at(old, path), schema.value_at(new, path)
         if before != now:
             lines.append(f"{path}: {before} there, {now} here")
+    before, now = schedule_end(old.train), schedule_end(new.train)
+    if before != now:
+        schedule = new.optimizer.schedule
+        lines.append(f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here")
     return lines
 
 
@@ -293,9 +331,13 @@ def identifying_versions() -> dict[str, str]:
     return {name: now[name] for name in IDENTIFYING if name in now}
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "platform": platform.platform(), "command": " ".join(sys.argv)}
-    found["directory"] = os.getcwd()  # what paths in the config are relative to
+def _versions() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": " ".join(sys.argv),
+    }
+    found["directory"] = os.getcwd()  # where relative addresses in the config begin
     found["xla_flags"] = os.environ.get("XLA_FLAGS", "")  # they can change the last digits of every number
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -101,9 +101,13 @@ def train_together(
         for journal, plan in zip(journals, plans, strict=True):
             with journal.by_itself():
                 opened.enter_context(journal.folder.held())
-                journal.folder.settle(journal.config)
+                journal.look_back()
+                if journal.recorded is None:
+                    journal.settle()
                 opened.enter_context(journal)
                 journal.note_if_ended(plan)
+                if journal.recorded is not None:
+                    journal.settle()
         while left := [journal for journal in journals if journal.ending is None]:
             _go_on(course, left, signals)
     return [journal.ending for journal in journals if journal.ending is not None]

@@ -1,0 +1,153 @@
+"""What "best" means for a run: a metric, which end of it, and how it is measured. Other scores do not compare with it.
+
+Every checkpoint records what its score is a score of. Where a run is resumed with another criterion, the scores by it
+are taken from metrics.jsonl, which has every metric of every validation.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.custom_code import read_code
+from transformer_jax.extension import file_of
+
+# A line of metrics.jsonl with one of these is a validation's.
+OF_VALIDATIONS = ("valid_loss", "bleu")
+# Options of decoding on which no score depends.
+WITHOUT_EFFECT = ("tokens_per_batch", "n_best", "metrics")
+
+
+class Best(NamedTuple):
+    """The highest score so far (of metrics that should be low: their negative), and how many validations ago it was."""
+
+    score: float | None = None
+    validations_since: int = 0
+
+    def and_then(self, score: float | None) -> "Best":
+        """After one more validation; None is one without a finite score."""
+        if score is not None and (self.score is None or score > self.score):
+            return Best(score)
+        return Best(self.score, self.validations_since + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Criterion:
+    """`measured`: of each metric of translations, a digest of all that its values depend on besides the parameters,
+    and the step after which it has been this one. The others depend on nothing that may change during a run."""
+
+    metric: str
+    best_is: str
+    measured: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, references: str = "") -> "Criterion":
+        """The criterion of a config, as if it had been this one from the start; `references`: a digest of the texts."""
+        digests = measured_by(config, references)
+        return cls(config.train.best_metric, config.train.best_is, {name: (digests[name], 0) for name in digests})
+
+    @classmethod
+    def noted(cls, notes: Mapping[str, Any]) -> "Criterion | None":
+        """The one that was noted with a checkpoint; earlier versions noted none."""
+        best = notes.get("best")
+        if best is None:
+            return None
+        return cls(best["metric"], best["best_is"], {name: tuple(facts) for name, facts in best["measured"].items()})
+
+    def after(self, before: "Criterion", step: int) -> "Criterion":
+        """This one in a run that had another until that step: what is measured otherwise has been so since then."""
+        since = {
+            name: (digest, before.measured[name][1] if before.digest(name) == digest else step)
+            for name, (digest, _) in self.measured.items()
+        }
+        return dataclasses.replace(self, measured=since)
+
+    def digest(self, metric: str) -> str | None:
+        return self.measured.get(metric, (None, 0))[0]
+
+    def compares_with(self, other: "Criterion") -> bool:
+        """Whether scores by the one can be compared with scores by the other."""
+        mine, others = ((own.metric, own.best_is, own.digest(own.metric)) for own in (self, other))
+        return mine == others
+
+    def score(self, value: float | None) -> float | None:
+        """Of a value of the metric, higher being better; None if it is not finite."""
+        if value is None or not math.isfinite(value):
+            return None
+        return value if self.best_is == "highest" else -value
+
+    def looked_up(self, lines: Sequence[Mapping[str, Any]], until: int) -> dict[int, float | None]:
+        """The score at each step at which metrics.jsonl has a validation that can be compared."""
+        since = self.measured.get(self.metric, ("", -1))[1]
+        return {
+            line["step"]: self.score(line[self.metric])
+            for line in lines
+            if self.metric in line and any(name in line for name in OF_VALIDATIONS) and since < line["step"] <= until
+        }
+
+    def scores(
+        self,
+        records: Mapping[int, Mapping[str, Any]],
+        lines: Sequence[Mapping[str, Any]],
+        earlier: "Criterion",
+    ) -> dict[int, float]:
+        """The scores of checkpoints by this criterion, as far as they have one. `records` and `lines` are theirs and
+        of metrics.jsonl; `earlier` is the criterion of checkpoints that note none."""
+        found, looked_up = {}, self.looked_up(lines, max(records, default=0))
+        for step, record in records.items():
+            noted = Criterion.noted(record["notes"]) or earlier
+            recorded = record["score"] if noted.compares_with(self) else None
+            if (score := looked_up.get(step, recorded)) is not None:
+                found[step] = score
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.best_is} {self.metric}"
+
+
+def best_of(scores: Mapping[int, float | None]) -> Best:
+    """The best of validations by their steps, as a run would have found it that had this criterion from the start."""
+    best = Best()
+    for step in sorted(scores):
+        best = best.and_then(scores[step])
+    return best
+
+
+def resumed(
+    here: Criterion, before: Criterion, best: Best | None, lines: Sequence[Mapping[str, Any]], step: int
+) -> tuple[Best, str]:
+    """The best so far of a run that is resumed at a step, and what is to be reported, "" where nothing has changed.
+
+    `best` is by the criterion `before`. By another one, and where it is not known (None), it is that of the validations
+    in metrics.jsonl which can be compared, as if the criterion had been this one from the start.
+    """
+    same = here.compares_with(before)
+    if same and best is not None:
+        return best, ""
+    scores = here.looked_up(lines, step)
+    if same:
+        return best_of(scores), ""
+    other = (here.metric, here.best_is) != (before.metric, before.best_is)
+    told = f"best is the {here} now, it was the {before}" if other else f"{here.metric} is measured differently now"
+    if not scores:
+        return Best(), f"{told}: no earlier validation can be compared, the best is looked for afresh"
+    return best_of(scores), f"{told}: the best so far is that of {len(scores)} validations in metrics.jsonl"
+
+
+def measured_by(config: ExperimentConfig, references: str) -> dict[str, str]:
+    """Of each metric of translations, a digest of all that its values depend on besides the parameters."""
+    if not config.decode.bleu_sentences:
+        return {}
+    decode = dataclasses.asdict(config.decode)
+    how = {"references": references} | {name: decode[name] for name in sorted(decode) if name not in WITHOUT_EFFECT}
+    code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in config.decode.metrics}
+    return {name: hashlib.sha256(json.dumps([how, own]).encode()).hexdigest()[:16] for name, own in code.items()}
+
+
+def _code(address: str) -> str:
+    file = Path(file_of(address))
+    return read_code(file).digest if file.is_file() else "not there"
