@@ -160,3 +160,12 @@ def test_the_schedule_counts_updates_under_jit():
         changes, state = step(state)
         moved.append(-float(changes["w"]))
     np.testing.assert_allclose(moved, rates(schedule, range(1, 7)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
+    """train.steps = 10^12, for a run that train.tokens or train.hours ends; linear could not be computed."""
+    config = OptimizerConfig(schedule=name, learning_rate=0.1, warmup_steps=4)
+    schedule = make_schedule(config, 16, 10**12)
+    assert float(schedule(jnp.int32(3))) == pytest.approx(0.1)
+    assert 0 < float(schedule(jnp.int32(10))) <= float(schedule(jnp.int32(3)))

@@ -340,3 +340,13 @@ def test_what_cannot_train_together_leaves_no_trace(place):
     with pytest.raises(BadInput, match=r"train.keep_latest = 1: must be at least 2"):
         train_runs_together([run_of(place, train__keep_latest=1)] * 2, folders)
     assert not (place / "never").exists()
+
+
+def test_the_sums_of_some_runs_begin_again_and_those_of_the_others_stay():
+    """One that ends between two lines of metrics, because it has its tokens, takes nothing from the others."""
+    programs = together(experiments({"seed": 0}, {"seed": 1}))
+    states = trained(programs, 2, batches(1))
+    left = programs.without_sums(states, kept=[1])
+    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
+        assert after[0] == 0 and after[1] == before[1] != 0
+        assert after.sharding.is_equivalent_to(before.sharding, after.ndim)

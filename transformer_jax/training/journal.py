@@ -32,7 +32,8 @@ Evaluator = Callable[[Any], Mapping[str, float]]
 class Memory:
     """What the loop itself remembers; it is saved with each checkpoint."""
 
-    target_tokens: int = 0
+    target_tokens: int = 0  # up to the last line of metrics
+    since: dict[str, float] = dataclasses.field(default_factory=dict)  # sums that the devices gave up since that line
     best: float | None = None
     validations_since_best: int = 0
 
@@ -67,6 +68,7 @@ class Journal:
         self.recorded: ExperimentConfig | None = None  # the config that this run had before, if it has begun
         self.memory, self.warned = Memory(), False
         self.told: list[str] = []  # of the best, at a resumption
+        self.tokens = 0  # target tokens trained on, as far as they were counted
         self.saved, self.validated = 0, 0  # at which steps
         self.score: float | None = None  # of the last validation, higher being better
         self.ending: Ending | None = None
@@ -149,7 +151,7 @@ class Journal:
     def state_at(self, step: int, plan: TrainState) -> TrainState | None:
         """A certain checkpoint's state; None at step 0, where the run begins. Raises DamagedCheckpoint."""
         if step == 0:
-            self.memory, self.saved, self.validated = Memory(), 0, 0
+            self.memory, self.saved, self.validated, self.tokens = Memory(), 0, 0, 0
             return None
         try:
             state, notes = self.checkpoints.restore(step, plan)
@@ -178,6 +180,7 @@ class Journal:
                 "put the old data back, or use another --workdir"
             )
         self.memory, self.saved, self.validated = Memory(**notes["memory"]), step, step
+        self.count(0)
         self._recall_best(step, notes)
 
     def _recall_best(self, step: int, notes: Mapping[str, Any]) -> None:
@@ -195,12 +198,16 @@ class Journal:
             self.told.append(told)
             self._tell(f"{self.label}{told}")
 
+    def count(self, on_devices: int) -> None:
+        """Counts the target tokens trained on, of which the devices have so many in their sums."""
+        self.tokens = self.memory.target_tokens + int(self.memory.since.get("target_tokens", 0)) + on_devices
+
     def reason_to_end(self, step: int) -> Ending | None:
         limits = self.config.train
         if step >= self.course.last_step:
             return Ending("finished")
-        if limits.tokens is not None and self.memory.target_tokens >= limits.tokens:
-            return Ending(f"finished {self.memory.target_tokens:,} target tokens")
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            return Ending(f"finished {self.tokens:,} target tokens")
         if limits.patience is not None and self.memory.validations_since_best >= limits.patience:
             return Ending(f"finished: no better {limits.best_metric} in {limits.patience} validations")
         return None
@@ -218,22 +225,30 @@ class Journal:
         self, step: int, sums: IntervalSums, updates: int, skipped: int, throughput: Throughput, progress: ProgressLine
     ) -> dict[str, Any]:
         """A line of metrics about the steps since the last one."""
-        tokens = int(sums.target_tokens)
+        self.fold(sums)
+        total, self.memory.since = self.memory.since, {}
+        tokens, steps = int(total["target_tokens"]), int(total["steps"])
         self.memory.target_tokens += tokens
+        self.count(0)
         values = {
             "epoch": round(step / self.course.batches.steps_per_epoch, 4),
-            "loss": _over(sums.loss, tokens),
-            "perplexity": exp(_over(sums.nll, tokens)),
-            "accuracy": _over(sums.right, tokens),
+            "loss": _over(total["loss"], tokens),
+            "perplexity": exp(_over(total["nll"], tokens)),
+            "accuracy": _over(total["right"], tokens),
             "learning_rate": float(self.schedule(max(updates - 1, 0))),
-            "gradient_norm": _over(sums.gradient_norm, int(sums.steps)),
+            "gradient_norm": _over(total["gradient_norm"], steps),
             "target_tokens": self.memory.target_tokens,
             "skipped": skipped,
-            **throughput.rates(int(sums.source_tokens), tokens, int(sums.steps)),
+            **throughput.rates(int(total["source_tokens"]), tokens, steps),
         }
         self.metrics.write(step, values)
-        self._warn_of_divergence(step, _over(sums.nll, tokens), progress)
+        self._warn_of_divergence(step, _over(total["nll"], tokens), progress)
         return values
+
+    def fold(self, sums: IntervalSums) -> None:
+        """Adds the devices' sums to those since the last line, in float64 and in whole numbers of any size."""
+        for name, value in vars(sums).items():
+            self.memory.since[name] = self.memory.since.get(name, 0) + value.item()
 
     def _warn_of_divergence(self, step: int, nll: float, progress: ProgressLine) -> None:
         """Once: a model that has learnt nothing at all is as bad as guessing, one that has diverged is far worse."""

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +29,9 @@ from transformer_jax.training.throughput import Throughput
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
+# Tokens after which the host takes over the devices' sums, even where no line of metrics is due: up to here float32
+# counts exactly, and int32 is far from its end.
+EXACT = 2**24
 
 
 def train(
@@ -68,6 +70,10 @@ class Loop:
         self.config = journals[0].config  # what the loop asks of it is the same for all
         self.watch = CompileWatch()
         self.throughput = Throughput(self.config, course.batches.statistics(), course.mesh.devices.size)
+        shapes = course.batches.shapes
+        self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # of a batch
+        self.fold_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
+        self.count_at = 0  # the first step at which a run may have its train.tokens
 
     @property
     def going(self) -> list[int]:
@@ -86,6 +92,7 @@ class Loop:
                 progress.tell("warning: there is no validation data: the loss on unseen sentences will not be known")
             if restored[0] is not None:
                 progress.tell(f"going on from the checkpoint of step {step:,}")
+            self.with_all_tokens(state, step)  # which may have been lowered
             self.take_steps(state, step, progress, signals)
         return [journal.ending for journal in self.journals if journal.ending is not None]
 
@@ -102,8 +109,11 @@ class Loop:
                 pulses.append(pulse)
                 is_last = step == self.course.last_step
                 self.feel(pulses, 0 if is_last else STEPS_AHEAD, step, progress)
-                if step % every.log_every == 0 or is_last:
-                    state = self.log(state, step, progress)
+                lines = self.going if step % every.log_every == 0 or is_last else self.with_all_tokens(state, step)
+                if lines:
+                    state = self.log(state, step, lines, progress)
+                elif step % self.fold_every == 0:
+                    state = self.fold(state)
                 with self.throughput.paused():
                     if step % every.eval_every == 0 or is_last:
                         self.validate(state, step, self.going, progress)
@@ -142,19 +152,45 @@ class Loop:
                 with self.journals[run].by_itself():
                     self.journals[run].feel(step - len(pulses), int(bad_in_a_row[run]))
 
-    def log(self, state: TrainState, step: int, progress: ProgressLine) -> TrainState:
-        """A line of metrics of each run about the steps since the last one; they are then forgotten."""
+    def with_all_tokens(self, state: TrainState, step: int) -> list[int]:
+        """The runs that have been trained on `train.tokens` target tokens.
+
+        Updates that were skipped do not count, so only the devices know. They are asked where full batches would be
+        enough, which is seldom, and does not depend on when lines of metrics are written.
+        """
+        limit = self.config.train.tokens
+        if limit is None or step < self.count_at:
+            return []
+        on_devices = _by_run(jax.device_get(state.sums.target_tokens))
+        for run in self.going:
+            self.journals[run].count(int(on_devices[run]))
+        left = {run: limit - self.journals[run].tokens for run in self.going}
+        self.count_at = step + min(
+            (-(-tokens // self.most_tokens) for tokens in left.values() if tokens > 0), default=1
+        )
+        return [run for run, tokens in left.items() if tokens <= 0]
+
+    def fold(self, state: TrainState) -> TrainState:
+        """The state without its sums, which the journals now have."""
+        sums = jax.tree.map(_by_run, jax.device_get(state.sums))
+        for run in self.going:
+            self.journals[run].fold(jax.tree.map(lambda each, run=run: each[run], sums))
+        return self.programs.without_sums(state)
+
+    def log(self, state: TrainState, step: int, runs: Sequence[int], progress: ProgressLine) -> TrainState:
+        """A line of metrics of these runs about the steps since the last one; they are then forgotten."""
         counts = jax.tree.map(_by_run, jax.device_get((state.sums, state.updates, state.skipped)))
         self.throughput.lap(step)
         lines = []
-        for run in self.going:
+        others = [run for run in self.going if run not in runs]
+        for run in runs:
             sums, updates, skipped = jax.tree.map(lambda counted, run=run: counted[run], counts)
             with self.journals[run].by_itself():
                 own = self.journals[run].log(step, sums, int(updates), int(skipped), self.throughput, progress)
                 lines.append(own)
         if lines:
             progress.report(step, lines)
-        return dataclasses.replace(state, sums=self.programs.new_sums())
+        return self.programs.without_sums(state, kept=others)
 
     def validate(self, state: TrainState, step: int, runs: Sequence[int], progress: ProgressLine) -> None:
         """Loss on validation data, of all runs at once, and the evaluators' opinion of each."""

@@ -18,6 +18,8 @@ from transformer_jax.schema import is_address, is_meant_as_address, nearest
 OWN_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
 # What a custom schedule may ask for.
 OFFERED = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
+# As far as devices count them, in int32. No run gets there, but train.steps may say "without end" with a larger number.
+MOST_UPDATES = 2**31 - 1
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
@@ -31,7 +33,7 @@ def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float =
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
     """The learning rate by number of updates made: a linear warmup to the peak, then the course the config names."""
-    warmup = config.warmup_steps
+    warmup, steps = config.warmup_steps, min(steps, MOST_UPDATES)
     peak = config.learning_rate or (d_model * max(warmup, 1)) ** -0.5
     if is_address(config.schedule):
         return _own_schedule(config, peak, d_model, steps)

@@ -1,5 +1,6 @@
 """The compiled programs of a run, laid out over a mesh: what the loop drives."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,3 +40,7 @@ class Programs:
     def take(self, state: TrainState, run: int) -> TrainState:
         """One run's own state."""
         return state
+
+    def without_sums(self, state: TrainState, kept: Sequence[int] = ()) -> TrainState:
+        """The state with sums that begin again, but for those of the runs `kept`."""
+        return state if kept else dataclasses.replace(state, sums=self.new_sums())

@@ -7,6 +7,7 @@ own. Each keeps its own folder, as if it had been alone.
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -175,6 +176,10 @@ class Together(Programs):
         options = unfused(mesh)
         self._new = jax.jit(jax.vmap(self.new_run), out_shardings=several, compiler_options=options)
         self._join = jax.jit(lambda *states: jax.tree.map(lambda *own: jnp.stack(own), *states), out_shardings=several)
+        self._keep = jax.jit(
+            lambda sums, is_kept: jax.tree.map(lambda each: jnp.where(is_kept, each, jnp.zeros_like(each)), sums),
+            out_shardings=everywhere,
+        )
         self._take = jax.jit(lambda states, run: jax.tree.map(lambda leaf: leaf[run], states), out_shardings=one)
         step = jax.jit(
             self.step_of_all,
@@ -200,6 +205,12 @@ class Together(Programs):
 
     def take(self, state: TrainState, run: int) -> TrainState:
         return self._take(state, run)
+
+    def without_sums(self, state: TrainState, kept: Sequence[int] = ()) -> TrainState:
+        if not kept:
+            return super().without_sums(state)
+        is_kept = np.isin(np.arange(len(self.schedules)), kept)
+        return dataclasses.replace(state, sums=self._keep(state.sums, is_kept))
 
     # What follows is one run's, with numbers that are traced.
 
