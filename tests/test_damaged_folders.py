@@ -141,6 +141,7 @@ def test_data_that_was_prepared_anew_is_noticed(run, monkeypatch, capsys, noted)
     class Saved(SavedWeights):
         def __init__(self, folder):
             self.config, self._checkpoints = config, types.SimpleNamespace(notes=lambda step: notes)
+            self._data = folder.data(config)
 
         def newest(self):
             return 7, params

@@ -70,8 +70,8 @@ def test_every_file_loads_at_every_scale(name, scale):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_run_folder_will_tell_nothing_of_the_machine(name):
-    assert str(ROOT) not in json.dumps(definition(name, "demo").to_json())
+def test_a_sweep_folder_names_no_path_of_the_machine_but_where_it_was_begun(name):
+    assert str(ROOT) not in json.dumps({**definition(name, "demo").to_json(), "directory": None})
 
 
 def test_own_parts_are_found_from_anywhere(tmp_path, monkeypatch):
