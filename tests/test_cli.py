@@ -107,7 +107,7 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--workdir=run"], "--workdir=run: has no effect with --config"),
     (["inspect", "--options", BASE], "--options: lists the defaults of all options"),
     (["train", BASE, "--workdir=run", "--init-weights=best"], "--init-weights=best: has no effect without --init-from"),
-    (["evaluate", "--workdir=run", "--split=test", "--source=a", "--target=b"], "--split=test and --source=a: both name a test set"),
+    (["evaluate", "--workdir=run", "--split=test", "--source=a", "--target=b"], "and --source=a: both name"),
     (["inspect", BASE, "--config.model.target_vocab_size=9"], "tie_embeddings = 'all' needs one vocabulary"),
 ]  # fmt: skip
 

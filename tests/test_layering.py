@@ -77,6 +77,7 @@ ORDER = {
         "compilation",
         "loss",
         "cost",
+        "data_sheets",
         "cluster",
         "optimizer",
         "sharding",

@@ -194,9 +194,7 @@ class TrainConfig(Section):
 
     steps: int = option(100_000, "updates until the end; what ends the run first, ends it", at_least=1)
     epochs: float | None = option(None, "passes over the data until the end", above=0)
-    tokens: int | None = option(
-        None, "target tokens until the end: the first update that reaches them is the last", at_least=1
-    )
+    tokens: int | None = option(None, "target tokens until the end, the first update to reach them", at_least=1)
     hours: float | None = option(None, "hours of this process until it saves and ends, to be resumed", above=0)
     accumulate: int = option(1, "parts into which a batch is cut to fit into memory; same update", at_least=1)
 
@@ -218,7 +216,9 @@ class TrainConfig(Section):
     compile_cache: FilePath | None = option(
         "~/.cache/transformer_jax", "where compiled programs are kept for the next start; none = nowhere"
     )
-    peak_flops: float | None = option(None, "FLOP/s of one device, for MFU; none = known or measured", above=0)
+    peak_flops: float | None = option(
+        None, "FLOP/s of one device, for MFU; none = its data sheet (CPUs: measured)", above=0
+    )
 
     def contradictions(self) -> list[str]:
         if self.keep_best and self.checkpoint_every % self.eval_every:

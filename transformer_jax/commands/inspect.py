@@ -226,7 +226,7 @@ def device_report(experiment: ExperimentConfig) -> str:
 
 def cluster_report(experiment: ExperimentConfig, text: str) -> str:
     """The best meshes on a cluster that is only described, with what is predicted of them."""
-    from transformer_jax.training.cluster import KNOWN, parse_cluster, plans
+    from transformer_jax.training.cluster import parse_cluster, plans
 
     cluster, work = parse_cluster(text), work_of(experiment)
     found = plans(experiment.model, work, cluster, moments_of(experiment))
@@ -235,8 +235,10 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
         f"{cluster.utilisation:.0%}, and {amount(cluster.memory)};",
         f"an update of {work.source_tokens:,} + {work.target_tokens:,} tokens, rows of {work.source} + {work.target}.",
     ]
-    if experiment.model.dtype != "bfloat16" and any(cluster.flops == known["flops"] for known in KNOWN.values()):
-        lines.append(f"That peak is bfloat16's, this config computes in {experiment.model.dtype}: it will take longer.")
+    if experiment.model.dtype != "bfloat16" and cluster.sheet is not None:
+        own = cluster.sheet.float32
+        known = "" if own is None else f"; the data sheet's float32 peak is flops={own:g}e12"
+        lines.append(f"That peak is bfloat16's, this config computes in float32: it will take longer{known}.")
     lines += [
         "",
         " data  fsdp  tensor  parts    memory      sent     update  efficiency  target tokens/s",

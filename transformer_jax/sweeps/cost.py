@@ -47,6 +47,6 @@ def training_flops(config: ExperimentConfig, updates: int | None = None) -> floa
 
 
 @functools.cache
-def fastest_rate(width: int, inner: int, dtype: str) -> float:
+def fastest_rate(width: int, inner: int, dtype: str, precision: str) -> float:
     """FLOP/s that no training of a model of these widths exceeds on this machine, measured now."""
-    return hardware.products_rate(ROWS, width, inner, dtype)
+    return hardware.products_rate(ROWS, width, inner, dtype, precision)

@@ -78,7 +78,7 @@ class Pace(NamedTuple):
     def seconds(self, experiment: ExperimentConfig, flops: float, tests: int) -> float:
         """What a run takes that makes all of its updates, or takes at least, when everything is compiled."""
         model = experiment.model
-        rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype)
+        rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype, model.matmul_precision)
         return cost.STARTING + cost.MEASURING * tests + flops / rate
 
     @property

@@ -14,6 +14,7 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.schema import nearest
 from transformer_jax.training.cost import Bytes, Memory, MeshSize, Work, bytes_sent, memory
+from transformer_jax.training.data_sheets import PEAKS, Peak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Cluster:
     group: int  # devices that such links connect: those of a machine, or of a TPU pod
     between: float  # bytes/s to a device of another group
     utilisation: float = 0.4  # the share of the peak that the computation reaches on one device
+    # Where the peak is from, which is then that of bfloat16; none: whoever described the cluster gave it.
+    sheet: Peak | None = dataclasses.field(default=None, compare=False)
 
     def ring(self, size: int, inner: int) -> float:
         """Bytes/s of rings along an axis of this size, whose neighbours are `inner` devices apart.
@@ -48,11 +51,12 @@ class Cluster:
 
 
 # From the vendors' data sheets, bfloat16; but `between` is the buyer's choice: for GPUs, 400 Gbit/s each.
+SHEETS = {"H100": PEAKS["NVIDIA H100 80GB HBM3"], "TPUv5p": PEAKS["TPU v5p"]}
 KNOWN = {
     "H100": {"flops": 989e12, "memory": 80e9, "bandwidth": 450e9, "group": 8, "between": 50e9},
     "TPUv5p": {"flops": 459e12, "memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
 }
-KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name != "devices")
+KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name not in ("devices", "sheet"))
 MOST_DEVICES = 1_000_000
 
 
@@ -78,7 +82,9 @@ def parse_cluster(text: str) -> Cluster:
     missing = [key for key in KEYS if key not in values and key != "utilisation"]
     if missing:
         raise BadInput(f"--cluster={text}: {', '.join(missing)} missing; or name a known device: {', '.join(KNOWN)}")
-    return Cluster(int(number), **values)  # type: ignore[arg-type]
+    given = [pair.partition("=")[0] for pair in pairs]
+    sheet = None if "flops" in given else SHEETS.get(name)
+    return Cluster(int(number), **values, sheet=sheet)  # type: ignore[arg-type]
 
 
 def _number(key: str, text: str) -> float:

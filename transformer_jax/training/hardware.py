@@ -9,34 +9,27 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-# Dense bfloat16 FLOP/s by the vendors' data sheets; the first name that the device's own contains.
-DATA_SHEET = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40": 181e12,
-    "A10": 125e12,
-    "V100": 125e12,
-    "TPU v6": 918e12,
-    "TPU v5p": 459e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5e": 197e12,
-    "TPU v4": 275e12,
-}
+from transformer_jax.model_config import ModelConfig
+from transformer_jax.training import data_sheets
 
 
-def peak_flops(dtype: str) -> tuple[float, str]:
-    """FLOP/s of one device and where the number comes from: a data sheet, or a matrix product timed now."""
-    kind = jax.devices()[0].device_kind
-    if dtype == "bfloat16":
-        for name, flops in DATA_SHEET.items():
-            if name in kind:
-                return flops, f"data sheet of {name}, dense bfloat16"
-    size = 1024 if jax.default_backend() == "cpu" else 8192
-    flops = _measured_matmul(size, dtype)
-    # Pretended devices of one CPU share its cores.
-    sharing = len(jax.local_devices()) if jax.default_backend() == "cpu" else 1
-    return flops / sharing, f"a {size} x {size} {dtype} product measured now"
+def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
+    """FLOP/s of one device for the model's products and where the number comes from; or None, and why it is unknown.
+
+    Of accelerators it is the data sheet's. CPUs have none: there it is a matrix product timed now.
+    """
+    devices = jax.devices()
+    if devices[0].platform == "cpu":
+        size = 1024
+        measured = _measured_matmul(size, model.dtype)
+        # Simulated devices of one CPU share its cores.
+        return measured / len(jax.local_devices()), f"a {size} x {size} {model.dtype} product measured now"
+    if len({device.device_kind for device in devices}) > 1:
+        return None, "the devices are not all alike"
+    try:
+        return data_sheets.peak_flops(devices[0], model.dtype, model.matmul_precision)
+    except data_sheets.Unknown as reason:
+        return None, str(reason)
 
 
 def _measured_matmul(size: int, dtype: str) -> float:
@@ -44,7 +37,7 @@ def _measured_matmul(size: int, dtype: str) -> float:
     return 2 * size**3 / _seconds(jax.jit(lambda a: a @ a), matrix)
 
 
-def products_rate(rows: int, width: int, inner: int, dtype: str) -> float:
+def products_rate(rows: int, width: int, inner: int, dtype: str, precision: str) -> float:
     """FLOP/s of products between `rows` x `width` and `rows` x `inner`, as a feed-forward layer has them, timed now.
 
     Small ones are far from the peak. No model of these widths is faster, for what else it does comes on top.
@@ -53,8 +46,9 @@ def products_rate(rows: int, width: int, inner: int, dtype: str) -> float:
     there, back = jnp.full((width, inner), 1 / width, dtype), jnp.full((inner, width), 1 / inner, dtype)
 
     def chain(x: jax.Array) -> jax.Array:
-        for _ in range(layers):
-            x = (x @ there) @ back
+        with jax.default_matmul_precision(precision):
+            for _ in range(layers):
+                x = (x @ there) @ back
         return x
 
     return layers * 4 * rows * width * inner / _seconds(jax.jit(chain), jnp.ones((rows, width), dtype))

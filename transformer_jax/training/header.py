@@ -52,7 +52,7 @@ def header(
         "length": f"{last_step:,} updates = {last_step / per_step:.1f} epochs",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
-        "peak": f"{throughput.peak / 1e12:.3g} TFLOP/s a device ({throughput.peak_source}); MFU is counted against it",
+        "peak": str(throughput),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
         + (f"; {UNFUSED}" if unfused(mesh) else ""),
     }

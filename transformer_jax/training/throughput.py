@@ -20,9 +20,14 @@ class Throughput:
         self._flops = training_flops(config.model, *lengths)
         self._devices = devices
         if config.train.peak_flops is None:
-            self.peak, self.peak_source = hardware.peak_flops(config.model.dtype)
+            self.peak, self.peak_source = hardware.peak_flops(config.model)
         else:
             self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
+
+    def __str__(self) -> str:
+        if self.peak is None:
+            return f"unknown ({self.peak_source}): no MFU; --config.train.peak_flops=FLOP/s of one device gives it"
+        return f"{self.peak / 1e12:.3g} TFLOP/s a device ({self.peak_source}); MFU is counted against it"
 
     def start(self, prefetcher: Prefetcher[Any], step: int) -> None:
         self._prefetcher, self._step = prefetcher, step
@@ -49,7 +54,8 @@ class Throughput:
         They are the tokens of so many steps. After a resumption more than the lap had: another process made the first
         of them, in its own time, and these are left out.
         MFU, model FLOPs utilisation, is the FLOPs that the model needs for these tokens (see model/size.py: matrix
-        products alone, nothing for padding or recomputing) over seconds x devices x the peak FLOP/s of one.
+        products alone, nothing for padding or recomputing) over seconds x devices x the peak FLOP/s of one; none where
+        that is unknown.
         """
         seconds, share = self._seconds, min(1.0, self._steps / max(steps, 1))
         source_tokens, target_tokens = source_tokens * share, target_tokens * share
@@ -59,6 +65,6 @@ class Throughput:
             "source_tokens_per_second": source_tokens / seconds,
             "target_tokens_per_second": target_tokens / seconds,
             "data_wait": self._lap_waited / seconds,
-            "mfu": flops / (seconds * self._devices * self.peak),
+            "mfu": None if self.peak is None else flops / (seconds * self._devices * self.peak),
             "memory_peak": hardware.memory_peak(),
         }
