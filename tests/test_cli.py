@@ -1,5 +1,6 @@
 """Commands: help that teaches, and bad input answered in one clear line with exit status 2."""
 
+import io
 import os
 import signal
 import subprocess
@@ -221,12 +222,14 @@ def test_with_a_closed_stderr_messages_do_not_go_to_stdout():
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
-def test_messages_that_cannot_be_written_do_not_stop_the_work_but_are_not_forgotten(monkeypatch):
-    with open("/dev/full", "w") as full:
+@pytest.mark.parametrize("buffering", [1, 0], ids=["a buffer", "none"])
+def test_messages_that_cannot_be_written_do_not_stop_the_work_but_are_not_forgotten(monkeypatch, buffering):
+    with open("/dev/full", "wb", buffering=0) as device:
+        full = io.TextIOWrapper(io.BufferedWriter(device) if buffering else device, write_through=True)
         monkeypatch.setattr("sys.stderr", full)
         with streams.ready():
             tell("a warning")
-            with pytest.raises(Failed, match="stderr: not all messages could be written"):
+            with pytest.raises(Failed, match="stderr: messages could not be written"):
                 streams.finish()
 
 

@@ -50,7 +50,7 @@ class Messages:
     """stderr: the work does not depend on whether its messages arrive, but the exit status tells if they did not."""
 
     def __init__(self, stream: TextIO):
-        self._stream = stream
+        self._stream, self._failed = stream, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -72,15 +72,15 @@ class Messages:
             discard(self._stream)
             raise NobodyReads from None
         except OSError:
-            pass  # what was not written is kept, and tried again with the next message
+            self._failed = True  # with Python's usual buffer the next message tries again to write this one
 
     def finish(self) -> None:
-        """Raises Failed if messages could not be written to the end."""
-        try:
-            self._stream.flush()
-        except OSError:
+        """Raises Failed if a message could not be written."""
+        self.flush()
+        if self._failed:
             discard(self._stream)
-            raise Failed("stderr: not all messages could be written") from None
+            self._failed = False
+            raise Failed("stderr: messages could not be written")
 
 
 @contextlib.contextmanager
