@@ -71,7 +71,7 @@ def test_any_bytes_as_lines(file, content, suffix):
         assert all(isinstance(line, str) for block in blocks for line in block.lines)
 
 
-ONE, OTHER = gzip.compress(b"a\n"), zstandard.compress(b"a\n")
+ONE, OTHER = gzip.compress(b"a\n", mtime=0), zstandard.compress(b"a\n")
 SKIPPED = b"\x50\x2a\x4d\x18\x02\0\0\0ab"  # a zstd frame for others to read
 
 
@@ -84,6 +84,7 @@ SKIPPED = b"\x50\x2a\x4d\x18\x02\0\0\0ab"  # a zstd frame for others to read
         ("skipped.zst", SKIPPED + OTHER + SKIPPED),
         ("two.zst", OTHER + OTHER),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, content):
     (file / name).write_bytes(content)
@@ -103,6 +104,7 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, c
         ("zeros.zst", OTHER + bytes(99), "has something else behind its zstd data"),
         ("cut.zst", OTHER[:-1], "ends in the middle of its zstd data"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_damaged_compressed_file_is_refused(file, name, content, told):
     (file / name).write_bytes(content)
