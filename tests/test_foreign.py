@@ -18,6 +18,8 @@ from transformer_jax.training.export import new_folder
 from transformer_jax.training.foreign import refuse_foreign
 from transformer_jax.training.run_folder import RunFolder
 
+# Where it is not refused, it ends soon.
+CONFIG_FLAGS = ["--config=preset:demo", "--config.data.task.train_size=20", "--config.train.hours=1e-9"]
 VERSIONS = {"python": "3.11", "platform": "Linux", "command": "train"}
 CONFIG = dict.fromkeys(("seed", "model", "data", "optimizer", "mesh", "train", "decode"))
 
@@ -34,7 +36,7 @@ def exported(tmp_path_factory):
 @pytest.mark.parametrize("command", ["train", "prepare"])
 def test_an_exported_folder_is_refused_and_stays_as_it_is(exported, command, capsys):
     before = contents(exported)
-    assert main([command, "--config=preset:demo", f"--workdir={exported}"]) == 2
+    assert main([command, *CONFIG_FLAGS, f"--workdir={exported}"]) == 2
     assert capsys.readouterr().err.startswith(f"error: {exported}: is an exported folder, whose config.json")
     assert contents(exported) == before
 
@@ -47,7 +49,7 @@ def test_a_folder_with_other_files_is_refused_and_stays_as_it_is(tmp_path, names
     for name in names:
         (tmp_path / name).write_text('{"mine": 1}')
     before = contents(tmp_path)
-    config = [] if "sweep" in command else ["--config=preset:demo"]
+    config = ["--dry-run"] if "sweep" in command else CONFIG_FLAGS
     assert main([*command.split(), *config, f"--workdir={tmp_path}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {tmp_path}: is no ") and "not empty" in line

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 from training_runs import assert_quiet, assert_same_run, command, environment, errors, metrics, train, weights
 
-from transformer_jax import load_run
+from transformer_jax import load_run, plots
+from transformer_jax.cli import main
+from transformer_jax.training.export import SavedWeights
+from transformer_jax.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +163,66 @@ def test_patience(place):
     options += ("train.best_metric=valid_accuracy", "train.best_is=highest")
     assert "finished: no better valid_accuracy in 2 validations at step 6" in train(place / "patient", *options)
     assert "finished: no better" in train(place / "patient", *options)
+
+
+def test_another_metric_is_not_compared_with_the_old_one(place, straight):
+    """Best, patience and the checkpoints that are kept are as if it had been this metric from the start."""
+    workdir = shutil.copytree(straight, place / "other metric")
+    accuracies = {line["step"]: line["valid_accuracy"] for line in metrics(straight) if "valid_loss" in line}
+    since = len(accuracies) - 1 - list(accuracies.values()).index(max(accuracies.values()))
+    assert since > 0  # or this test shows nothing
+    options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
+    told = train(workdir, *options, f"train.patience={since}")
+    assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in told
+    assert f"finished: no better valid_accuracy in {since} validations at step 24" in told
+    kept = SavedWeights(RunFolder(workdir))
+    steps = [step for step in accuracies if (workdir / f"checkpoints/{step}").is_dir()]
+    assert kept.best_steps(1) == [max(steps, key=accuracies.__getitem__)]
+
+
+def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place):
+    workdir = place / "cosine"
+    train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15")
+    before = (workdir / "config.json").read_bytes(), metrics(workdir)
+    for longer in ("train.epochs=0.3", "train.steps=5", "train.epochs=none"):
+        told = errors(train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
+        assert told[1].startswith("error:   train.steps, train.epochs: the cosine schedule ends at update 6 there, ")
+    assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
+    train(workdir, "optimizer.schedule=cosine", "train.steps=6")  # the same end
+
+
+def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
+    """Another text at the same path, prepared in another place: config.json must not come to name that place."""
+    workdir, texts = place / "other text", [place / f"text.{side}" for side in ("source", "target")]
+    options = ["data.corpus=", "train.steps=6", "data.valid_size=10", "data.test_size=0"]
+    options += [f"data.{file.suffix[1:]}={file}" for file in texts]
+    for file in texts:
+        file.write_text("".join(f"{' '.join(f'{n:b}')}\n" for n in range(200)))
+    train(workdir, *options)
+    before = (workdir / "config.json").read_bytes(), metrics(workdir)
+    for file in texts:
+        file.write_text("".join(f"{' '.join(f'{n:b}'[::-1])}\n" for n in range(200)))
+    (told,) = errors(train(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
+    assert "its prepared data has changed since the checkpoint of step 6" in told
+    assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
+
+
+def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
+    """Its learning rate is drawn up to where it ends, not to train.steps."""
+    train(place / "by epochs", "train.epochs=0.3", "train.steps=100000")
+    drawn, draw = [], plots.schedule
+    monkeypatch.setattr(plots, "schedule", lambda rate, steps, *rest: drawn.append(steps) or draw(rate, steps, *rest))
+    assert main(["plot", "page", f"--workdir={place / 'by epochs'}"]) == 0
+    assert drawn == [12]
+
+
+def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
+    (told,) = errors(train(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
+    assert told == (
+        "error: optimizer.warmup_steps = 7 lies beyond the run of 6 updates (train.epochs = 0.15): the learning rate "
+        "would never reach its peak"
+    )
+    assert not (place / "warm/config.json").exists()
 
 
 def test_the_compile_cache(place, straight):

@@ -152,6 +152,7 @@ class Journal:
         """A certain checkpoint's state; None at step 0, where the run begins. Raises DamagedCheckpoint."""
         if step == 0:
             self.memory, self.saved, self.validated, self.tokens = Memory(), 0, 0, 0
+            self.criterion = Criterion.of(self.config, self.course.references)
             return None
         try:
             state, notes = self.checkpoints.restore(step, plan)
