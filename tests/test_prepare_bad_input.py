@@ -243,9 +243,9 @@ def run_in_process(bench: Path, before: str, workdir: Path) -> subprocess.Comple
 def test_a_file_size_limit(bench):
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
     done = run_in_process(bench, limit, bench / "run")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert (
-        done.stderr == f"error: {bench / 'run' / 'data'}: a file got too big; make room or choose another directory\n"
+        done.stderr == f"failed: {bench / 'run' / 'data'}: a file got too big; make room or choose another directory\n"
     )
     assert not (bench / "run").exists()
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 3000
@@ -271,7 +271,7 @@ def mounted(tmp_path):
 def test_a_full_disk(bench, mounted, kilobytes):
     place = mounted(f"size={kilobytes}k")
     done = run_in_process(bench, "", place / "run")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"failed: {place / 'run' / 'data'}: the disk is full; make room or choose another directory\n"
     assert list(place.iterdir()) == []
 

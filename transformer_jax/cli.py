@@ -8,6 +8,7 @@ import argparse
 import importlib
 import keyword
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -40,6 +41,9 @@ COMMANDS = (
     "inspect",
     "plot",
 )
+# A message may end with a list, an indented line for each entry. Any other line end in it comes from what was given,
+# such as the name of a file, and is shown as an escape.
+LISTED = re.compile(r"\n(?=  )")
 # Seconds; a callback takes far less.
 SOON = 0.05
 # What takes less memory.
@@ -64,7 +68,7 @@ def _status(work: Callable[[], int | None]) -> int:
         print(*(f"error: {visible(line)}" for line in _problems(problem)), sep="\n", file=sys.stderr)
         return 2
     except Failed as failure:
-        print(f"failed: {visible(str(failure))}", file=sys.stderr)
+        print(f"failed: {_listed(str(failure))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -82,10 +86,14 @@ def _status(work: Callable[[], int | None]) -> int:
 
 
 def _problems(problem: BadInput) -> Sequence[str]:
-    """One line each. A line end in any other message comes from what was given, such as a file name."""
+    """One line each."""
     if isinstance(problem, ConfigError):
         return problem.problems
-    return str(problem).splitlines() if isinstance(problem, UserCodeError) else [str(problem)]
+    return str(problem).splitlines() if isinstance(problem, UserCodeError) else LISTED.split(str(problem))
+
+
+def _listed(message: str) -> str:
+    return "\n".join(map(visible, LISTED.split(message)))
 
 
 def _run(arguments: list[str]) -> int:
