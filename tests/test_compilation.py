@@ -127,8 +127,7 @@ def together():
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
     together()
-    new, _join, _take, step, evaluate, _sums = options[-6:]
-    assert [new, step, evaluate] == [{FUSION: ""}] * 3
+    assert options.count({FUSION: ""}) == 3  # a new state, the step, the evaluation; others move numbers only
 
 
 @pytest.mark.parametrize(("versions", "fused"), [((INSTALLED,), False), ((), True)])
