@@ -131,3 +131,15 @@ def test_unfinished_work_is_removed_only_where_it_is_ours(tmp_path):
     with new_folder(tmp_path / "other"):
         pass
     assert not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.parametrize("names", [["data/train.txt"], ["sweep.json"]])
+def test_a_sweep_leaves_nothing_where_it_does_not_begin(tmp_path, names):
+    """Not even its lock: data of other kinds, or a sweep.json that is not ours."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    before = contents(tmp_path)
+    with pytest.raises(BadInput, match="is no "), SweepFolder(tmp_path).held():
+        pass
+    assert contents(tmp_path) == before

@@ -1,5 +1,6 @@
 """The loop, as a user meets it: whole trainings, stopped, taken up again, limited, refused."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from training_runs import assert_quiet, assert_same_run, command, environment, e
 
 from transformer_jax import load_run, plots
 from transformer_jax.cli import main
+from transformer_jax.data.prepare import prepare
 from transformer_jax.training.export import SavedWeights
 from transformer_jax.training.run_folder import RunFolder
 
@@ -205,6 +207,19 @@ def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
     (told,) = errors(train(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
     assert "its prepared data has changed since the checkpoint of step 6" in told
     assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
+
+
+def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
+    """Its tokenizer may be another one, and the translations then mean nothing."""
+    workdir = shutil.copytree(straight, place / "other data")
+    config = RunFolder(workdir).load_config()
+    task = dataclasses.replace(config.data.task, seed=1)
+    shutil.rmtree(workdir / "data")
+    prepare(dataclasses.replace(config, data=dataclasses.replace(config.data, task=task)), workdir / "data")
+    for run, told in ((workdir, True), (straight, False)):
+        capfd.readouterr()
+        load_run(run)
+        assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == told
 
 
 def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):

@@ -95,6 +95,8 @@ def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     RunFolder("run").settle(experiment(data__directory="shared", data__source=("a.en", "/b.en")))
+    recorded = json.loads(Path("run/config.json").read_text())["data"]
+    assert recorded["directory"] == f"{tmp_path}/shared" and recorded["source"] == [f"{tmp_path}/a.en", "/b.en"]
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     config = RunFolder("../run").load_config()

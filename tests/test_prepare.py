@@ -276,14 +276,14 @@ def test_several_processes_at_once(tmp_path):
     source, target = write_text(tmp_path, "train", PAIRS)
     (tmp_path / "config.py").write_text("from transformer_jax.config import default_config as get_config\n")
     command = [sys.executable, "-m", "transformer_jax.cli", "prepare", f"--config={tmp_path / 'config.py'}"]
-    command += [f"--workdir={tmp_path}", f"--config.data.source={source}", f"--config.data.target={target}"]
+    command += [f"--workdir={tmp_path / 'run'}", f"--config.data.source={source}", f"--config.data.target={target}"]
     command += ["--config.data.tokenizer=unigram", "--config.model.vocab_size=300"]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     results = [process.communicate(timeout=120) for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], results
     assert len({output for output, _ in results}) == 1
     assert sum("training a unigram tokenizer" in errors for _, errors in results) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.py", "data", "train.de", "train.en"]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["data"]
 
 
 # Re-used, or refused with the reason.

@@ -352,7 +352,7 @@ def test_the_same_command_makes_what_is_missing_and_nothing_else(done):
     place, _ = done
     made = (place / "sweep/runs/base/seed-0/result.json").stat().st_mtime_ns
     shutil.rmtree(place / "sweep/runs/dropout/seed-0/checkpoints")
-    (place / "sweep/runs/h-=-4/seed-0/config.json.unfinished").unlink()
+    (place / "sweep/runs/h-=-4/seed-0/config.json.unfinished").unlink(missing_ok=True)
     ended = sweep_runs.run(place, "--workdir=sweep", "--jobs=2")
     assert ended.stdout.count(": running") == 2 and "base, seed 0: running" not in ended.stdout
     assert (place / "sweep/runs/base/seed-0/result.json").stat().st_mtime_ns == made

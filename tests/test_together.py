@@ -238,7 +238,8 @@ def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
 @pytest.mark.slow
 def test_each_ends_in_its_own_way(runs, joined):
     assert saved_steps(joined / "2") == [] and all(line["step"] < 6 for line in metrics(joined / "2"))
-    assert saved_steps(joined / "3") == [12, 18] and metrics(joined / "3")[-1]["step"] == 18
+    # Nothing is learnt, so that the first of equal scores is the best.
+    assert saved_steps(joined / "3") == [6, 12, 18] and metrics(joined / "3")[-1]["step"] == 18
     folders = [joined / str(number) for number in (0, 1, 3)]
     before = [metrics(folder) for folder in folders]
     assert [e.why[:8] for e in train_runs_together([runs[0], runs[1], runs[3]], folders)] == ["finished"] * 3

@@ -73,12 +73,20 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
     )
     mesh = types.SimpleNamespace(devices=np.zeros(1))
     course = types.SimpleNamespace(
-        batches=batches, last_step=len(batches_of), mesh=mesh, validation=None, data="", placed_batch=lambda step: step
+        references="",
+        batches=batches,
+        last_step=len(batches_of),
+        mesh=mesh,
+        validation=None,
+        data="",
+        placed_batch=lambda step: step,
     )
     journals = [Journal(config, RunFolder(tmp_path / str(number)), (), course) for number in range(len(skipped))]
     for journal in journals:
         journal.metrics = Lines()
-        journal.checkpoints = types.SimpleNamespace(wait=lambda: None, save=lambda *saved: None)
+        journal.checkpoints = types.SimpleNamespace(
+            wait=lambda: None, save=lambda *saved: None, records=dict, rank=lambda scores: None
+        )
     loop = Loop(course, journals, Devices(batches_of, skipped))
     state = loop.programs.begin()
     loop.with_all_tokens(state, 0)

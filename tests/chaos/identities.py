@@ -78,7 +78,6 @@ OTHER = {
     "train.steps": "30",
     "train.epochs": "6",
     "train.tokens": "2500",
-    "train.accumulate": "2",
     "train.label_smoothing": "0.3",
     "train.best_metric": "valid_accuracy",
     "train.best_is": "highest",

@@ -18,6 +18,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,10 +152,13 @@ class SweepFolder:
         """The sweep that the folder holds."""
         if not self.definition_file.is_file():
             raise BadInput(f"{self.path}: is no sweep (it has no sweep.json); transformer-jax sweep FILE.py makes one")
+        return spec.from_json(self._record(), str(self.definition_file))
+
+    def _record(self) -> dict[str, Any]:
         record = read_json(self.definition_file)
         if record is None or record.get("format") != spec.FORMAT:
             raise BadInput(f"{self.definition_file}: is no definition of a sweep that this version can read")
-        return spec.from_json(record, str(self.definition_file))
+        return record
 
     @contextlib.contextmanager
     def as_it_began(self) -> Iterator[SweepFolder]:
@@ -194,8 +198,10 @@ class SweepFolder:
         """Refuses a folder that holds something else than a sweep, before anything is written there."""
         with explained(self.path):
             names = {file.name for file in self.path.iterdir()} if self.path.exists() else set()
-            # A launcher that was killed while it prepared data leaves these two.
-            if self.definition_file.name not in names and names - {".lock", "data"}:
+            if self.definition_file.name in names:
+                self._record()
+            # A launcher that was killed while it prepared data leaves its lock, and data under the names of their keys.
+            elif names - {".lock", "data"} or not all(map(_is_of_data, self.path.glob("data/*"))):
                 raise BadInput(f"{self.path}: is no sweep, and not empty; an empty or new directory would be right")
 
     def settle(self, definition: Definition) -> None:
@@ -296,6 +302,11 @@ def strayed(record: Mapping[str, Any], result: Mapping[str, Any], split: str) ->
         return found
     score, noted = record["measures"]["bleu"]["score"], told.get("bleu")
     return "" if score == noted else f"has BLEU {score}, and result.json {noted}"
+
+
+def _is_of_data(path: Path) -> bool:
+    """Whether it has the name of prepared data, unfinished perhaps, or of its lock."""
+    return re.fullmatch(r"[0-9a-f]{12}(\.partial|\.lock)?", path.name) is not None
 
 
 def is_held(run: Path) -> bool:
