@@ -1,5 +1,6 @@
 """Checkpoints: what is kept, what is refused, and that no damage is restored in silence."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -224,3 +225,28 @@ def test_a_disk_that_fills_up_is_told_in_one_line(tmp_path):
         with pytest.raises(Failed, match=r"the disk is full\); the newest whole one is of step 1"):
             checkpoints.save(2, state_of(2), {})
         del checkpoints._manager.check_for_errors
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (None, "the disk is full"),
+        (Failed("metrics.jsonl: the disk is full"), "there is none yet"),
+        (ValueError("another reason"), "another reason"),
+    ],
+    ids=["nothing", "a failure", "another error"],
+)
+def test_a_save_that_fails_at_the_end_is_reported_as_one(tmp_path, monkeypatch, first, told):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep_latest=1, keep_best=0)
+    monkeypatch.setattr(checkpoints._manager, "close", full)
+
+    def work():
+        with checkpoints:
+            if first is not None:
+                raise first
+
+    with pytest.raises(type(first or Failed("")), match=told):
+        work()

@@ -83,7 +83,12 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._manager.close()
+        try:
+            self._check(self._manager.close)
+        except Failed:
+            # A save that failed in the background says what is safe. But it is not the reason of any other ending.
+            if error is None or isinstance(error, Failed):
+                raise
 
     @property
     def steps(self) -> list[int]:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from transformer_jax.data.disk import explained
 from transformer_jax.data.progress import tell
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
@@ -42,7 +42,7 @@ class Metrics:
         try:
             with explained(self._path.parent / "tensorboard"):
                 self._board.close()
-        except (OSError, BadInput):
+        except (OSError, BadInput, Failed):
             if error is None:  # otherwise what went wrong first is what is told
                 raise
 
