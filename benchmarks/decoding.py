@@ -16,7 +16,7 @@ import numpy as np
 
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import DecodeConfig
-from transformer_jax.decoding.translate import search
+from transformer_jax.translation.translate import search
 
 EXTRA_LENGTH, REPEATS = 50, 3
 

@@ -23,8 +23,8 @@ from side_by_side import limits, machine, medians, turn_by_turn, write_json
 
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import DecodeConfig
-from transformer_jax.decoding.translate import search
 from transformer_jax.model.size import forward_flops
+from transformer_jax.translation.translate import search
 
 VOCABULARY = 11_600
 EXTRA_LENGTH = 50

@@ -24,11 +24,11 @@ from transformer_jax import ModelConfig
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.runs import train_run
+from transformer_jax.experiment import train_run
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.course import Course
-from transformer_jax.training.optimizer import make_schedule
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.update.optimizer import make_schedule
 
 MODELS = {"base": ModelConfig.base(37_000), "tiny": ModelConfig.tiny(10_000)}
 TOKENS = {"base": 1024, "tiny": 8192}

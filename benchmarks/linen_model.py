@@ -1,8 +1,8 @@
 """The same model and step as one would write them with flax linen's own modules and optax: what ours is timed beside.
 
 The paper's post-norm Transformer, one table for both embeddings and the output, no biases in attention; the logits of
-the whole batch at once. `like_ours` turns our parameters into its own: tests/test_linen_model.py holds both to one
-value and one gradient.
+the whole batch at once. `like_ours` converts our parameters to its layout; tests/benchmarks/test_linen_model.py checks
+that both have the same value and gradient.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ import side_by_side
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.training.compiled import Memory, compiled_step, memory
+from transformer_jax.planning.compiled import Memory, compiled_step, memory
 
 MODELS = {"base": ModelConfig.base, "big": ModelConfig.big, "tiny": ModelConfig.tiny}
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import plots
-from transformer_jax.training.run_folder import read_metrics
+from transformer_jax.pictures import plots
+from transformer_jax.runs.folder import read_metrics
 
 CONFIG = """
 from transformer_jax.config import default_config

@@ -13,7 +13,7 @@ from unittest import mock
 import side_by_side
 
 from transformer_jax import load_run
-from transformer_jax.decoding import translate
+from transformer_jax.translation import translate
 
 
 def main() -> None:

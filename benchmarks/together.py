@@ -23,11 +23,11 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.assembly import Batch
-from transformer_jax.training import sharding
 from transformer_jax.training.header import VERSIONS, count
-from transformer_jax.training.optimizer import make_schedule
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together import Together
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
 
 
 class Case:

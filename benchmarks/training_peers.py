@@ -24,10 +24,10 @@ from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.assembly import Batch
 from transformer_jax.model.size import training_flops
-from transformer_jax.training import sharding
-from transformer_jax.training.hardware import keep_freed_memory
-from transformer_jax.training.optimizer import make_schedule
+from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.training.programs import Programs
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
 
 Step = Callable[[], object]
 

@@ -6,7 +6,7 @@ import optax
 from flax import linen as nn
 
 from transformer_jax import ModelConfig, padding_mask
-from transformer_jax.data.tasks import generate
+from transformer_jax.data.corpora.tasks import generate
 from transformer_jax.model.stacks import Encoder
 from transformer_jax.model.transformer import Embedding
 

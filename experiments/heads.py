@@ -32,14 +32,14 @@ from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.data.assembly import Batch
 from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.tokenizer import PAD
-from transformer_jax.decoding.run import Run
-from transformer_jax.decoding.scoring import token_log_probabilities, token_pairs
 from transformer_jax.evaluation import measures
+from transformer_jax.experiment import TestSet
 from transformer_jax.extension import load_module
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.runs import TestSet
 from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.translation.load import Run
+from transformer_jax.translation.score import token_log_probabilities, token_pairs
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES

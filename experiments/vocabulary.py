@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.decoding.run import Run
 from transformer_jax.evaluation import perplexities
+from transformer_jax.experiment import TestSet
 from transformer_jax.extension import load_module
-from transformer_jax.runs import TestSet
 from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.translation.load import Run
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax import cli, streams
-from transformer_jax.data.progress import tell
+from tests.support.places import ROOT
+from transformer_jax import cli
+from transformer_jax.commands import streams
 from transformer_jax.errors import Failed
+from transformer_jax.files.progress import tell
 from transformer_jax.version import __version__
 
-ROOT = Path(__file__).parent.parent
 BASE = f"--config={ROOT / 'configs/base.py'}"
 
 

@@ -1,10 +1,10 @@
 """The schema's content: the paper's defaults, contradictions, every file in configs/, every option within reach."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.support.places import ROOT
 from transformer_jax import ModelConfig, schema, usage
 from transformer_jax import config as configuration
 from transformer_jax.commands import configuration as command_line
@@ -12,7 +12,6 @@ from transformer_jax.commands.inspect import options_table
 from transformer_jax.config import ExperimentConfig, default_config, from_config_dict
 from transformer_jax.errors import ConfigError
 
-ROOT = Path(__file__).parent.parent
 OPTIONS = list(schema.options(ExperimentConfig))
 
 

@@ -5,19 +5,19 @@ import json
 import shutil
 
 import pytest
-import sweep_runs
-from small_runs import experiment
 
+from tests.support import sweep_runs
+from tests.support.small_runs import experiment
 from transformer_jax.custom_code import CustomCode, module_files, read_code
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.disk import publish_json
+from transformer_jax.data.corpora.select import open_corpus
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import load_once
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.runs.code import KeptCode, changes, code_of
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps import provenance, spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.provenance import Made, mixtures
-from transformer_jax.training.kept_code import KeptCode, changes, code_of
-from transformer_jax.training.run_folder import RunFolder
 
 LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 

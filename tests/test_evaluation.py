@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
-from translating_runs import make_run
 
-from transformer_jax import cli, evaluation, evaluation_record, load_run
+from tests.support.translating_runs import make_run
+from transformer_jax import cli, evaluation, load_run
 from transformer_jax.commands import plot
 from transformer_jax.config import DecodeConfig
 from transformer_jax.data.prepared import Prepared
@@ -28,7 +28,8 @@ from transformer_jax.evaluation import (
     paper_bleu,
     perplexities,
 )
-from transformer_jax.runs import Evaluation, evaluate_run, identity, split_of, with_vocabulary
+from transformer_jax.experiment import Evaluation, evaluate_run, identity, split_of, with_vocabulary
+from transformer_jax.runs import evaluations
 from transformer_jax.sweeps import measure
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
@@ -231,7 +232,7 @@ def test_two_exports_of_one_name_have_records_of_their_own(folder):
     other = load_run(folder, "averaged")
     other.params = jax.tree.map(lambda leaf: 1.5 * leaf, other.params)
     names = {
-        evaluation_record.named("test", weights, model.weights_sha256, decode, decode)
+        evaluations.named("test", weights, model.weights_sha256, decode, decode)
         for weights, model in (("best", run), ("one/best", run), ("two/best", other), ("./two/../two/best/", other))
     }
     assert len(names) == 3 and "test.best" in names
@@ -265,7 +266,7 @@ def test_a_record_is_that_of_its_texts_weights_search_and_code(folder, record, t
     usual = dataclasses.replace(run.config.decode, metrics=(f"{metric}:mine",))
 
     def differs(found, decode=usual, test_set=test_set, model=run):
-        return evaluation_record.difference(found, identity(model, decode, test_set))
+        return evaluations.difference(found, identity(model, decode, test_set))
 
     found = json.loads(json.dumps(evaluate_run(run, usual, test_set).record))
     assert differs(found) == ""
@@ -298,7 +299,7 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
         made.append(decode.beam)
         record = {**identity(model, decode, test_set), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
-        return Evaluation({**record, "hypotheses_sha256": evaluation_record.lines_sha256(["a", "b"])}, ["a", "b"])
+        return Evaluation({**record, "hypotheses_sha256": evaluations.lines_sha256(["a", "b"])}, ["a", "b"])
 
     monkeypatch.setattr(measure, "evaluate_run", evaluation)
     run = types.SimpleNamespace(path=folder)

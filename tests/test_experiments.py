@@ -4,30 +4,29 @@ import copy
 import dataclasses
 import functools
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_models import SOURCE, TARGET, assert_close, numbers_for, small
-from small_runs import batch_of, experiment, sentences
-from translating_runs import make_run
 
+from tests.support.places import ROOT
+from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
+from tests.support.small_runs import batch_of, experiment, sentences
+from tests.support.translating_runs import make_run
 from transformer_jax import Transformer, load_run, scaled_dot_product_attention
 from transformer_jax.config import PartsConfig
-from transformer_jax.decoding.scoring import attention_of_pair
-from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.errors import BadInput
+from transformer_jax.experiment import TestSet, evaluate_run
 from transformer_jax.extension import load_module
 from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.model.size import parameter_counts
-from transformer_jax.runs import TestSet, evaluate_run
 from transformer_jax.sweeps.spec import load
 from transformer_jax.table3 import TABLE_3
-from transformer_jax.training.step import batch_sums
+from transformer_jax.translation.score import attention_of_pair
+from transformer_jax.translation.stepper import Stepper
+from transformer_jax.update.step import batch_sums
 
-ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 FILES = sorted(file.stem for file in EXPERIMENTS.glob("*.py") if file.stem != "bases")
 SCALES = ("demo", "multi30k", "paper")

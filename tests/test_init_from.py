@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from marian_folders import change_json, unpacked
 from safetensors.numpy import save_file
-from training_runs import CONFIG, environment, errors, metrics, run, train, weights
 
+from tests.support.marian_folders import change_json, unpacked
+from tests.support.training_runs import CONFIG, environment, errors, metrics, run, train, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
+from transformer_jax.data.corpora.tasks import generate
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.tasks import generate
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
-from transformer_jax.training.export import flat, read_export
+from transformer_jax.runs.export import flat, read_export
 
 ENVIRONMENT = environment()
 

@@ -3,17 +3,16 @@
 import re
 import shutil
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from tests.support.places import ROOT
 from transformer_jax import cli, schema, shipped
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import spec
 
-ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(ROOT.glob("configs/*.py"))
 EXPERIMENTS = sorted(set(ROOT.glob("experiments/*.py")) - {ROOT / "experiments/bases.py"})
 

@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from translating_runs import make_run
 
+from tests.support.places import ROOT
+from tests.support.translating_runs import make_run
 from transformer_jax import cli, load_run
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps.slurm import Slurm
 
-PACKAGE = Path(__file__).parent.parent / "transformer_jax"
+PACKAGE = ROOT / "transformer_jax"
 # What would run what it reads; `exec_module` is how config files and experiments, which are code, are run.
 RUNS_WHAT_IT_READS = {"eval", "exec", "compile", "__import__", "system", "popen", "getoutput", "getstatusoutput"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml", "torch"}
@@ -77,7 +78,7 @@ def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
     """Also none of the libraries below does: Python itself tells of every class that a pickle asks for."""
     import pickle
 
-    from test_checkpoint import plan_of, restored, saved, state_of
+    from tests.runs.test_checkpoint import plan_of, restored, saved, state_of
 
     global watching
     sys.addaudithook(_watch)  # it stays, but hears nothing once we are done

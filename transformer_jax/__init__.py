@@ -3,25 +3,25 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.decoding.search import beam_search, greedy_search, sample_search
 from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.sinusoid import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.training.loss import label_smoothed_cross_entropy
+from transformer_jax.search.search import beam_search, greedy_search, sample_search
+from transformer_jax.update.loss import label_smoothed_cross_entropy
 from transformer_jax.version import __version__
 
 if TYPE_CHECKING:
-    from transformer_jax.decoding.run import load_run
     from transformer_jax.interop.marian import from_marian
-    from transformer_jax.training.optimizer import inverse_sqrt_schedule
+    from transformer_jax.translation.load import load_run
+    from transformer_jax.update.optimizer import inverse_sqrt_schedule
 
 # These come when they are first asked for: what they need (orbax, optax) takes longer to import than all the rest.
 LAZY = {
     "from_marian": "transformer_jax.interop.marian",
-    "inverse_sqrt_schedule": "transformer_jax.training.optimizer",
-    "load_run": "transformer_jax.decoding.run",
+    "inverse_sqrt_schedule": "transformer_jax.update.optimizer",
+    "load_run": "transformer_jax.translation.load",
 }
 
 __all__ = [

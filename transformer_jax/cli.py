@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from transformer_jax import streams
-from transformer_jax.commands import configuration
+from transformer_jax.commands import configuration, streams
 from transformer_jax.commands.parser import Parser
 from transformer_jax.errors import BadInput, ConfigError, Failed, visible
 from transformer_jax.extension import UserCodeError

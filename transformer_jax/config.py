@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
+from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import MOST_ROWS
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
-from transformer_jax.record import parse_object
 from transformer_jax.schema import Address, FilePath, Section, group, is_address, option
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.custom_code import read_code
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.decoding.translate import Translator
 from transformer_jax.extension import OwnFunction, file_of, load_function
-from transformer_jax.training.sharding import make_mesh
+from transformer_jax.translation.translate import Translator
+from transformer_jax.update.sharding import make_mesh
 
 BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's own
 # Scores that differ by less than this share are the same score, rounded in two ways.

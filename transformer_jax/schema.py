@@ -12,8 +12,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from transformer_jax import paths
 from transformer_jax.errors import ConfigError
+from transformer_jax.files import paths
 
 # What 64 bits hold: a larger number fits nowhere, be it a count of steps or of tokens.
 LARGEST_WHOLE = 2**63 - 1

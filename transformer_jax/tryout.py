@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora.select import open_corpus
 from transformer_jax.evaluation import load_metrics
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.schema import is_meant_as_address
-from transformer_jax.training.loss import check_own
-from transformer_jax.training.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.loss import check_own
+from transformer_jax.update.optimizer import make_optimizer, make_schedule
 
 
 def try_out(config: ExperimentConfig) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.tasks import TASKS, TOY_TASKS
+from transformer_jax.data.corpora.tasks import TASKS, TOY_TASKS
 from transformer_jax.schema import is_address, is_meant_as_address
 
 

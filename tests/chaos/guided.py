@@ -21,14 +21,14 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora.select import open_corpus
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import load_tokenizer
 from transformer_jax.errors import BadInput
+from transformer_jax.files.record import parse_object, read_record
 from transformer_jax.interop.tensors import read_array, stored_arrays
-from transformer_jax.record import parse_object, read_record
-from transformer_jax.sweeps.results import load_sweep
-from transformer_jax.training.run_folder import RunFolder, read_metrics
+from transformer_jax.report.results import load_sweep
+from transformer_jax.runs.folder import RunFolder, read_metrics
 
 INPUTS = 400  # of one parser in one run
 OURS = str(Path(configuration.__file__).parent)

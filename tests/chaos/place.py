@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.chaos.children import Child, Ended, answer, command, run
 from tests.chaos.tally import check
 from tests.training_runs import CONFIG, metrics, weights
-from transformer_jax.runs import prepared_data
-from transformer_jax.training.run_folder import RunFolder
+from transformer_jax.experiment import prepared_data
+from transformer_jax.runs.folder import RunFolder
 
 SMALLER = {"d_model = 16": "d_model = 8", "d_ff = 32": "d_ff = 8", "train_size = 300": "train_size = 120"}
 # What is trained; each another path through the code.

@@ -6,30 +6,26 @@ a rounding that moves a number across ReLU's kink changes a gradient by far more
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from test_compilation import shows_the_fault
-
+from tests.processes.test_compilation import shows_the_fault
 from transformer_jax import shipped
 from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.assembly import Batch
-from transformer_jax.decoding.scoring import Scorer
-from transformer_jax.decoding.translate import Translator, tail_of
 from transformer_jax.model.positions import KINDS
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.training import compilation, sharding
-from transformer_jax.training.optimizer import make_schedule
+from transformer_jax.processes import compilation
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together import Together
+from transformer_jax.translation.score import Scorer
+from transformer_jax.translation.translate import Translator, tail_of
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
 
 ROWS, LENGTH = 1152, 32  # 36,864 tokens of each side
 SENTENCES, BEAM, LONGEST = 8_448, 4, 4  # 33,792 beams

@@ -2,18 +2,13 @@
 before with the damage named."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from test_checkpoint import assert_equal, restored, saved, state_of
-
+from tests.runs.test_checkpoint import assert_equal, restored, saved, state_of
 from transformer_jax.errors import BadInput
-from transformer_jax.training.checkpoint import Checkpoints
+from transformer_jax.runs.checkpoint import Checkpoints
 
 
 def truncated(path):

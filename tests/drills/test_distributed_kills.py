@@ -4,16 +4,12 @@ Then the run goes on to what it would have been."""
 
 import random
 import signal
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from many_processes import job, train
-from training_runs import assert_same_run, metrics
+from tests.support.many_processes import job, train
+from tests.support.training_runs import assert_same_run, metrics
 
 OPTIONS = ("train.steps=800", "train.log_every=70", "train.eval_every=100", "train.checkpoint_every=100")
 KILLS = 5

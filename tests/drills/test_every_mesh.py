@@ -1,20 +1,15 @@
 """Drill: every mesh of 1, 2, 4 or 8 devices trains as one device does, and those of 8 translate as one does.
 
-Some of them are in tests/test_sharding.py and tests/test_decoding_meshes.py."""
+Some of them are in tests/update/test_sharding.py and tests/translation/test_meshes.py."""
 
 import itertools
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from small_runs import batches, trainer, worst_difference
-from test_decoding_meshes import assert_decoded_alike, decoded, on_one_device, small_run
-from test_sharding import WITHIN
-
+from tests.support.small_runs import batches, trainer, worst_difference
+from tests.translation.test_meshes import assert_decoded_alike, decoded, on_one_device, small_run
+from tests.update.test_sharding import WITHIN
 from transformer_jax.config import MeshConfig
 
 SIZES = (1, 2, 4, 8)

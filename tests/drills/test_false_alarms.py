@@ -7,8 +7,8 @@ docs/experiments.md, and `-k detectable` what the method can find.
 import numpy as np
 import pytest
 
-from transformer_jax.sweeps import statistics
-from transformer_jax.sweeps.statistics import Scores, bleu_scores, compare, log_perplexity_scores
+from transformer_jax.report import statistics
+from transformer_jax.report.statistics import Scores, bleu_scores, compare, log_perplexity_scores
 
 TRIALS = 300
 SENTENCES = 100

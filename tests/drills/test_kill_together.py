@@ -6,14 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from training_runs import CONFIG, assert_quiet, environment, metrics, train, weights
+from tests.support.training_runs import CONFIG, assert_quiet, environment, metrics, train, weights
 
 OPTIONS = {"steps": 1500, "log_every": 70, "eval_every": 100, "checkpoint_every": 100, "max_bad_steps": 3}
 SEEDS, KILLS = 8, 10
@@ -28,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from config import get_config
 from transformer_jax.config import from_config_dict
-from transformer_jax.runs import train_runs_together
+from transformer_jax.experiment import train_runs_together
 
 place, config = Path(sys.argv[1]), get_config()
 config.data.directory, config.train.compile_cache = str(place / "data"), str(place / "cache")

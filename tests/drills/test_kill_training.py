@@ -3,15 +3,11 @@
 import random
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from training_runs import assert_quiet, assert_same_run, command, environment, metrics, train
+from tests.support.training_runs import assert_quiet, assert_same_run, command, environment, metrics, train
 
 # Several epochs of 38 batches; checkpoints fall between lines of metrics, and both fall in the middle of epochs.
 OPTIONS = ("train.steps=5000", "train.log_every=70", "train.eval_every=100", "train.checkpoint_every=100")

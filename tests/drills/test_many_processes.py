@@ -1,17 +1,13 @@
-"""Drill: other meshes over other numbers of processes; the short form is tests/test_distributed.py."""
+"""Drill: other meshes over other numbers of processes; the short form is tests/processes/test_distributed.py."""
 
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-import training_runs
-from many_processes import job, train
-from test_distributed import OPTIONS, assert_agree
-from training_runs import errors
+from tests.processes.test_distributed import OPTIONS, assert_agree
+from tests.support import training_runs
+from tests.support.many_processes import job, train
+from tests.support.training_runs import errors
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from sweep_runs import command, experiment_file, run
-from training_runs import assert_same_run, metrics
+from tests.support.sweep_runs import command, experiment_file, run
+from tests.support.training_runs import assert_same_run, metrics
 
 OPTIONS = (
     "--jobs=2",

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.places import ROOT
+
 # The preset `copy`, small enough for seconds.
 SMALL = {
     "train.steps": 4,

@@ -15,12 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-import wmt_miniature
-from test_docs_examples import ROOT, blocks
-from training_runs import assert_quiet, environment, errors
-
+from tests.docs.test_examples import blocks
+from tests.support import wmt_miniature
+from tests.support.places import ROOT
+from tests.support.training_runs import assert_quiet, environment, errors
 from transformer_jax.data.prepared import Prepared
 
 DOCUMENT = ROOT / "docs/wmt.md"

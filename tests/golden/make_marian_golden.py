@@ -23,7 +23,7 @@ import sentencepiece
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
-from transformer_jax.data.tasks import generate
+from transformer_jax.data.corpora.tasks import generate
 
 CODES = (">>deu<<", ">>nds<<")
 PAIRS = generate("grammar", "train", size=400)

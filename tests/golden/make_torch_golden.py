@@ -1,4 +1,4 @@
-"""Makes the golden values of tests/test_parity.py with torch, an implementation that shares no line with ours.
+"""Makes the golden values of tests/model/test_parity.py with torch, an implementation that shares no line with ours.
 
 To make them again (any torch >= 2.5 will do; they were made with 2.13 on a CPU), in an environment of its own:
 

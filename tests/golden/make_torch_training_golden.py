@@ -1,4 +1,4 @@
-"""Makes the golden values of tests/test_training_parity.py: ten training steps by torch, which shares no line with us.
+"""Makes the golden values of tests/update/test_training_parity.py: ten training steps in torch.
 
 To make them again, in an environment of its own (they were made with torch 2.13 on a CPU):
 

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.training.export import SavedWeights, write_export
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.runs.export import SavedWeights, write_export
+    from transformer_jax.runs.folder import RunFolder
 
     folder = RunFolder(arguments.workdir)
     weights = SavedWeights(folder)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import config as configuration
-from transformer_jax import extension, paths, schema, shipped
+from transformer_jax import extension, schema, shipped
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files import paths
 from transformer_jax.shipped import PRESET
 
 

@@ -15,15 +15,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax import evaluation_record
 from transformer_jax.commands import configuration, model_choice, text_input
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
-from transformer_jax.record import read_record
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_record
+from transformer_jax.runs import evaluations
 
 if TYPE_CHECKING:
-    from transformer_jax.decoding.run import Run
-    from transformer_jax.runs import TestSet
+    from transformer_jax.experiment import TestSet
+    from transformer_jax.translation.load import Run
 
 
 class Other(NamedTuple):
@@ -59,14 +59,12 @@ def run(arguments: argparse.Namespace) -> None:
     test_set = _test_set(arguments, model)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
-    name = evaluation_record.named(
-        test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
-    )
+    name = evaluations.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
     other = None if arguments.against is None else _other(arguments, name, test_set)
 
     from transformer_jax.evaluation import paired_bootstrap
-    from transformer_jax.runs import evaluate_run
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.experiment import evaluate_run
+    from transformer_jax.runs.folder import RunFolder
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
@@ -97,8 +95,8 @@ def _compared(record: dict[str, Any]) -> list[str]:
     other = record["against"]
     steps = ", ".join(f"{step:,}" for step in other["steps"])
     about = f"{other['run']}: {other['weights']} weights, of step {steps}"
-    search = {name: value for name, value in record["decode"].items() if name not in evaluation_record.NO_SEARCH}
-    if changed := evaluation_record.search_difference(other, search):
+    search = {name: value for name, value in record["decode"].items() if name not in evaluations.NO_SEARCH}
+    if changed := evaluations.search_difference(other, search):
         about += f"; another search than here: {changed}"
     lines = ["", f"against {about}"]
     for name in ("bleu", "chrf"):
@@ -108,7 +106,7 @@ def _compared(record: dict[str, Any]) -> list[str]:
 
 
 def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
-    from transformer_jax.runs import TestSet, split_of
+    from transformer_jax.experiment import TestSet, split_of
 
     if arguments.source is not None:
         sources, references = _lines(arguments.source), _lines(arguments.target)
@@ -117,7 +115,7 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
                 f"{arguments.source} has {len(sources):,} lines and {arguments.target} {len(references):,}: "
                 "they must have as many"
             )
-        digest = evaluation_record.texts_sha256(sources, references)[: evaluation_record.SHORT]
+        digest = evaluations.texts_sha256(sources, references)[: evaluations.SHORT]
         file_name = f"{Path(arguments.source).name}.{digest}"  # a file of a split's name must not replace its record
         return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
@@ -132,7 +130,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Oth
     """What --against names, refused if it is of another test set or not whole."""
     path = _other_path(arguments, name, test_set)
     if not path.is_file():
-        exported = arguments.weights not in evaluation_record.NAMED_WEIGHTS
+        exported = arguments.weights not in evaluations.NAMED_WEIGHTS
         hint = "; of an exported folder, give the .json itself" if exported else ""
         raise BadInput(
             f"--against={arguments.against}: there is no {path}; evaluate that run on the same test set first{hint}"
@@ -140,11 +138,11 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Oth
     record = read_record(path)
     if not isinstance(record.get("test_set_sha256"), str) or not isinstance(record.get("steps"), list):
         raise BadInput(f"{path}: is no record of an evaluation")
-    if problem := evaluation_record.difference(record, {"test_set_sha256": test_set.digest}):
+    if problem := evaluations.difference(record, {"test_set_sha256": test_set.digest}):
         raise BadInput(f"{path}: {problem}, not of {test_set.name}")
     if not arguments.against.endswith(".json"):
         _warn_if_old(arguments, path, record["steps"])
-    hypotheses = evaluation_record.translations(path, record)
+    hypotheses = evaluations.translations(path, record)
     if hypotheses is None:
         raise BadInput(
             f"{path.with_suffix('.txt')}: is missing, or not what {path.name} is of; evaluate that run again"
@@ -166,7 +164,7 @@ def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -
 
 def _warn_if_old(arguments: argparse.Namespace, path: Path, steps: list[int]) -> None:
     """A run may have been trained further since it was evaluated."""
-    from transformer_jax.decoding.run import newest_steps
+    from transformer_jax.translation.load import newest_steps
 
     now = newest_steps(arguments.against, arguments.weights)
     if now is not None and now != steps:

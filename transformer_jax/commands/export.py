@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from transformer_jax.commands import configuration
-from transformer_jax.data.progress import tell
+from transformer_jax.files.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.data.tokenizer import load_tokenizer
-    from transformer_jax.decoding.run import read_weights
     from transformer_jax.interop.marian import export_marian
-    from transformer_jax.training.export import write_model
+    from transformer_jax.runs.export import write_model
+    from transformer_jax.translation.load import read_weights
 
     output = Path(arguments.output)
     found = read_weights(arguments.workdir, arguments.weights, arguments.step)

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from transformer_jax.commands import configuration
-from transformer_jax.data.progress import tell
+from transformer_jax.files.progress import tell
 
 # How many of the target languages that a model knows are told.
 SHOWN_CODES = 8

@@ -22,7 +22,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
 
 if TYPE_CHECKING:
-    from transformer_jax.training.cost import Work
+    from transformer_jax.planning.cost import Work
 
 # Sentences that the cost of a token is told for: attention's share of it grows with their length.
 LENGTH = 32
@@ -89,7 +89,7 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
         raise BadInput("inspect needs --config=FILE.py, --workdir=RUN or --options")
     if arguments.overrides:
         raise BadInput(f"--config.{arguments.overrides[0][0]}: needs --config=FILE.py, whose option it changes")
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.runs.folder import RunFolder
 
     return RunFolder(arguments.workdir).load_config()
 
@@ -98,7 +98,7 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     """What was prepared, and the batches that are made of it."""
     from transformer_jax.data.batching import training_batches
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.runs.folder import RunFolder
 
     if experiment.data.directory is None and workdir is None:
         raise BadInput("inspect --data needs --workdir=RUN or --config.data.directory=DIR, where the data was prepared")
@@ -184,7 +184,7 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
 
 def work_of(experiment: ExperimentConfig) -> "Work":
     """What an update is: rows as long as the sentences that costs are told for, or packed ones."""
-    from transformer_jax.training.cost import Work
+    from transformer_jax.planning.cost import Work
 
     data = experiment.data
     length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
@@ -196,7 +196,7 @@ def moments_of(experiment: ExperimentConfig) -> float:
     import jax
     import jax.numpy as jnp
 
-    from transformer_jax.training.optimizer import make_optimizer
+    from transformer_jax.update.optimizer import make_optimizer
 
     matrix = jnp.zeros((256, 256))
     optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # no rate has a part in the state
@@ -208,7 +208,7 @@ def device_report(experiment: ExperimentConfig) -> str:
     """The memory of each device and what it sends, before anything is allocated."""
     import jax
 
-    from transformer_jax.training.cost import MeshSize, bytes_sent, memory
+    from transformer_jax.planning.cost import MeshSize, bytes_sent, memory
 
     mesh, work = experiment.mesh, work_of(experiment)
     size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
@@ -216,7 +216,7 @@ def device_report(experiment: ExperimentConfig) -> str:
     sent = bytes_sent(experiment.model, work, size)
     return "\n".join(
         [
-            f"  On each device of {size}, in rows of {work.source} + {work.target} tokens (training/cost.py):",
+            f"  On each device of {size}, in rows of {work.source} + {work.target} tokens (planning/cost.py):",
             f"  memory {amount(held.total)}: "
             + ", ".join(f"{name} {amount(part)}" for name, part in held._asdict().items()),
             "  sent in an update: " + ", ".join(f"{axis} {amount(part)}" for axis, part in sent._asdict().items()),
@@ -226,7 +226,7 @@ def device_report(experiment: ExperimentConfig) -> str:
 
 def cluster_report(experiment: ExperimentConfig, text: str) -> str:
     """The best meshes on a cluster that is only described, with what is predicted of them."""
-    from transformer_jax.training.cluster import parse_cluster, plans
+    from transformer_jax.planning.cluster import parse_cluster, plans
 
     cluster, work = parse_cluster(text), work_of(experiment)
     found = plans(experiment.model, work, cluster, moments_of(experiment))
@@ -268,8 +268,8 @@ def amount(size: float) -> str:
 
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step as XLA shows it, and tells what it needs on each device."""
-    from transformer_jax.data.disk import explained, published
-    from transformer_jax.training.compiled import compiled_step, divisible, memory
+    from transformer_jax.files.atomic import explained, published
+    from transformer_jax.planning.compiled import compiled_step, divisible, memory
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
-    from transformer_jax.decoding.run import Run
-    from transformer_jax.decoding.translate import Translation
+    from transformer_jax.translation.load import Run
+    from transformer_jax.translation.translate import Translation
 
 # Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
@@ -49,8 +49,8 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     """The run, and its decode config with the command line's changes. What is wrong is told before anything loads."""
     changes = _changes(arguments)
 
-    from transformer_jax.decoding.run import load_run
-    from transformer_jax.training.compilation import use_cache
+    from transformer_jax.processes.compilation import use_cache
+    from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
     use_cache(run.config.train.compile_cache)

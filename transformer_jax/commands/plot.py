@@ -15,22 +15,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax import evaluation_record, plots
-from transformer_jax.attention_page import View, attention_page
 from transformer_jax.commands import configuration, model_choice
-from transformer_jax.data.disk import explained, published
-from transformer_jax.data.progress import tell
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import explained, published
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_record
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.page import Picture, Sample, page
-from transformer_jax.record import read_record
+from transformer_jax.pictures import plots
+from transformer_jax.pictures.attention_page import View, attention_page
+from transformer_jax.pictures.run_page import Picture, Sample, page
+from transformer_jax.runs import evaluations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from transformer_jax.decoding.run import Run
-    from transformer_jax.decoding.translate import Translation
+    from transformer_jax.translation.load import Run
+    from transformer_jax.translation.translate import Translation
 
 WHICH = ("cross", "encoder", "decoder")
 WEIGHTS_HELP = "latest, best, averaged, or an exported folder"
@@ -128,9 +129,9 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
+    from transformer_jax.runs.folder import RunFolder
     from transformer_jax.training.course import updates
-    from transformer_jax.training.optimizer import make_schedule
-    from transformer_jax.training.run_folder import RunFolder
+    from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
     steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
@@ -152,7 +153,7 @@ def draw_attention(arguments: argparse.Namespace) -> str:
             raise BadInput(f"--{name}={getattr(arguments, name)}: has no effect on an .html page, which shows them all")
     if not arguments.text.strip():
         raise BadInput("--text is blank: a sentence is needed")
-    from transformer_jax.decoding.run import load_run
+    from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
     (translation,) = run.translations([arguments.text])
@@ -207,9 +208,9 @@ def write_page(path: str | Path, text: str) -> None:
 
 def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.decoding.run import load_run
+    from transformer_jax.runs.folder import RunFolder, read_metrics
     from transformer_jax.training.course import updates
-    from transformer_jax.training.run_folder import RunFolder, read_metrics
+    from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
     folder.load_config()  # first of all: is this a run?
@@ -249,18 +250,18 @@ def describe(model: ModelConfig) -> str:
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
     """What `evaluate` found for these weights on these texts, if it was asked."""
-    from transformer_jax.runs import identity, split_of
+    from transformer_jax.experiment import identity, split_of
 
     decode = run.config.decode
-    name = evaluation_record.named(split, weights, run.weights_sha256, decode, decode)
+    name = evaluations.named(split, weights, run.weights_sha256, decode, decode)
     found = run_path / "translations" / f"{name}.json"
     if not found.is_file():
         return {}
     report = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
     # Records of earlier versions name no weights but by their steps; which version made it does not matter here.
-    wanted = {key: wanted[key] for key in evaluation_record.IDENTITY if key in report}
-    if problem := evaluation_record.difference(report, wanted):
+    wanted = {key: wanted[key] for key in evaluations.IDENTITY if key in report}
+    if problem := evaluations.difference(report, wanted):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` makes it anew")
         return {}
     names = {"bleu": "BLEU", "chrf": "chrF"}
@@ -272,7 +273,7 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What metrics.jsonl says at the end, in the order in which one asks."""
-    from transformer_jax.training.export import flat
+    from transformer_jax.runs.export import flat
 
     latest: dict[str, Any] = {}
     for line in lines:
@@ -295,7 +296,7 @@ def run_pictures(
     import jax.numpy as jnp
 
     from transformer_jax.model.sinusoid import sinusoid
-    from transformer_jax.training.optimizer import make_schedule
+    from transformer_jax.update.optimizer import make_schedule
 
     config = run.config
     steps = steps or config.train.steps

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.sweeps.report import write_report
-    from transformer_jax.sweeps.report_text import printable, terminal_table
+    from transformer_jax.report.text import printable, terminal_table
+    from transformer_jax.report.write import write_report
 
     content, directory = write_report(arguments.sweep, arguments.output)
     width = shutil.get_terminal_size((160, 24)).columns

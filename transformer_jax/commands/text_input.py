@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from transformer_jax.data.lines import LONGEST_LINE_BYTES, Block, append, read_blocks
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import LONGEST_LINE_BYTES, Block, append, read_blocks
+from transformer_jax.files.progress import tell
 
 LINES_AT_ONCE = 2048
 READ_BYTES = 1 << 18

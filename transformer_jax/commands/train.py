@@ -75,10 +75,10 @@ def run(arguments: argparse.Namespace) -> None:
     experiment, params = configuration.load(arguments.config, arguments.overrides), None
 
     # Imported here, so that --help and a mistyped option need not wait for it.
-    from transformer_jax.runs import train_run
-    from transformer_jax.training.distributed import joined
+    from transformer_jax.experiment import train_run
+    from transformer_jax.processes.distributed import joined
+    from transformer_jax.processes.watch import Limits
     from transformer_jax.training.probes import Probes, Span
-    from transformer_jax.training.watch import Limits
 
     limits = Limits(experiment.mesh.start_within, experiment.mesh.lost_after)
     with joined(arguments.coordinator, arguments.processes, arguments.process_id, limits):
@@ -99,7 +99,7 @@ def span(text: str) -> tuple[int, int]:
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     """The experiment with another run's model and tokenizers, and that run's parameters."""
-    from transformer_jax.decoding.run import read_weights
+    from transformer_jax.translation.load import read_weights
 
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}

@@ -19,8 +19,8 @@ from transformer_jax.commands import configuration, model_choice, text_input
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
-    from transformer_jax.decoding.run import Run
-    from transformer_jax.decoding.translate import Hypothesis, Translation
+    from transformer_jax.translation.load import Run
+    from transformer_jax.translation.translate import Hypothesis, Translation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

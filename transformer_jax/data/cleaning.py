@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from transformer_jax.config import CleaningConfig
-from transformer_jax.data.chunks import Chunk
+from transformer_jax.data.corpora.chunks import Chunk
 from transformer_jax.errors import BadInput
 
 EXAMPLES_KEPT = 5

@@ -20,23 +20,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from transformer_jax import paths
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data import disk
 from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, load_arrays, token_dtype
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora.select import open_corpus
+from transformer_jax.data.first_pass import TextShards, scan
 from transformer_jax.data.prepared import FORMAT, MANIFEST, Prepared, read_manifest, texts_path
-from transformer_jax.data.progress import Progress, tell
 from transformer_jax.data.recipe import differences, recipe_of
-from transformer_jax.data.scan import TextShards, scan
-from transformer_jax.data.tokenizer import (
-    Tokenizer,
-    load_tokenizer,
-    train_sentencepiece,
-    train_symbols,
-)
+from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
-from transformer_jax.record import read_record
+from transformer_jax.files import atomic, paths
+from transformer_jax.files.progress import Progress, tell
+from transformer_jax.files.record import read_record
 from transformer_jax.version import __version__
 
 PAIRS_PER_SHARD = 20_000
@@ -50,13 +44,13 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
     `pairs_per_shard` bounds the memory and the work that a kill can lose; the result does not depend on it.
     """
     directory = Path(paths.expanded(directory)).absolute()
-    with disk.explained(directory):
+    with atomic.explained(directory):
         if (directory / MANIFEST).exists():
             return _reused(config, directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise BadInput(f"{directory}: exists and is no prepared corpus; an empty or new directory would be right")
         corpus = open_corpus(config.data)
-        with disk.made(directory.parent), disk.locked(directory.with_name(directory.name + ".lock")):
+        with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
                 return _reused(config, directory)
             recipe = recipe_of(config, corpus.identity())
@@ -75,7 +69,7 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
                 _discard(partial)
                 raise
             except OSError as error:
-                if error.errno in (*disk.NO_ROOM, *disk.TAKEN):
+                if error.errno in (*atomic.NO_ROOM, *atomic.TAKEN):
                     _discard(partial)
                 raise
     return Prepared.open(directory)
@@ -115,7 +109,7 @@ class _Work:
         else:
             _discard(partial)
             self._scratch.mkdir(parents=True)
-            disk.publish_record(self._scratch / PLAN, self._plan)
+            atomic.publish_record(self._scratch / PLAN, self._plan)
         self.shards = TextShards(self._scratch, pairs_per_shard)
 
     def _started_before(self) -> bool:
@@ -140,14 +134,14 @@ class _Work:
             counted["arrays"] = self._assemble(split, shard_count, dtypes)
             if split != "train":
                 counted["texts_sha256"] = self._keep_texts(split, shard_count)
-        disk.publish_record(self._partial / MANIFEST, self._manifest(facts, tokenizers))
+        atomic.publish_record(self._partial / MANIFEST, self._manifest(facts, tokenizers))
 
     def publish(self, directory: Path) -> None:
-        disk.remove(self._scratch)
+        atomic.remove(self._scratch)
         if directory.exists():
             directory.rmdir()
         self._partial.rename(directory)
-        disk.sync_directory(directory.parent)
+        atomic.sync_directory(directory.parent)
 
     def _manifest(self, facts: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> dict[str, Any]:
         versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
@@ -189,9 +183,9 @@ class _Work:
             # The note comes last: without one that fits, what is there is not what was made.
             if not (path.exists() and note.exists() and read_record(note) == {"sha256": _sha256(path)}):
                 made = self._make_tokenizer(side, SIDES if shared else (side,), facts["splits"]["train"])
-                with disk.published(path) as file:
+                with atomic.published(path) as file:
                     file.write(made.serialized())
-                disk.publish_record(note, {"sha256": _sha256(path)})
+                atomic.publish_record(note, {"sha256": _sha256(path)})
             tokenizers[side] = load_tokenizer(path)
         return tokenizers
 
@@ -245,7 +239,7 @@ class _Work:
             columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
                 ids, token_dtype(tokenizers[side].vocab_size)
             )
-        with disk.published(path) as file:
+        with atomic.published(path) as file:
             np.savez(file, allow_pickle=False, **columns)
         return len(columns["source_lengths"])
 
@@ -261,7 +255,7 @@ class _Work:
     def _keep_texts(self, split: str, shard_count: int) -> str:
         """Writes the texts of what is to be evaluated beside the arrays; returns their digest."""
         digest = hashlib.sha256()
-        with disk.published(texts_path(self._partial, split)) as file:
+        with atomic.published(texts_path(self._partial, split)) as file:
             for number in range(shard_count):
                 for source, target in zip(*self.shards.read(split, number), strict=True):
                     record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
@@ -298,7 +292,7 @@ def _discard(partial: Path) -> None:
     for entry in partial.iterdir() if (partial / SCRATCH).is_dir() else ():
         if entry.name != SCRATCH:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    disk.remove(partial)
+    atomic.remove(partial)
 
 
 def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from transformer_jax.data import arrays
 from transformer_jax.data.arrays import PREPARE_AGAIN, TokenPairs
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.record import plain_name, read_record
+from transformer_jax.files.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transformer_jax.errors import BadInput
-from transformer_jax.record import read_bytes, read_record
+from transformer_jax.files.record import read_bytes, read_record
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor

@@ -16,14 +16,14 @@ import numpy as np
 from flax import traverse_util
 
 from transformer_jax.config import DataConfig, ExperimentConfig
-from transformer_jax.data.disk import published
 from transformer_jax.data.tokenizer import EOS, Tokenizer
-from transformer_jax.decoding.run import Run
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files.atomic import published
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
 from transformer_jax.interop.marian_weights import Ids
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.training.export import flat, new_folder, write_model
+from transformer_jax.runs.export import flat, new_folder, write_model
+from transformer_jax.translation.load import Run
 
 PICKLED = "pytorch_model.bin"
 # Positions of a table where a model's own have no end.

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files.record import read_object
 from transformer_jax.interop.fields import Fields
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.record import read_object
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}

@@ -12,10 +12,10 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
 )
 from transformer_jax.errors import BadInput
+from transformer_jax.files.record import read_bytes, read_object
 from transformer_jax.interop.fields import Fields
 from transformer_jax.interop.marian_config import Marian
 from transformer_jax.interop.marian_weights import Ids
-from transformer_jax.record import read_bytes, read_object
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MODELS = {"source": "source.spm", "target": "target.spm"}

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from transformer_jax.errors import BadInput
-from transformer_jax.record import MEGABYTE, parse_object, read_object
+from transformer_jax.files.record import MEGABYTE, parse_object, read_object
 
 WEIGHTS = "model.safetensors"
 INDEX = WEIGHTS + ".index.json"  # says which of several files holds which array

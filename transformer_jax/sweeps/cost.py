@@ -12,7 +12,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.training import hardware
+from transformer_jax.processes import hardware
 
 # Seconds that a run takes however small it is: the least that was seen of each, in sweeps of models of 5,000 to 500,000
 # parameters on two CPU cores. A process that starts, imports, draws parameters and traces its programs;

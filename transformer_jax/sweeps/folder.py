@@ -23,16 +23,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import paths, schema
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.disk import explained, publish_json
 from transformer_jax.data.recipe import recipe_of
 from transformer_jax.errors import BadInput
-from transformer_jax.evaluation_record import difference
-from transformer_jax.record import read_record
+from transformer_jax.files import paths
+from transformer_jax.files.atomic import explained, publish_json
+from transformer_jax.files.record import read_record
+from transformer_jax.runs.evaluations import difference
+from transformer_jax.runs.folder import RunFolder, refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.spec import Definition
-from transformer_jax.training.run_folder import RunFolder, refuse_patterns
 
 # These say where and how long the work is done, not what comes out of it.
 TECHNICAL = (

@@ -12,13 +12,13 @@ import jax
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import cost, provenance, status
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.local import LocalJobs, slots
 from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
 from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition
 from transformer_jax.sweeps.status import Display, Standing
-from transformer_jax.training.signals import StopSignals
 
 # What a process ends with that was asked to stop by a signal, as shells count.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}

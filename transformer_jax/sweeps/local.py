@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.process import Outcome, WorkerProcess
 from transformer_jax.sweeps.status import Display
-from transformer_jax.training.signals import StopSignals
 
 SECONDS_BETWEEN_LOOKS = 0.2
 # What processes that share a GPU may take of its memory, all together.

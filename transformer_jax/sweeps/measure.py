@@ -12,18 +12,18 @@ from transformer_jax import extension
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.custom_code import read_code
 from transformer_jax.data.batching import training_batches
-from transformer_jax.data.disk import explained, publish_json, publish_record
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.decoding.run import Run, load_run
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.evaluation_record import IDENTITY, difference, translations
+from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
+from transformer_jax.files.atomic import explained, publish_json, publish_record
 from transformer_jax.model.size import training_flops
-from transformer_jax.runs import TestSet, evaluate_run, identity, split_of
+from transformer_jax.runs.evaluations import IDENTITY, difference, translations
+from transformer_jax.runs.folder import identifying_versions, read_metrics
 from transformer_jax.sweeps.folder import SweepRun, read_json
 from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
 from transformer_jax.training.header import count
-from transformer_jax.training.run_folder import identifying_versions, read_metrics
+from transformer_jax.translation.load import Run, load_run
 
 
 def finish(run: SweepRun, definition: Definition, together: int) -> None:

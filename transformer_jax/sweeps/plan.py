@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps import cost
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.spec import Definition, Variant
 from transformer_jax.training.course import updates
-from transformer_jax.training.metrics import duration
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"

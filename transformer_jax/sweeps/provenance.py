@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from transformer_jax.custom_code import read_code
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import file_of
+from transformer_jax.files.progress import tell
+from transformer_jax.runs.code import addresses
+from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun
 from transformer_jax.sweeps.spec import Definition
-from transformer_jax.training.kept_code import addresses
-from transformer_jax.training.run_folder import IDENTIFYING, identifying_versions
 
 # How many runs are named where more are meant.
 SHOWN_RUNS = 4

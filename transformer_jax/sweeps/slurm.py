@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.data.disk import publish_json
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, read_json
 from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
 from transformer_jax.sweeps.status import Display
-from transformer_jax.training.signals import StopSignals
 
 SECONDS_BETWEEN_LOOKS = 2.0
 # A job is queued again whenever its time is up; it ends when its runs do.

@@ -122,7 +122,7 @@ class Definition:
 
     def to_json(self) -> dict[str, Any]:
         """What sweep.json holds: all that is needed to run the sweep, or go on with it, without its file."""
-        from transformer_jax.sweeps.cost import parameters, training_flops  # these load JAX
+        from transformer_jax.sweeps.cost import parameters, training_flops
 
         sweep = self.sweep
         return {
@@ -373,7 +373,7 @@ def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tupl
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
     if trying and not problems:
-        from transformer_jax.tryout import try_out  # loads JAX
+        from transformer_jax.tryout import try_out
 
         try:
             try_out(config)

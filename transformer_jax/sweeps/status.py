@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from transformer_jax.runs.folder import read_metrics
+from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.folder import SweepRun
 from transformer_jax.sweeps.process import Outcome
-from transformer_jax.training.metrics import duration
-from transformer_jax.training.run_folder import read_metrics
 
 SECONDS_BETWEEN_TABLES = 1.0
 # In the order in which they are told.

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from transformer_jax.data.disk import explained
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import UserCodeError
+from transformer_jax.files.atomic import explained
+from transformer_jax.files.progress import tell
+from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
-from transformer_jax.training.hardware import keep_freed_memory
 from transformer_jax.training.journal import Ending
 
 BAD_INPUT = 2
@@ -125,7 +125,7 @@ class Worker:
 
     def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
         """Those that came to the end of their training."""
-        from transformer_jax.runs import train_run, train_runs_together  # once there is something to train
+        from transformer_jax.experiment import train_run, train_runs_together
 
         accept = self.definition.accept_changed_code
         try:

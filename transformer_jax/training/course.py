@@ -10,7 +10,7 @@ from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, tr
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.stacks import position_limit
-from transformer_jax.training import sharding
+from transformer_jax.update import sharding
 
 
 class Course:

@@ -10,8 +10,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import TrainingBatches
+from transformer_jax.processes.compilation import unfused
 from transformer_jax.schema import is_address
-from transformer_jax.training.compilation import unfused
 from transformer_jax.training.throughput import Throughput
 
 # Beside the versions where `compilation.unfused` has something to switch off.

@@ -11,18 +11,18 @@ from typing import Any
 import jax
 
 from transformer_jax.config import ExperimentConfig, TrainConfig
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.progress import tell
+from transformer_jax.processes.distributed import team
+from transformer_jax.runs.best import Best, Criterion, resumed
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.folder import RunFolder, read_metrics
+from transformer_jax.runs.metrics import Metrics, ProgressLine
 from transformer_jax.schema import is_address
-from transformer_jax.training.best import Best, Criterion, resumed
-from transformer_jax.training.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.training.course import Course
-from transformer_jax.training.distributed import team
-from transformer_jax.training.metrics import Metrics, ProgressLine
-from transformer_jax.training.optimizer import ends_with_the_run, make_schedule
-from transformer_jax.training.run_folder import RunFolder, read_metrics
-from transformer_jax.training.step import IntervalSums, TrainState
 from transformer_jax.training.throughput import Throughput
+from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
+from transformer_jax.update.step import IntervalSums, TrainState
 
 # Called with the parameters at each validation; what it returns is written to metrics.jsonl under its names.
 Evaluator = Callable[[Any], Mapping[str, float]]

@@ -13,19 +13,19 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import EvaluationBatches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.training import sharding
-from transformer_jax.training.compilation import CompileWatch, told_when_slow
+from transformer_jax.processes.compilation import CompileWatch, told_when_slow
+from transformer_jax.processes.signals import StopSignals
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import ProgressLine
 from transformer_jax.training.course import Course
 from transformer_jax.training.header import header
 from transformer_jax.training.journal import Ending, Evaluator, Journal, exp
-from transformer_jax.training.loss import TokenSums
-from transformer_jax.training.metrics import ProgressLine
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.run_folder import RunFolder
-from transformer_jax.training.signals import StopSignals
-from transformer_jax.training.step import Pulse, TrainState
 from transformer_jax.training.throughput import Throughput
+from transformer_jax.update import sharding
+from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.step import Pulse, TrainState
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.config import MeshConfig
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.training import sharding
+from transformer_jax.files.progress import tell
 from transformer_jax.training.course import Course
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.step import Pulse, TrainState, train_step
+from transformer_jax.update import sharding
+from transformer_jax.update.step import Pulse, TrainState, train_step
 
 # Where the library lies: installed, among the packages.
 LIBRARY = str(Path(__file__).parents[1])

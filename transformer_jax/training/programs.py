@@ -9,8 +9,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.step import (
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.step import (
     IntervalSums,
     TrainState,
     abstract_state,

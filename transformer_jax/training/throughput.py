@@ -9,7 +9,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import BatchStatistics
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.model.size import training_flops
-from transformer_jax.training import hardware
+from transformer_jax.processes import hardware
 
 
 class Throughput:

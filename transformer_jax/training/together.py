@@ -22,20 +22,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.progress import tell
 from transformer_jax.errors import BadInput
-from transformer_jax.training import sharding
-from transformer_jax.training.checkpoint import DamagedCheckpoint
-from transformer_jax.training.compilation import unfused
+from transformer_jax.files.progress import tell
+from transformer_jax.processes.compilation import unfused
+from transformer_jax.processes.signals import StopSignals
+from transformer_jax.runs.checkpoint import DamagedCheckpoint
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.course import Course
 from transformer_jax.training.journal import Ending, Evaluator, Journal
 from transformer_jax.training.loop import Loop
-from transformer_jax.training.loss import TokenSums
-from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.run_folder import RunFolder
-from transformer_jax.training.signals import StopSignals
-from transformer_jax.training.step import IntervalSums, Pulse, TrainState, evaluation_sums, new_state, train_step
+from transformer_jax.update import sharding
+from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.step import IntervalSums, Pulse, TrainState, evaluation_sums, new_state, train_step
 
 # What may differ. The programs are given these as arrays, one number a run, where they do differ ...
 NUMBERS = (

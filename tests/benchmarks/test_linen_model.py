@@ -1,0 +1,49 @@
+"""The model that ours is timed beside is the same model: one value and one gradient, however differently computed.
+
+So it holds our fast paths to plain ones: products over rows, the loss without logits, attention of our own.
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.places import ROOT
+from tests.support.small_runs import batch_of, experiment, sentences
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.update.step import batch_sums
+
+sys.path.append(str(ROOT / "benchmarks"))
+import linen_model
+
+
+def worst(ours, theirs):
+    """The largest difference of any leaf, in units of the leaf's largest number."""
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return max(float(jnp.max(jnp.abs(one - other)) / jnp.max(jnp.abs(other))) for one, other in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held_logits", [10**9, 100], ids=["all logits at once", "logits in slices"])
+def test_value_and_gradient_are_those_of_linens_own_modules(held_logits, monkeypatch):
+    monkeypatch.setattr("transformer_jax.update.loss.HELD_LOGITS", held_logits)
+    config = experiment(train__label_smoothing=0.1)
+    batch = batch_of(sentences(6))
+    params = Transformer(config.model).init(jax.random.key(0), batch.source, batch.target_input)["params"]
+    plain = linen_model.LinenTransformer(config.model)
+
+    def ours(params):
+        sums = batch_sums(config, params, batch, rng=None)
+        return sums.loss / sums.weight
+
+    def theirs(params):
+        named = {"params": linen_model.like_ours(params, config.model)}
+        return linen_model.smoothed_loss(plain.apply(named, batch.source, batch.target_input), batch.target_output)
+
+    (our_value, our_gradient), (value, gradient) = (
+        jax.jit(jax.value_and_grad(loss))(params) for loss in (ours, theirs)
+    )
+    np.testing.assert_allclose(our_value, value, rtol=1e-6)
+    assert worst(our_gradient, gradient) < 1e-5

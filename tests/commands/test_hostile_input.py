@@ -1,0 +1,180 @@
+"""Any bytes and any options: read, or refused as bad input, and nothing else. `python -m tests.chaos` has more."""
+
+import gzip
+import io
+import json
+import random
+
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transformer_jax import cli, schema
+from transformer_jax.commands import text_input
+from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.data.tokenizer import load_tokenizer, train_sentencepiece
+from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import read_blocks
+from transformer_jax.files.record import parse_object
+from transformer_jax.runs.folder import read_metrics
+
+PATHS = [option.path for option in schema.options(ExperimentConfig)]
+NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([10**30, 2**32, -(2**63), 1e308, 1e-320]))
+VALUES = st.one_of(
+    NUMBERS.map(str),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.sampled_from(["none", "true", "a,b", "x.py:Y"]),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+often = settings(max_examples=100, deadline=None)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    file = tmp_path_factory.mktemp("config") / "config.py"
+    file.write_text("from transformer_jax.config import default_config as get_config\n")
+    return file
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
+@example([("model.d_model", "9" * 5000)])
+@example([("model.num_encoder_layers", "1e30")])
+@example([("optimizer.arguments", "=,=")])
+def test_any_options(config, options):
+    """`inspect` builds the whole config, and tells its sizes or what is wrong with it."""
+    status = cli.main(["inspect", f"--config={config}", *(f"--config.{path}={value}" for path, value in options)])
+    assert status in (0, 2)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("bytes")
+
+
+@often
+@given(st.binary(), st.sampled_from(["txt", "gz", "zst"]))
+def test_any_bytes_as_lines(file, content, suffix):
+    path = file / f"text.{suffix}"
+    path.write_bytes(content)
+    try:
+        blocks = list(read_blocks(str(path), 3))
+    except BadInput as problem:
+        refusal = str(problem)
+        assert suffix != "txt" and refusal.startswith(str(path))
+    else:
+        assert all(isinstance(line, str) for block in blocks for line in block.lines)
+
+
+ONE, OTHER = gzip.compress(b"a\n", mtime=0), zstandard.compress(b"a\n")
+SKIPPED = b"\x50\x2a\x4d\x18\x02\0\0\0ab"  # a zstd frame for others to read
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("zeros.gz", ONE + bytes(9000)),
+        ("zeros between.gz", ONE + bytes(9000) + ONE),
+        ("zeros.zst", OTHER),
+        ("skipped.zst", SKIPPED + OTHER + SKIPPED),
+        ("two.zst", OTHER + OTHER),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, content):
+    (file / name).write_bytes(content)
+    (block,) = read_blocks(str(file / name), 9)
+    assert set(block.lines) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("garbage.gz", ONE + b"garbage, and more", "has something else behind its gzip data"),
+        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has something else behind its gzip data"),
+        ("zeros.gz", bytes(9000), "is no intact gzip file"),
+        ("empty.gz", b"", "ends in the middle of its gzip data"),
+        ("cut.gz", ONE + ONE[:-1], "ends in the middle of its gzip data"),
+        ("empty.zst", b"", "ends in the middle of its zstd data"),
+        ("zeros.zst", OTHER + bytes(99), "has something else behind its zstd data"),
+        ("cut.zst", OTHER[:-1], "ends in the middle of its zstd data"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_damaged_compressed_file_is_refused(file, name, content, told):
+    (file / name).write_bytes(content)
+    with pytest.raises(BadInput, match=told) as refused:
+        list(read_blocks(str(file / name), 9))
+    assert str(refused.value).startswith(str(file / name)) and "\n" not in str(refused.value)
+
+
+@often
+@given(st.binary(max_size=200))
+@example(b"\xef\xbb\xbf")
+@example(b"\xef\xbb\xbfa\r\n\0\n\xff\n\r")
+def test_stdin_is_read_as_a_file_is(file, content):
+    """The same lines, the same faults."""
+    (file / "text").write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        patch.setattr("sys.stderr", io.StringIO())
+        found = []
+        for files in ([], [str(file / "text")]):
+            lines, fault = [], ""
+            try:
+                for block in text_input.blocks(files):
+                    lines += block.lines
+            except BadInput as problem:
+                fault = str(problem).partition(":")[2]
+            found.append((lines, fault))
+    assert found[0] == found[1]
+
+
+@often
+@given(JSON.map(json.dumps).map(str.encode) | st.binary())
+@example(b'{"kind": "words", "symbols": ["a", 3]}')
+@example(b'{"kind": "marian", "model": "\xc3\xa4", "tokens": []}')
+@example(b'{"kind": ["words"], "symbols": []}')
+def test_any_bytes_as_json(file, content):
+    path = file / "tokenizer.json"
+    path.write_bytes(content)
+    for read in (lambda: parse_object(content, path), lambda: load_tokenizer(path), lambda: read_metrics(path)):
+        try:
+            read()
+        except BadInput as problem:
+            refusal = str(problem)
+            assert refusal.startswith(str(path)) and "\n" not in refusal
+
+
+def test_a_spoilt_sentencepiece_model(file):
+    """Read or refused; a piece that is no UTF-8 is one to refuse."""
+    whole = train_sentencepiece(lambda: iter(["a b c d", "d c"] * 9), "bpe", 268).serialized()
+    dice, refused = random.Random(0), 0
+    for _ in range(300):
+        content = bytearray(whole)
+        content[dice.randrange(len(content))] = dice.randrange(256)
+        (file / "spoilt.model").write_bytes(content)
+        try:
+            load_tokenizer(file / "spoilt.model").encode("a b")
+        except BadInput as problem:
+            refused += str(problem).endswith("spoilt.model: is no SentencePiece model")
+    assert refused > 20
+
+
+def test_a_closed_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it after <&-
+    with pytest.raises(BadInput, match="stdin: is closed; name a file to read"):
+        list(text_input.blocks([]))
+
+
+@pytest.mark.parametrize(
+    "name", ["beam", "n_best", "top_k", "extra_length", "max_length", "min_length", "max_source_length"]
+)
+def test_no_search_is_asked_for_more_than_can_be(name):
+    with pytest.raises(BadInput, match=f"{name} = 4294967295: must be at (least|most)"):
+        DecodeConfig(**{name: 2**32 - 1})

@@ -1,0 +1,431 @@
+"""Prepare: text to arrays once; the same bytes however it got there; re-used, refused, held out, counted."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig, TaskConfig
+from transformer_jax.data import prepare as prepare_module
+from transformer_jax.data.prepare import evenly_spread, prepare
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
+
+NOUNS = ("tower", "garden", "engine", "river", "teacher", "window", "bridge")
+VERBS = ("waits", "turned", "sings", "grows", "sleeps")
+PAIRS = [
+    (f"the {noun} {verb} {number} times", f"{number} mal {verb[::-1]} {noun[::-1]}, über alles ")
+    for number in range(20)
+    for noun in NOUNS
+    for verb in VERBS
+]
+
+
+def write_text(directory: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[str, str]:
+    paths = directory / f"{name}.en", directory / f"{name}.de"
+    for side, path in enumerate(paths):
+        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
+    return str(paths[0]), str(paths[1])
+
+
+def experiment(directory: Path, pairs=PAIRS, *, vocab_size=400, target_vocab_size=None, **data) -> ExperimentConfig:
+    source, target = write_text(directory, "train", pairs)
+    tie = "all" if target_vocab_size is None else "none"
+    return ExperimentConfig(
+        model=ModelConfig(vocab_size=vocab_size, target_vocab_size=target_vocab_size, tie_embeddings=tie),
+        data=DataConfig(**{"source": (source,), "target": (target,), "valid_size": 30, "test_size": 20, **data}),
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def decoded(prepared: Prepared, split: str) -> list[tuple[str, str]]:
+    pairs = prepared.pairs(split)
+    sides = [
+        (prepared.tokenizer, pairs.source_tokens, pairs.source_offsets),
+        (prepared.target_tokenizer, pairs.target_tokens, pairs.target_offsets),
+    ]
+    texts = [
+        [tokenizer.decode(tokens[start:end].tolist()) for start, end in itertools.pairwise(offsets)]
+        for tokenizer, tokens, offsets in sides
+    ]
+    return list(zip(*texts, strict=True))
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "unigram", "words", "characters"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_every_pair_is_there_exactly_and_in_order(tmp_path, tokenizer, separate):
+    config = experiment(tmp_path, tokenizer=tokenizer, vocab_size=300, target_vocab_size=301 if separate else None)
+    prepared = prepare(config, tmp_path / "data", pairs_per_shard=97)
+    held_out = decoded(prepared, "valid") + decoded(prepared, "test")
+    assert decoded(prepared, "train") == [pair for pair in PAIRS if pair not in held_out]
+    assert len(held_out) == 50
+    assert len(set(held_out)) == 50
+    assert set(held_out) < set(PAIRS)
+    assert prepared.pairs("train").source_tokens.dtype == np.uint16
+    assert (prepared.target_vocab_size is not None) == separate
+    if tokenizer in ("bpe", "unigram"):
+        assert (prepared.vocab_size, prepared.target_vocab_size) == (300, 301 if separate else None)
+
+
+def test_references_never_pass_a_tokenizer(tmp_path):
+    pairs = [(f"Ａ ﬁ  {i} ", f" ² ⁇ {i}\u2028") for i in range(100)]
+    config = experiment(tmp_path, pairs, vocab_size=290, normalization="nmt_nfkc")
+    prepared = prepare(config, tmp_path / "data")
+    sources, references = prepared.texts("test")
+    assert set(zip(sources, references, strict=True)) < set(pairs)
+    assert decoded(prepared, "test") != list(zip(sources, references, strict=True))
+    with pytest.raises(BadInput, match="every split but train"):
+        prepared.texts("train")
+    with pytest.raises(BadInput, match="no split 'dev'; there are: train, valid, test"):
+        prepared.texts("dev")
+
+
+def test_given_splits_stay_whole_and_in_order(tmp_path):
+    pairs = [("one", ""), ("", "zwei"), ("one", ""), ("three", "x" * 20_000)]
+    source, target = write_text(tmp_path, "test", pairs)
+    config = experiment(tmp_path, test_source=(source,), test_target=(target,))
+    prepared = prepare(config, tmp_path / "data")
+    assert list(zip(*prepared.texts("test"), strict=True)) == pairs
+    assert decoded(prepared, "test") == pairs
+    assert prepared.splits == ("train", "test", "valid")
+
+
+def test_held_out_pairs_are_nowhere_in_train_even_when_they_come_twice(tmp_path):
+    prepared = prepare(experiment(tmp_path, PAIRS * 3, tokenizer="words"), tmp_path / "data")
+    train, valid, test = (set(decoded(prepared, split)) for split in ("train", "valid", "test"))
+    assert len(valid) == 30
+    assert len(test) == 20
+    assert not train & valid
+    assert not train & test
+    assert not valid & test
+    assert train | valid | test == set(PAIRS)
+    facts = prepared.manifest["splits"]["train"]
+    assert facts["read"] == facts["pairs"] + facts["held_out"] == 3 * len(PAIRS)
+
+
+def test_at_most_a_tenth_is_held_out(tmp_path):
+    config = experiment(tmp_path, PAIRS[:25], tokenizer="words", valid_size=1000, test_size=0)
+    prepared = prepare(config, tmp_path / "data")
+    assert {split: len(prepared.pairs(split)) for split in prepared.splits} == {"train": 23, "valid": 2}
+
+
+def test_data_seed_alone_decides_what_is_held_out(tmp_path):
+    config = experiment(tmp_path, tokenizer="words")
+    held_out = []
+    for name, change in {"a": {}, "b": {"seed": 5}}.items():
+        prepared = prepare(dataclasses.replace(config, **change), tmp_path / name)
+        held_out.append(prepared.texts("valid"))
+    other = prepare(dataclasses.replace(config, data=dataclasses.replace(config.data, seed=5)), tmp_path / "c")
+    assert held_out[0] == held_out[1] != other.texts("valid")
+
+
+def test_the_manifest_tells_what_was_left_out_and_what_was_read(tmp_path):
+    pairs = [*PAIRS, ("", "empty"), ("empty", " "), ("long", "x" * 50), PAIRS[0]]
+    cleaning = CleaningConfig(max_characters=49, drop_duplicates=True)
+    config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0, cleaning=cleaning)
+    prepared = prepare(config, tmp_path / "data", pairs_per_shard=100)
+    file, count = config.data.source[0], len(PAIRS)
+    assert prepared.manifest["splits"]["train"]["rejected"] == {
+        "duplicate": {"pairs": 1, "first": [f"{file}:{count + 4}"]},
+        "empty": {"pairs": 2, "first": [f"{file}:{count + 1}", f"{file}:{count + 2}"]},
+        "too long": {"pairs": 1, "first": [f"{file}:{count + 3}"]},
+    }
+    source = prepared.manifest["sources"][0]
+    assert (source["file"], source["lines"], source["bytes"]) == (file, len(pairs), os.path.getsize(file))
+    assert len(source["sha256"]) == 64
+    assert len(prepared.pairs("train")) == count
+
+
+def test_unreadable_lines_can_be_left_out(tmp_path):
+    config = experiment(tmp_path, tokenizer="words", cleaning=CleaningConfig(unreadable="drop"))
+    path = Path(config.data.target[0])
+    path.write_bytes(path.read_bytes().replace(b"\xc3\xbc", b"\xff", 1))
+    prepared = prepare(config, tmp_path / "data")
+    assert prepared.manifest["splits"]["train"]["rejected"] == {
+        "unreadable": {"pairs": 1, "first": [f"{path}:1: is not UTF-8: byte 0xff at 20"]}
+    }
+
+
+def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
+    pairs = [(f"a{i} b{i}", f"c{i} d{i}") for i in range(20_000)]
+    config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0)
+    prepared = prepare(config, tmp_path / "data")
+    assert prepared.vocab_size == 80_004
+    assert prepared.pairs("train").source_tokens.dtype == np.int32
+    assert decoded(prepared, "train")[-1] == pairs[-1]
+
+
+def test_a_given_tokenizer_file_is_used(tmp_path):
+    first = prepare(experiment(tmp_path), tmp_path / "first")
+    model = str(first.directory / "tokenizer.model")
+    second = prepare(experiment(tmp_path, tokenizer_file=model, vocab_size=37_000), tmp_path / "second")
+    assert second.vocab_size == 400
+    assert second.fingerprint == first.fingerprint
+    words = prepare(experiment(tmp_path, tokenizer="words"), tmp_path / "words")
+    symbols = str(words.directory / "tokenizer.json")
+    assert prepare(experiment(tmp_path, tokenizer_file=symbols), tmp_path / "again").fingerprint == words.fingerprint
+    both = prepare(experiment(tmp_path, tokenizer_file=model, target_tokenizer_file=model), tmp_path / "both")
+    assert both.target_vocab_size == 400
+
+
+# The same bytes, however it got there.
+
+
+def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
+    config = experiment(tmp_path)
+    one = prepare(config, tmp_path / "one", pairs_per_shard=10_000)
+    many = prepare(config, tmp_path / "deep" / "many", pairs_per_shard=53)
+    assert contents(one.directory) == contents(many.directory)
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
+
+
+@pytest.mark.slow
+def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
+    """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart goes on from there."""
+    config = experiment(tmp_path)
+    whole = prepare(config, tmp_path / "whole", pairs_per_shard=200)
+    published = prepare_module.disk.published
+
+    class Stop(BaseException):
+        pass
+
+    for stop_at in range(1, 60):
+        budget = iter(range(stop_at))
+
+        def stopping(path, budget=budget):
+            if next(budget, None) is None:
+                raise Stop
+            return published(path)
+
+        stopped = False
+        for module in ("disk", "scan"):
+            holder = sys.modules[f"transformer_jax.data.{module}"]
+            monkeypatch.setattr(holder, "published", stopping)
+        try:
+            prepare(config, tmp_path / "stopped", pairs_per_shard=200)
+        except Stop:
+            stopped = True
+            assert not (tmp_path / "stopped").exists()
+        monkeypatch.undo()
+        resumed = prepare(config, tmp_path / "stopped", pairs_per_shard=200)
+        assert contents(resumed.directory) == contents(whole.directory)
+        prepare_module.disk.remove(resumed.directory)
+        if not stopped:
+            break
+    assert stop_at > 10
+
+
+def test_work_for_something_else_is_not_gone_on_with(tmp_path):
+    partial = tmp_path / "data.partial" / "scratch"
+    partial.mkdir(parents=True)
+    (partial / "plan.json").write_text('{"recipe": "another"}')
+    (partial / "scan.json").write_text("{}")
+    assert prepare(experiment(tmp_path), tmp_path / "data").splits == ("train", "valid", "test")
+    assert not (tmp_path / "data.partial").exists()
+
+
+class Killed(BaseException):
+    """Like a signal, it is no error that anything would catch."""
+
+
+@pytest.mark.parametrize("step", ["_encode", "publish"])
+def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
+    """Each file of it is spoilt in turn: the next start has the same bytes, or refuses, and then the one after has."""
+    config, (left, whole) = experiment(tmp_path, tokenizer="words"), (tmp_path / name for name in ("left", "whole"))
+    prepare(config, whole, pairs_per_shard=200)
+
+    def killed(*arguments):
+        raise Killed
+
+    monkeypatch.setattr(prepare_module._Work, step, killed)
+    with pytest.raises(Killed):
+        prepare(config, left / "data", pairs_per_shard=200)
+    monkeypatch.undo()
+    refused = 0
+    files = [path.relative_to(left) for path in sorted(left.rglob("*")) if path.is_file()]
+    for file in files:
+        place = tmp_path / "again"
+        shutil.copytree(left, place)
+        content = bytearray((place / file).read_bytes() or b"x")
+        content[len(content) // 2] ^= 1
+        (place / file).write_bytes(content)
+        try:
+            prepare(config, place / "data", pairs_per_shard=200)
+        except BadInput:
+            refused += 1
+            assert [path.name for path in place.iterdir()] == []
+            prepare(config, place / "data", pairs_per_shard=200)
+        assert contents(place / "data") == contents(whole), file
+        shutil.rmtree(place)
+    assert len(files) > 4 and refused
+
+
+@pytest.mark.slow
+def test_several_processes_at_once(tmp_path):
+    source, target = write_text(tmp_path, "train", PAIRS)
+    (tmp_path / "config.py").write_text("from transformer_jax.config import default_config as get_config\n")
+    command = [sys.executable, "-m", "transformer_jax.cli", "prepare", f"--config={tmp_path / 'config.py'}"]
+    command += [f"--workdir={tmp_path / 'run'}", f"--config.data.source={source}", f"--config.data.target={target}"]
+    command += ["--config.data.tokenizer=unigram", "--config.model.vocab_size=300"]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    results = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], results
+    assert len({output for output, _ in results}) == 1
+    assert sum("training a unigram tokenizer" in errors for _, errors in results) == 1
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["data"]
+
+
+# Re-used, or refused with the reason.
+
+
+def test_nothing_changed_nothing_done(tmp_path):
+    config = experiment(tmp_path)
+    prepare(config, tmp_path / "data")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
+    others = {"tokens_per_batch": 7, "max_length": 9, "order_seed": 5}
+    again = dataclasses.replace(config, data=dataclasses.replace(config.data, **others))
+    prepare(again, tmp_path / "data")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
+
+
+def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
+    config = experiment(tmp_path)
+    prepare(config, tmp_path / "data")
+    Path(config.data.source[0]).unlink()
+    assert prepare(config, tmp_path / "data").splits == ("train", "valid", "test")
+    assert "no longer there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tokenizer": "words"}, "data.tokenizer was bpe and is now words"),
+        ({"normalization": "nfkc"}, "data.normalization was identity and is now nfkc"),
+        ({"seed": 1}, "data.seed was 0 and is now 1"),
+        ({"vocab_size": 300}, "model.vocab_size was 400 and is now 300"),
+        ({"cleaning": CleaningConfig(drop_copies=True)}, "data.cleaning.drop_copies was False and is now True"),
+        ({"pairs": PAIRS[1:]}, "the train text has changed"),
+        ({"valid": True}, "the valid text has changed"),
+        ({"corpus": True}, "the corpus was files and is now task = copy"),
+    ],
+)
+def test_something_changed_is_refused_and_named(tmp_path, change, reason):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    before = contents(tmp_path / "data")
+    if change == {"valid": True}:
+        source, target = write_text(tmp_path, "valid", PAIRS[:5])
+        change = {"valid_source": (source,), "valid_target": (target,)}
+    elif change == {"corpus": True}:
+        pytest.importorskip("transformer_jax.data.corpora.tasks")
+        change = {"corpus": "copy", "source": (), "target": ()}
+    with pytest.raises(BadInput, match="was prepared from something else") as refused:
+        prepare(experiment(tmp_path, **change), tmp_path / "data")
+    assert reason in str(refused.value)
+    assert contents(tmp_path / "data") == before
+
+
+def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
+    first = prepare(experiment(tmp_path), tmp_path / "first")
+    second = prepare(experiment(tmp_path, vocab_size=350), tmp_path / "second")
+    model = tmp_path / "given.model"
+    first.tokenizer.save(model)
+    prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
+    second.tokenizer.save(model)
+    with pytest.raises(BadInput, match=r"data\.tokenizer_file was \w+ and is now \w+"):
+        prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("name", ["train.source.tokens", "valid.target.offsets", "test.source.tokens"])
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "deleted", "grown"])
+def test_a_damaged_array_is_noticed_on_opening(tmp_path, name, damage):
+    path = prepare(experiment(tmp_path), tmp_path / "data").directory / name
+    content = path.read_bytes()
+    damaged = {"truncated": content[:-2], "emptied": b"", "deleted": None, "grown": content + b"\0\0"}[damage]
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    with pytest.raises(BadInput) as refused:
+        Prepared.open(tmp_path / "data")
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_a_flipped_bit_is_noticed_by_verify(tmp_path):
+    prepared = prepare(experiment(tmp_path), tmp_path / "data")
+    prepared.verify()
+    path = tmp_path / "data" / "train.target.tokens"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"train\.target\.tokens: is damaged"):
+        Prepared.open(tmp_path / "data").verify()
+
+
+def test_a_manifest_from_another_tokenizer_is_refused(tmp_path):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    other = prepare(experiment(tmp_path, vocab_size=350), tmp_path / "other")
+    other.tokenizer.save(tmp_path / "data" / "tokenizer.model")
+    with pytest.raises(BadInput, match=r"tokenizer\.model: is not the source tokenizer that this data was made with"):
+        Prepared.open(tmp_path / "data")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
+def test_a_damaged_manifest_is_refused(tmp_path, content):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    (tmp_path / "data" / "manifest.json").write_text(content)
+    with pytest.raises(BadInput, match=r"manifest\.json: (is damaged|has format 99)"):
+        Prepared.open(tmp_path / "data")
+
+
+def test_the_manifest_is_json_that_a_person_can_read(tmp_path):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["recipe"]["options"]["data.normalization"] == "identity"
+    assert {"transformer_jax", "numpy", "sentencepiece"} <= set(manifest["versions"])
+
+
+def test_evenly_spread():
+    assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
+    for wanted in range(1, 10):
+        assert len(list(evenly_spread("abcdefghij", 10, wanted))) == wanted
+
+
+def test_opening_is_quick(tmp_path):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    start = time.perf_counter()
+    Prepared.open(tmp_path / "data")
+    assert time.perf_counter() - start < 0.5
+
+
+def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(tmp_path):
+    prepare(experiment(tmp_path), tmp_path / "data")
+    other = experiment(tmp_path, source=(str(tmp_path / "other.en"),))
+    with pytest.raises(BadInput, match=r"other\.en: there is no such file"):
+        prepare(other, tmp_path / "data")
+
+
+def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_path):
+    task = TaskConfig(train_size=200, valid_size=20, test_size=10, alphabet=5)
+    config = ExperimentConfig(data=DataConfig(corpus="sort", tokenizer="words", task=task))
+    prepared = prepare(config, tmp_path / "data")
+    assert {split: len(prepared.pairs(split)) for split in prepared.splits} == {"train": 200, "valid": 20, "test": 10}
+    source, target = decoded(prepared, "train")[0]
+    assert sorted(source.split()) == target.split()
+    assert prepare(config, tmp_path / "data").fingerprint == prepared.fingerprint
+
+
+@pytest.mark.parametrize("options", [{"tokenizer": "words"}, {"tokenizer_file": "given.model"}])
+def test_a_normalization_that_would_do_nothing_is_refused(options):
+    with pytest.raises(BadInput, match="normalization = 'nfkc'"):
+        DataConfig(normalization="nfkc", **options)

@@ -1,0 +1,120 @@
+"""Every file of examples/ does what it says, in fewer than forty lines."""
+
+import json
+import runpy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.places import ROOT
+from tests.support.small_models import assert_close, small
+from transformer_jax import MultiHeadAttention, causal_mask, cli, label_smoothed_cross_entropy
+from transformer_jax.extension import load_once
+
+EXAMPLES = ROOT / "examples"
+
+
+def own(address):
+    return load_once(f"{EXAMPLES}/{address}")
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
+def test_each_is_short(file):
+    assert len(file.read_text().splitlines()) < 40
+
+
+def test_log_distance_is_its_formula():
+    kind, positions = own("log_distance.py:LogDistance")(small()), np.arange(5)[None]
+    call = (jnp.zeros((1, 5, 2, 6)), positions, positions)
+    bias_BHTS, variables = kind.init_with_output(jax.random.key(0), *call, method="bias")
+    params = variables["params"]
+    assert params["depth"].shape == params["width"].shape == (1, 2, 1, 1)
+    depth, width = (np.log1p(np.exp(params[name][0, 1, 0, 0])) for name in ("depth", "width"))
+    assert bias_BHTS[0, 1, 4, 1] == pytest.approx(-depth * np.log(1 + width * 3), rel=1e-5)
+
+
+def test_linear_attention_is_its_formula_whichever_way_it_adds_up():
+    q, k, v = (jax.random.normal(jax.random.key(i), (2, 5, 2, 6)) for i in range(3))
+    attend = own("linear_attention.py:LinearAttention")(num_heads=2).attend
+    phi = lambda x: jnp.where(x > 0, x + 1, jnp.exp(x))  # noqa: E731
+    products_BHTS = jnp.einsum("bthk,bshk->bhts", phi(q), phi(k))
+    seen_B11S = jnp.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)[:, None, None]
+    for mask in (None, seen_B11S, causal_mask(5) & seen_B11S):
+        weights_BHTS = products_BHTS if mask is None else jnp.where(mask, products_BHTS, 0)
+        weights_BHTS = weights_BHTS / weights_BHTS.sum(axis=-1, keepdims=True)
+        assert_close(attend(q, k, v, mask, None, True), jnp.einsum("bhts,bshv->bthv", weights_BHTS, v))
+    assert not attend(q, k, v, jnp.zeros((2, 1, 1, 5), bool), None, True).any()  # nothing to attend to
+
+
+def test_linear_attention_decodes_step_by_step_what_it_computes_at_once():
+    attention = own("linear_attention.py:LinearAttention")(num_heads=2)
+    assert issubclass(type(attention), MultiHeadAttention)
+    x = jax.random.normal(jax.random.key(0), (2, 4, 8))
+    whole, variables = attention.init_with_output(jax.random.key(1), x, x, causal_mask(4))
+    cache, steps = attention.new_cache(2, 4, 8), []
+    for t in range(4):
+        step, cache = attention.apply(variables, x[:, t : t + 1], x[:, t : t + 1], None, cache)
+        steps.append(step)
+    assert_close(jnp.concatenate(steps, axis=1), whole)
+
+
+def test_focal_loss_is_cross_entropy_times_what_is_missing():
+    logits, targets = jax.random.normal(jax.random.key(0), (1, 1, 5)), jnp.array([[3]])
+    cross_entropy, _ = label_smoothed_cross_entropy(logits, targets, jnp.ones((1, 1)), epsilon=0.0)
+    total, count = own("focal_loss.py:focal")(logits, targets, jnp.ones((1, 1)))
+    assert total == pytest.approx(float((1 - jnp.exp(-cross_entropy)) ** 2 * cross_entropy), rel=1e-5)
+    assert count == 1
+
+
+def test_sums_are_right_and_in_one_split_each():
+    splits = {split: own("sums.py:sums")(split) for split in ("train", "valid", "test")}
+    everything = [pair for pairs in splits.values() for pair in pairs]
+    assert len(set(everything)) == len(everything) == 10_000
+    assert all(sum(map(int, source.split("+"))) == int(target) for source, target in everything)
+
+
+def test_exact_match_is_in_per_cent():
+    assert own("exact_match.py:exact_match")(["a", "b", "c", "d"], ["a", "b", "x", "D"]) == 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("language_model.py", "It is what it is, said the bee in the tea. It is"), ("classifier.py", "9")],
+)
+def test_a_model_of_the_same_parts_learns(file, said, capsys):
+    runpy.run_path(str(EXAMPLES / file), run_name="__main__")
+    assert capsys.readouterr().out.startswith(said)
+
+
+@pytest.mark.slow
+def test_all_of_them_in_one_training(tmp_path, capsys):
+    """The model of characters with the corpus and the measure, and then with the loss, the attention, the positions."""
+    size = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.d_model": 16, "model.d_ff": 16}
+    steps = {"train.steps": 4, "train.log_every": 2, "train.eval_every": 4, "train.checkpoint_every": 4}
+    parts = {
+        "train.loss": "focal_loss.py:focal",
+        "model.parts.attention": "linear_attention.py:LinearAttention",
+        "model.parts.positions": "log_distance.py:LogDistance",
+    }
+    options = {**size, **steps, **{path: f"{EXAMPLES}/{address}" for path, address in parts.items()}}
+    options |= {
+        "decode.bleu_sentences": 4,
+        "decode.extra_length": 4,
+        "optimizer.warmup_steps": 2,
+        "train.compile_cache": "none",
+    }
+    told = [f"--config.{path}={value}" for path, value in options.items()]
+    run = f"--workdir={tmp_path}"
+    assert cli.main(["train", f"--config={EXAMPLES}/characters.py", run, "--config.train.peak_flops=1e12", *told]) == 0
+    assert f"loss {EXAMPLES}/focal_loss.py:focal" in capsys.readouterr().err
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["exact_match"] == 0
+    assert lines[0]["loss"] < np.log(lines[0]["perplexity"])  # what is likely counts less
+    (tmp_path / "two.source").write_text("1+1\n2+3\n")
+    (tmp_path / "two.target").write_text("2\n5\n")
+    texts = [f"--source={tmp_path}/two.source", f"--target={tmp_path}/two.target"]
+    assert cli.main(["evaluate", run, *texts]) == 0
+    assert f"{EXAMPLES}/exact_match.py:exact_match|sha256:" in capsys.readouterr().out

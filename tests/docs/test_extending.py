@@ -1,0 +1,270 @@
+"""A loss, optimizer, schedule, corpus or measure from a file of one's own: used, or refused in one clear line."""
+
+import dataclasses
+import re
+
+import numpy as np
+import optax
+import pytest
+
+from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
+from transformer_jax.config import DataConfig, OptimizerConfig, TrainConfig
+from transformer_jax.data.corpora.select import open_corpus
+from transformer_jax.data.recipe import differences, recipe_of
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.evaluation import load_metrics, own_measures
+from transformer_jax.extension import UserCodeError
+from transformer_jax.update.loss import check_own
+from transformer_jax.update.optimizer import make_optimizer, make_schedule
+
+HEAD = "import jax, jax.numpy as jnp, optax\nfrom transformer_jax import label_smoothed_cross_entropy\n"
+# What is there already, under names of one's own.
+OURS = """
+def loss(logits, targets, weights, epsilon, spread):
+    return label_smoothed_cross_entropy(logits, targets, weights, epsilon, spread)
+
+def half_weight(logits, targets, weights):
+    total, count = label_smoothed_cross_entropy(logits, targets, weights)
+    return total, count / 2
+
+def schedule(peak, warmup_steps):
+    return lambda count: peak * jnp.minimum((count + 1) / warmup_steps, (warmup_steps / (count + 1)) ** 0.5)
+
+def optimizer(learning_rate, b1, b2, eps):
+    return optax.adam(learning_rate, b1, b2, eps)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Writes mine.py and gives the address of a name in it."""
+
+    def write(text, name="mine"):
+        (tmp_path / "mine.py").write_text(HEAD + text)
+        return f"{tmp_path}/mine.py:{name}"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "options", [{"train__loss": "loss"}, {"optimizer__name": "optimizer", "optimizer__schedule": "schedule"}]
+)
+def test_ones_own_code_that_does_the_same_makes_the_same_updates(mine, options):
+    own = {path: mine(OURS, name) for path, name in options.items()}
+    theirs = trainer().train(batches(3))
+    ours = Trainer(experiment(**own)).train(batches(3))
+    assert worst_difference(ours, theirs) < (1e-6,)
+    assert float(ours.sums.loss) == pytest.approx(float(theirs.sums.loss), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_gradient_is_divided_by_the_weight_that_the_loss_returns_however_the_batch_is_cut(mine):
+    """Half the weight is twice the loss, and twice as long a step of SGD."""
+    sgd = {"optimizer__name": "sgd", "optimizer__schedule": "constant", "optimizer__warmup_steps": 0}
+    own = {**sgd, "train__loss": mine(OURS, "half_weight"), "optimizer__learning_rate": 0.1}
+    run = Trainer(experiment(**own, train__accumulate=4))
+    halved = run.train(batches(1))
+    whole = trainer(**sgd, optimizer__learning_rate=0.2).train(batches(1))
+    assert worst_difference(halved, whole) < (1e-5,)
+    assert float(halved.sums.loss) == pytest.approx(2 * float(whole.sums.loss), rel=1e-5)
+    assert float(halved.sums.nll) == pytest.approx(float(whole.sums.nll), rel=1e-5)
+
+
+def refuses(call, told):
+    with pytest.raises(BadInput, match=re.escape(told)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mine = 3", "is of type int; a function would be right"),
+        ("def mine(logits, targets): pass", "cannot be called as mine(logits, targets, weights): too many positional"),
+        (
+            "def mine(a, b, c, gamma): pass",
+            "missing a required argument: 'gamma'; it may also ask, by name, for epsilon",
+        ),
+        ("def mine(a, b, c): return jnp.sum(a)", "(loss_sum, weight_sum) would be right"),
+        ("def mine(a, b, c): return a.sum(-1), c", "loss_sum is of shape (2, 3); one number, the sum over all tokens"),
+        ("def mine(a, b, c): return b.sum(), c.sum()", "loss_sum is of type int32; float32 would be right"),
+        ("def mine(a, b, c): return jnp.sum(a * jnp.inf), c.sum()", "that is no use for training"),
+        ("def mine(a, b, c): return jnp.sum(a), 0 * c.sum()", "weight_sum 0.0"),
+        ("def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "counts tokens whose weight is 0, which are padding"),
+    ],
+)
+def test_a_loss_that_is_unfit_is_refused(mine, text, told):
+    address = mine(text)
+    problem = refuses(lambda: check_own(TrainConfig(loss=address)), told)
+    assert str(problem).startswith(f"train.loss = {address}: ")
+
+
+def test_what_a_loss_raises_is_told_with_its_own_traceback(mine):
+    with pytest.raises(UserCodeError, match=r"mine\.py raised TypeError") as caught:
+        check_own(TrainConfig(loss=mine("def mine(a, b, c):\n    return a + 'x'")))
+    assert "return a + 'x'" in caught.value.traceback
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "def mine(peak, speed): pass",
+            "cannot be called as mine(): missing a required argument: 'speed'; it may also",
+        ),
+        ("def mine(peak): return peak", "returned float; a function of the updates made would be right"),
+        ("def mine(): return lambda count: -1.0", "is -1.0 at update 0; one finite number, zero or more"),
+        ("def mine(steps): return lambda count: 1.0 / (steps // 2 - count)", "is inf at update 5"),
+        ("def mine(): return lambda count: jnp.ones(2)", "is [1. 1.] at update 0"),
+    ],
+)
+def test_a_schedule_that_is_unfit_is_refused(mine, text, told):
+    settings = dataclasses.replace(OptimizerConfig(), schedule=mine(text))
+    assert str(refuses(lambda: make_schedule(settings, 16, 10), told)).startswith("optimizer.schedule = ")
+
+
+def test_a_schedule_gets_what_it_asks_for(mine):
+    text = "def mine(steps, d_model, peak):\n    return lambda count: peak * d_model * (1 - count / steps)"
+    settings = dataclasses.replace(OptimizerConfig(), schedule=mine(text), learning_rate=0.5)
+    assert float(make_schedule(settings, d_model=16, steps=10)(5)) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def mine(rate): pass", "must be a function that takes learning_rate (it gets the schedule)"),
+        ("def mine(learning_rate): return 3", "made int; an optax.GradientTransformation would be right"),
+        ("def mine(learning_rate, speed): pass", "mine.py raised TypeError"),
+        (
+            "def mine(learning_rate):\n"
+            "    return optax.GradientTransformation(lambda p: 0, lambda g, s, p=None: (g['bias'], s))",
+            "the updates it returns must have the shapes and types it was given",
+        ),
+        (
+            "def mine(learning_rate):\n"
+            "    return optax.GradientTransformation(lambda p: (), lambda g, s, p=None: (g, (s, jnp.ones(2))))",
+            "the state it returns must have the shapes and types it was given",
+        ),
+    ],
+)
+def test_an_optimizer_that_is_unfit_is_refused(mine, text, told):
+    settings = dataclasses.replace(OptimizerConfig(), name=mine(text))
+    refuses(lambda: make_optimizer(settings, lambda count: 0.1), told)
+
+
+def test_options_that_an_optimizer_of_ones_own_would_ignore_are_refused(mine):
+    address = mine("def mine(learning_rate, speed=1.0): return optax.sgd(lambda n: speed * learning_rate(n))")
+    settings = dataclasses.replace(OptimizerConfig(), name=address, arguments=("speed=2",))
+    optimizer = make_optimizer(settings, lambda count: 0.1)
+    params = {"kernel": np.ones((2, 2), np.float32)}
+    changes, _ = optimizer.update(params, optimizer.init(params))
+    np.testing.assert_allclose(optax.apply_updates(params, changes)["kernel"], 0.8, rtol=1e-6)
+    told = f"optimizer.beta1 = 0.5: optimizer.name = '{address}' has none"
+    refuses(lambda: make_optimizer(dataclasses.replace(settings, beta1=0.5), lambda count: 0.1), told)
+
+
+PAIRS = """
+FILES = []
+
+def mine(split):
+    if split == "train":
+        for number in range(5):
+            yield f"source {number}", f"target {number}"
+"""
+
+
+def test_a_corpus_is_read_in_order_and_has_the_splits_it_yields(mine):
+    corpus = open_corpus(DataConfig(corpus=mine(PAIRS)))
+    chunks = list(corpus.chunks("train", 2))
+    assert [len(chunk.sources) for chunk in chunks] == [2, 2, 1]
+    assert [text for chunk in chunks for text in chunk.targets] == [f"target {number}" for number in range(5)]
+    assert chunks[2].place(0).endswith("mine.py:mine/train:5")
+    assert corpus.splits == ("train",)
+    assert open_corpus(DataConfig(corpus=mine("mine = {'train': [('a', 'b')], 'test': [('c', 'd')]}.get")))
+
+
+def test_a_corpus_is_told_from_another_by_its_code_and_the_files_it_names(tmp_path):
+    text = tmp_path / "words.txt"
+    text.write_text("one")
+
+    def recipe(code):
+        (tmp_path / code).write_text(PAIRS.replace("FILES = []", f"FILES = [{str(text)!r}]"))
+        config = experiment(data__corpus=f"{tmp_path}/{code}:mine")
+        return recipe_of(config, open_corpus(config.data).identity())
+
+    first = recipe("mine.py")
+    assert differences(first, recipe("mine.py")) == []
+    text.write_text("two")
+    assert [line.partition(" was ")[0] for line in differences(first, recipe("mine.py"))] == [
+        f"checksum of {text} of the corpus"
+    ]
+    text.unlink()
+    refuses(lambda: recipe("mine.py"), f"FILES names {text}, and there is no such file")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def mine(): pass", "cannot be called as mine(split): too many positional arguments"),
+        ("def mine(split): return 3", "returned int; pairs to go through would be right"),
+        ("def mine(split): return []", "yields no pair for the split train"),
+        ("def mine(split): return ['a', 'b']", "pair 1 of train is 'a'; (source, target), two texts, would be right"),
+        ("def mine(split): return [('a', 'b'), ('a', None)]", "pair 2 of train is ('a', None); (source, target)"),
+        ("def mine(split):\n    yield 'a', 'b'\n    1 / 0", "mine.py raised ZeroDivisionError"),
+    ],
+)
+def test_a_corpus_that_is_unfit_is_refused(mine, text, told):
+    refuses(lambda: list(open_corpus(DataConfig(corpus=mine(text))).chunks("train", 10)), told)
+
+
+def test_pairs_that_are_no_text_are_faults_of_their_place(mine):
+    corpus = open_corpus(
+        DataConfig(corpus=mine("def mine(split): return [('a', 'b'), ('a\\0', 'b'), ('a', '\\ud800')]"))
+    )
+    (chunk,) = corpus.chunks("train", 10)
+    assert [fault.partition("/train:")[2] for fault in chunk.faults.values()] == [
+        "2: the source has a NUL character",
+        "3: the target is not Unicode text: lone surrogate at 1",
+    ]
+
+
+def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
+    address = mine("def longer(hypotheses, references, sources): return len(sources[0]) / len(hypotheses[0])", "longer")
+    (measure,) = own_measures(load_metrics([address]), ["abcd"], ["ab"], ["x"]).values()
+    assert measure.score == 2.0
+    assert re.fullmatch(re.escape(address) + r"\|sha256:[0-9a-f]{12}", measure.signature)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "told"),
+    [
+        ("def mine(hypotheses): pass", "mine", "cannot be called as mine(hypotheses, references): too many positional"),
+        ("def bleu(h, r): return 1.0", "bleu", "there is another measure called bleu, the library's; another name"),
+        ("def mine(h, r): return None", "mine", "gave None; one finite number would be right"),
+        ("def mine(h, r): return float('nan')", "mine", "gave nan; one finite number would be right"),
+    ],
+)
+def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):
+    address = mine(text, name)
+    refuses(lambda: own_measures(load_metrics([address]), ["a"], ["b"], ["c"]), told)
+
+
+def test_two_measures_of_one_name_are_refused(mine, tmp_path):
+    first = mine("def mine(h, r): return 1.0")
+    (tmp_path / "other.py").write_text("def mine(h, r): return 1.0")
+    refuses(lambda: load_metrics([first, f"{tmp_path}/other.py:mine"]), f"another measure called mine, {first}")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("optimizer__schedule", "cosin", "optimizer.schedule = 'cosin': did you mean cosine?, or path/to/file.py:Name"),
+        ("optimizer__schedule", "mine.py", "must be inverse_sqrt | cosine | linear | constant | path/to/file.py:Name"),
+        ("train__loss", "focal", "train.loss = 'focal': must be path/to/file.py:Name or none"),
+        ("decode__metrics", ("mine.py:",), "must be comma-separated path/to/file.py:Name"),
+    ],
+)
+def test_what_is_no_address_is_refused_by_the_schema(path, value, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        experiment(**{path: value})

@@ -1,0 +1,33 @@
+"""What `make docs` would refuse, found without building: pages left out, names that are not there."""
+
+import importlib
+import re
+
+import pytest
+
+from tests.support.places import ROOT
+
+DOCS = ROOT / "docs"
+NAMED = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+REFERENCE = [
+    (page.name, address)
+    for page in sorted(DOCS.glob("api/*.md"))
+    for address in re.findall(r"^::: (\S+)$|\]\[(transformer_jax\S+)\]", page.read_text(), re.MULTILINE)
+]
+
+
+def test_every_page_is_in_the_navigation_once():
+    assert sorted(NAMED) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize(("page", "address"), [(page, "".join(found)) for page, found in REFERENCE])
+def test_every_name_in_the_reference_exists(page, address):
+    module, _, name = address.rpartition(".")
+    found = getattr(importlib.import_module(module), name)
+    assert found.__doc__, f"{page}: {address} has no docstring to show"
+
+
+def test_every_public_name_is_in_the_reference():
+    public = importlib.import_module("transformer_jax").__all__
+    documented = {"".join(found).rpartition(".")[2] for page, found in REFERENCE if page != "index.md"}
+    assert set(public) - {"__version__"} <= documented

@@ -1,0 +1,90 @@
+"""The paper's own four configs, and what docs/wmt.md says of them; a drill runs the commands of that page."""
+
+import re
+
+import pytest
+
+from tests.docs.test_examples import blocks
+from tests.support.places import ROOT
+from transformer_jax import cli
+from transformer_jax.commands import configuration
+from transformer_jax.commands.inspect import moments_of, work_of
+from transformer_jax.model.size import parameter_counts
+from transformer_jax.planning.cluster import parse_cluster, plans
+
+DOCUMENT = (ROOT / "docs/wmt.md").read_text()
+# As the paper has them: d_model, d_ff, heads, dropout, vocabulary, updates, checkpoints averaged; the rest is shared.
+PAPER = {
+    "base": (512, 2048, 8, 0.1, 37_000, 100_000, 5),
+    "big": (1024, 4096, 16, 0.3, 37_000, 300_000, 20),
+    "base_enfr": (512, 2048, 8, 0.1, 32_000, 100_000, 5),
+    "big_enfr": (1024, 4096, 16, 0.1, 32_000, 300_000, 20),
+}
+by_name = pytest.mark.parametrize("name", PAPER)
+
+
+def loaded(name, *changes):
+    return configuration.load(str(ROOT / f"configs/{name}.py"), list(changes))
+
+
+@by_name
+def test_the_config_is_the_papers(name):
+    config = loaded(name)
+    model, optimizer, data, decode = config.model, config.optimizer, config.data, config.decode
+    sizes = model.d_model, model.d_ff, model.num_heads, model.dropout, model.vocab_size
+    assert (*sizes, config.train.steps, config.train.keep_latest) == PAPER[name]
+    assert (model.num_encoder_layers, model.num_decoder_layers, model.key_size, model.value_size) == (6, 6, 64, 64)
+    assert (model.norm, model.activation, model.positions) == ("post", "relu", "sinusoidal")
+    assert (model.tie_embeddings, model.scale_embeddings, model.target_vocab_size) == ("all", True, None)
+    assert (model.attention_dropout, model.activation_dropout, config.train.label_smoothing) == (0, 0, 0.1)
+    assert (optimizer.name, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("adam", 0.9, 0.98, 1e-9)
+    assert (optimizer.schedule, optimizer.warmup_steps, optimizer.learning_rate) == ("inverse_sqrt", 4000, None)
+    assert (data.tokens_per_batch, data.tokenizer) == (25_000, "bpe")
+    assert (decode.beam, decode.length_penalty, decode.alpha, decode.extra_length) == (4, "gnmt", 0.6, 50)
+    assert config.train.checkpoint_every == config.train.eval_every  # the best checkpoint is one that was validated
+
+
+@by_name
+def test_it_reads_wmt_14_from_english(name):
+    data = loaded(name).data
+    other = "fr" if name.endswith("enfr") else "de"
+    assert (data.corpus, data.source_language, data.target_language) == (f"wmt14_translate/{other}-en", "en", other)
+
+
+@by_name
+def test_the_documents_table_of_the_four(name):
+    (row,) = re.findall(rf"^\| `configs/{name}\.py` \|.*$", DOCUMENT, re.MULTILINE)
+    _, language, _, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+    config = loaded(name)
+    train, parameters = config.train, sum(parameter_counts(config.model).values())
+    numbers = (config.model.vocab_size, parameters, config.model.dropout, train.steps)
+    told = [f"{number:,}" for number in (*numbers, train.checkpoint_every, train.keep_latest)]
+    assert cells[:-1] == told
+    assert language == {"fr": "French", "de": "German"}[config.data.target_language]
+
+
+@pytest.mark.parametrize("flag", ["--config.mesh.data=1", "--cluster=8xH100"])
+def test_what_inspect_says_is_what_the_document_shows(flag, capsys):
+    """Of the predictions all, of the model from the sum of its parameters on."""
+    config = f"--config={ROOT / 'configs/base.py'}"
+    assert cli.main(["inspect", config, "--config.model.dtype=bfloat16", flag]) == 0
+    shown = [block.code for block in blocks(ROOT / "docs/wmt.md") if block.language == "text"]
+    out = capsys.readouterr().out
+    assert out[max(out.find("  all "), 0) :] in shown
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@by_name
+def test_time_and_cost_are_what_the_formula_predicts(name, devices):
+    (row,) = re.findall(rf"^\| `{name}\.py` \| {devices} \| (.*) \|$", DOCUMENT, re.MULTILINE)
+    experiment = loaded(name, ("model.dtype", "bfloat16"))
+    predicted = []
+    for utilisation in (0.4, 0.1):
+        cluster = parse_cluster(f"{devices}xH100,utilisation={utilisation}")
+        best = plans(experiment.model, work_of(experiment), cluster, moments_of(experiment))[0]
+        milliseconds = round(1000 * best.seconds, 1)  # as it is shown
+        hours = milliseconds / 1000 * experiment.train.steps / 3600
+        total = hours * devices
+        time = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
+        predicted += [f"{milliseconds} ms", time, f"{total:.1f}", f"{2 * total:.0f} to {4 * total:.0f}"]
+    assert row.split(" | ") == predicted

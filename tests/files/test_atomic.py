@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import json
+import os
+import threading
+
+import pytest
+
+from transformer_jax.errors import Failed
+from transformer_jax.files.atomic import explained, publish_json, published
+from transformer_jax.pictures import plots
+
+
+def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
+    """As root, an output to /dev/null would otherwise put a file in its place."""
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    with published(pipe) as file:
+        file.write(b"text")
+    reader.join(timeout=10)
+    assert pipe.is_fifo() and read == [b"text"]
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"an older one")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(Failed, match=r"picture\.png: the disk is full; make room or choose another directory"):
+        plots.save(plots.positional_encoding([[0.0, 1.0]]), picture)
+    assert picture.read_bytes() == b"an older one"
+    assert os.listdir(tmp_path) == ["picture.png"]
+
+
+def test_a_full_device_is_a_failure(tmp_path):
+    with pytest.raises(Failed, match="the disk is full"), explained(tmp_path), open("/dev/full", "w") as file:
+        file.write("text")
+
+
+def test_a_file_name_that_is_not_utf_8_can_be_recorded(tmp_path):
+    publish_json(tmp_path / "record.json", {"file": "a\udcff\\udcff"})
+    assert json.loads((tmp_path / "record.json").read_text())["file"] == "a\udcff\\udcff"

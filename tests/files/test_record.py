@@ -1,0 +1,90 @@
+"""Records: whatever happens to the bytes of a sealed one, it is read as it was written or not at all."""
+
+import json
+
+import pytest
+
+from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import publish_json, publish_record
+from transformer_jax.files.record import LARGEST_FILE, plain_name, read_object, read_record
+
+CONTENT = {
+    "steps": [1, 20],
+    "name": 'ä"b',
+    "loss": 0.1 + 0.2,
+    "none": None,
+    "inner": {"b": True, "a": (1, 2)},
+    "7": "x",
+}
+
+
+def test_what_was_written_comes_back(tmp_path):
+    publish_record(tmp_path / "record.json", {**CONTENT, 8: "a number as a name"})
+    assert read_record(tmp_path / "record.json") == json.loads(json.dumps({**CONTENT, 8: "a number as a name"}))
+
+
+def test_a_record_without_a_seal_is_taken_as_it_is(tmp_path):
+    publish_json(tmp_path / "record.json", {"a": 1})
+    assert read_record(tmp_path / "record.json") == {"a": 1}
+
+
+def test_a_strangers_object_is_no_record_of_ours(tmp_path):
+    """A vocabulary, for one, may have a word for every name."""
+    (tmp_path / "vocab.json").write_text('{"the": 1, "crc32": 2}')
+    assert read_object(tmp_path / "vocab.json") == {"the": 1, "crc32": 2}
+    with pytest.raises(BadInput, match="it is not what was written, by its own crc32"):
+        read_record(tmp_path / "vocab.json")
+
+
+def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
+    path = tmp_path / "record.json"
+    publish_record(path, CONTENT)
+    whole, wanted = path.read_bytes(), read_record(path)
+    spoilt = [whole[:length] for length in range(len(whole) - 1)]
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        spoilt.append(bytes(flipped))
+    refused = 0
+    for content in spoilt:
+        path.write_bytes(content)
+        try:
+            found = read_record(path)
+        except BadInput:
+            refused += 1
+        else:  # white space, or the name of the seal
+            assert {name: found[name] for name in wanted} == wanted
+    assert refused > 0.9 * len(spoilt)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"a": ' * 100_000, "it is nested too deeply"),
+        (b'{"a": ' + b"1" * 10_000 + b"}", "is no JSON: Exceeds the limit"),
+        (b'{"a": 1, "a": 2}', "'a' stands there twice"),
+        (b"\xff{}", "is no UTF-8 text (byte 0)"),
+        (b"7", "is a JSON int; an object would be right"),
+        (b"", ":1: is no JSON"),
+    ],
+    ids=["lists", "objects", "digits", "twice", "bytes", "number", "empty"],
+)
+def test_what_is_no_record_is_refused_in_a_line(tmp_path, content, told):
+    (tmp_path / "record.json").write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        read_record(tmp_path / "record.json")
+    assert told in str(caught.value) and str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+
+
+def test_a_file_too_large_is_not_read(tmp_path):
+    with open(tmp_path / "record.json", "wb") as file:
+        file.truncate(LARGEST_FILE + 1)  # of holes: it takes no room
+    with pytest.raises(BadInput, match="has 67,108,865 bytes"):
+        read_record(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "../a", "a/b", 3, None, ["a"]])
+def test_a_record_names_only_files_beside_it(tmp_path, name):
+    with pytest.raises(BadInput, match="is not the name of a file in this folder"):
+        plain_name(name, tmp_path)

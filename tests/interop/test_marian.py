@@ -1,0 +1,213 @@
+"""Models that Hugging Face wrote give here what they give there: states, logits, translations, scores; and go back.
+
+The stored values come from tests/golden/make_marian_golden.py. What only a machine with torch can tell, that an export
+loads in transformers and in CTranslate2 with equal output, is tests/drills/check_marian_export.py: docs/marian.md has
+what it found.
+"""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.marian_folders import CASES, change_json, files_of, golden, texts_of, unpacked
+from transformer_jax import Transformer, from_marian, load_run
+from transformer_jax.cli import main
+from transformer_jax.data.tokenizer import BOS, EOS, PAD, load_tokenizer
+from transformer_jax.interop.tensors import read_array, stored_arrays
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer
+from transformer_jax.runs.export import flat
+
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    """Its name, its folder, and the model."""
+    folder = unpacked(request.param, tmp_path_factory.mktemp("marian") / request.param)
+    return request.param, folder, from_marian(folder)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A model imported by the command."""
+    place = tmp_path_factory.mktemp("imported")
+    folder, run = unpacked("shared", place / "folder"), place / "run"
+    assert main(["import", "marian", str(folder), f"--workdir={run}"]) == 0
+    return folder, run
+
+
+def ours(tokenizer, theirs):
+    """Their tokens as ours; their padding is our padding where it stands behind a sentence."""
+    ids = np.asarray(tokenizer.our_ids)[theirs]
+    return np.where(np.logical_and.accumulate(ids[:, ::-1] == BOS, axis=1)[:, ::-1], PAD, ids)
+
+
+def outputs(model, source_BS, target_BT):
+    """Logits, and what each layer of the encoder and of the decoder makes."""
+
+    def is_layer(module, method):
+        return isinstance(module, (EncoderLayer, DecoderLayer)) and method == "__call__"
+
+    logits_BTN, found = jax.jit(
+        lambda params: Transformer(model.config.model).apply(
+            {"params": params}, source_BS, target_BT, capture_intermediates=is_layer, mutable=["intermediates"]
+        )
+    )(model.params)
+    states = {}
+    for stack in ("encoder", "decoder"):
+        layers = found["intermediates"][stack]
+        made = [layers[f"layers_{i}"]["__call__"][0] for i in range(len(layers))]
+        states[stack] = [x if stack == "encoder" else x[0] for x in made]
+    return np.asarray(logits_BTN), states
+
+
+def test_states_of_every_layer_and_logits(case):
+    name, _, model = case
+    source_BS = ours(model.tokenizer, golden(name, "input_ids")[:4])
+    # Their targets begin with <pad>, which `sequences` left out.
+    target_BT = ours(model.target_tokenizer, golden(name, "sequences")[:4, :7])
+    target_BT = np.concatenate([np.full((4, 1), BOS), target_BT], axis=1)
+    logits_BTN, states = outputs(model, source_BS, target_BT)
+    for stack, tokens in (("encoder", source_BS), ("decoder", target_BT)):
+        theirs = golden(name, f"{stack}_states")[1:]  # the first is what the first layer was given
+        assert len(theirs) == len(states[stack])
+        for our_BSD, their_BSD in zip(states[stack], theirs, strict=True):
+            assert np.abs(our_BSD - their_BSD)[tokens != PAD].max() < 1e-4
+    their_logits_BTN = golden(name, "logits")
+    difference = np.abs(logits_BTN[..., model.target_tokenizer.our_ids] - their_logits_BTN)[target_BT != PAD]
+    assert difference.max() < 1e-4
+    assert np.abs(their_logits_BTN).max() > 1  # that is: something was compared
+    assert (logits_BTN[..., PAD] < -90).all()
+
+
+def test_texts_are_cut_into_the_same_tokens(case):
+    name, _, model = case
+    texts = texts_of(name, "texts")
+    for text, tokens, theirs in zip(texts, model.tokenizer.encode_batch(texts), golden(name, "input_ids"), strict=True):
+        end = list(theirs).index(0)
+        assert [*tokens, EOS] == [model.tokenizer.our_ids[i] for i in theirs[: end + 1]], text
+        assert tokens == model.tokenizer.encode(text)
+
+
+@pytest.mark.slow
+def test_beam_search_finds_the_same_tokens_scores_and_texts(case):
+    name, _, model = case
+    found = model.translations(texts_of(name, "texts"))
+    theirs = ours(model.target_tokenizer, golden(name, "sequences"))
+    for translation, tokens, score in zip(found, theirs, golden(name, "scores"), strict=True):
+        best = translation.hypotheses[0]
+        np.testing.assert_array_equal(best.tokens, tokens[tokens != PAD])
+        assert best.score == pytest.approx(float(score), abs=1e-4)
+    assert [translation.text for translation in found] == texts_of(name, "translations")
+    assert len(set(texts_of(name, "translations"))) > 1
+
+
+def test_the_search_is_that_of_generation_config(case):
+    _, folder, model = case
+    theirs, decode = json.loads((folder / "generation_config.json").read_text()), model.config.decode
+    assert (decode.beam, decode.alpha) == (theirs["num_beams"], theirs.get("length_penalty", 1.0))
+    assert (decode.length_penalty, decode.renormalize) == ("average", theirs.get("renormalize_logits", False))
+    assert (decode.max_length, decode.min_length) == (theirs["max_length"] - 1, theirs.get("min_length", 0))
+
+
+def test_older_folders_have_the_search_in_config_json(tmp_path):
+    folder = unpacked("shared", tmp_path / "old")
+    (folder / "generation_config.json").unlink()
+    change_json(folder / "config.json", num_beams=5, max_length=33, bad_words_ids=[[109]], length_penalty=0.5)
+    decode = from_marian(folder).config.decode
+    assert (decode.beam, decode.max_length, decode.alpha) == (5, 32, 0.5)
+
+
+def test_several_files_of_weights_are_one_model(case, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    name, _, model = case
+    folder = unpacked(name, tmp_path / "sharded")
+    arrays = sorted(load_file(folder / "model.safetensors").items())
+    (folder / "model.safetensors").unlink()
+    parts = {f"model-0000{i + 1}-of-00002.safetensors": dict(arrays[i::2]) for i in range(2)}
+    for file, part in parts.items():
+        save_file(part, folder / file)
+    places = {array: file for file, part in parts.items() for array in part}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    assert_same_model(from_marian(folder), model)
+
+
+def assert_same_model(ours, theirs):
+    """To the bit."""
+    assert (ours.config, ours.tokenizer.fingerprint) == (theirs.config, theirs.tokenizer.fingerprint)
+    assert ours.target_tokenizer.fingerprint == theirs.target_tokenizer.fingerprint
+    ours_now, theirs_now = flat(jax.device_get(ours.params)), flat(jax.device_get(theirs.params))
+    assert ours_now.keys() == theirs_now.keys()
+    for path, array in theirs_now.items():
+        np.testing.assert_array_equal(ours_now[path], array, err_msg=path)
+
+
+@every_case
+def test_import_export_import_is_exact(name, tmp_path):
+    folder = unpacked(name, tmp_path / "folder")
+    first, exported, second = (tmp_path / place for place in ("first", "exported", "second"))
+    assert main(["import", "marian", str(folder), f"--workdir={first}"]) == 0
+    assert main(["export", f"--workdir={first}", f"--output={exported}", "--format=marian"]) == 0
+    assert main(["import", "marian", str(exported), f"--workdir={second}"]) == 0
+    assert files_of(first) == files_of(second)
+    theirs, written = stored_arrays(folder), stored_arrays(exported)
+    for array, stored in theirs.items():
+        np.testing.assert_array_equal(read_array(array, written[array]), read_array(array, stored))
+
+
+@pytest.mark.slow
+def test_an_imported_run_translates_scores_and_draws(imported, capsys, tmp_path):
+    _, run = imported
+    text = tmp_path / "in.txt"
+    text.write_text("\n".join(texts_of("shared", "texts")) + "\n")
+    capsys.readouterr()
+    assert main(["translate", f"--workdir={run}", str(text)]) == 0
+    assert capsys.readouterr().out.splitlines() == texts_of("shared", "translations")
+    assert main(["inspect", f"--workdir={run}"]) == 0
+    assert (
+        main(["plot", "attention", f"--workdir={run}", "--text=>>deu<< he is sad .", f"--output={tmp_path}/a.html"])
+        == 0
+    )
+    assert (tmp_path / "a.html").stat().st_size > 1000
+
+
+def test_the_languages_that_a_model_translates_to_are_told(tmp_path, capsys):
+    folder = unpacked("shared", tmp_path / "folder")
+    assert main(["import", "marian", str(folder), f"--workdir={tmp_path / 'run'}"]) == 0
+    told = capsys.readouterr()
+    assert "a source begins with the language to translate to: >>deu<< >>nds<<" in told.err
+    assert "2 + 1 layers of width 16" in told.out
+
+
+def test_a_language_code_is_one_token_at_the_beginning_alone(imported):
+    tokenizer = load_run(imported[1]).tokenizer
+    code, *rest = tokenizer.encode(">>deu<< he is sad .")
+    assert tokenizer.pieces([code]) == [">>deu<<"]
+    assert rest == tokenizer.encode("he is sad .")
+    assert code not in tokenizer.encode("he is >>deu<< sad .")
+
+
+def test_a_stored_tokenizer_is_the_same(imported):
+    tokenizer = load_tokenizer(imported[1] / "tokenizer.json")
+    again = load_run(imported[1]).tokenizer
+    assert tokenizer.fingerprint == again.fingerprint
+    assert tokenizer.encode("he wakes up .") == again.encode("he wakes up .")
+
+
+@pytest.mark.slow
+def test_import_and_translation_need_neither_torch_nor_transformers_nor_tensorflow(imported):
+    folder, _ = imported
+    code = f"""
+import sys
+for name in ("torch", "transformers", "tensorflow", "ctranslate2"):
+    sys.modules[name] = None  # importing it is then an error
+from transformer_jax import from_marian
+print(from_marian({str(folder)!r}).translate([">>deu<< they play ."])[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == texts_of("shared", "translations")[0]

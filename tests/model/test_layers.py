@@ -1,0 +1,148 @@
+"""Feed-forward, residual and the two layers, each against its equation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from flax import linen as nn
+
+from tests.support.small_models import assert_close, every_norm, numbers_for, small
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from transformer_jax.model.linear import Linear
+from transformer_jax.model.norm import LayerNorm
+
+X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
+MEMORY_BSD = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, 8)), jnp.float32)
+DEFINITIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + scipy.special.erf(x / np.sqrt(2))) / 2,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+def variables_of(module, *inputs):
+    return numbers_for(jax.eval_shape(lambda key: module.init(key, *inputs), jax.random.key(0)))
+
+
+def standardised(x):
+    """Layer normalisation before its scale and bias."""
+    x = np.asarray(x, np.float64)
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+
+@pytest.mark.parametrize("activation", DEFINITIONS)
+def test_feed_forward_is_equation_2(activation):
+    layer = FeedForward(d_ff=12, activation=activation)
+    variables = variables_of(layer, X_BTD)
+    inner, outer = variables["params"]["inner"], variables["params"]["outer"]
+    hidden = DEFINITIONS[activation](np.asarray(X_BTD @ inner["kernel"] + inner["bias"][None, None]))
+    assert_close(layer.apply(variables, X_BTD), hidden @ outer["kernel"] + outer["bias"][None, None])
+
+
+def test_swiglu_gates_with_a_third_matrix():
+    layer = FeedForward(d_ff=12, activation="swiglu", use_bias=False)
+    variables = variables_of(layer, X_BTD)
+    inner, gate, outer = (variables["params"][name]["kernel"] for name in ("inner", "gate", "outer"))
+    assert_close(layer.apply(variables, X_BTD), (DEFINITIONS["swish"](X_BTD @ gate) * (X_BTD @ inner)) @ outer)
+
+
+def test_feed_forward_biases_are_a_switch():
+    variables = variables_of(FeedForward(d_ff=12, use_bias=False), X_BTD)
+    assert all(set(linear) == {"kernel"} for linear in variables["params"].values())
+
+
+def test_post_norm_normalises_the_sum():
+    """Section 3.1: LayerNorm(x + Sublayer(x))."""
+    residual = Residual(small(norm="post"))
+    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="leave")
+    assert_close(residual.apply(variables, X_BTD, method="enter"), X_BTD, within=0)
+    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="leave"), standardised(X_BTD + X_BTD**2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_norm_and_its_gradient_are_flaxs(dtype):
+    """Rows far from zero and a constant row included. Each number is held to the largest of its array."""
+    x_BTD = (X_BTD * 3 + 5).at[0, 0].set(2.0).astype(dtype)
+    params = {"scale": jnp.linspace(0.5, 2, 8), "bias": jnp.linspace(-1, 1, 8)}
+
+    def value_and_gradients(norm):
+        def total(params, x_BTD):
+            y_BTD = norm.apply({"params": params}, x_BTD)
+            return jnp.sum(y_BTD.astype("float32") * MEMORY_BSD[:, :4]), y_BTD
+
+        (_, y_BTD), gradients = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)(params, x_BTD)
+        return y_BTD, gradients
+
+    flaxs = nn.LayerNorm(1e-6, dtype=dtype, use_fast_variance=False)
+    ours, theirs = value_and_gradients(LayerNorm(1e-6, dtype)), value_and_gradients(flaxs)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert mine.dtype == other.dtype
+        scale = float(jnp.max(jnp.abs(other)))
+        np.testing.assert_allclose(
+            np.float32(mine), np.float32(other), atol=scale * (2e-5 if dtype == "float32" else 2e-2)
+        )
+
+
+def test_pre_norm_normalises_what_enters_and_leaves_the_sum_alone():
+    residual = Residual(small(norm="pre"))
+    variables = residual.init(jax.random.key(0), X_BTD, method="enter")
+    assert_close(residual.apply(variables, X_BTD, method="enter"), standardised(X_BTD))
+    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="leave"), X_BTD + X_BTD**2, within=0)
+
+
+def test_dropout_falls_on_the_sublayer_and_not_on_the_residual():
+    """Section 5.4: "to the output of each sub-layer, before it is added to the sub-layer input and normalized"."""
+    residual = Residual(small(norm="pre", dropout=0.5))
+    variables = residual.init(jax.random.key(0), X_BTD, method="enter")
+    added = residual.apply(
+        variables, X_BTD, jnp.ones_like(X_BTD), False, method="leave", rngs={"dropout": jax.random.key(0)}
+    )
+    difference = np.unique(np.round(np.asarray(added - X_BTD), 4))
+    np.testing.assert_allclose(difference, [0, 2], atol=1e-4)
+
+
+def test_the_norms_epsilon_is_the_configs():
+    residual = Residual(small(norm="post", norm_epsilon=1.0))
+    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="leave")
+    x = np.asarray(X_BTD, np.float64)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1.0)
+    assert_close(residual.apply(variables, X_BTD, jnp.zeros_like(X_BTD), True, method="leave"), expected)
+
+
+@every_norm
+def test_layers_are_their_sublayers_in_the_papers_order(norm):
+    """Self-attention, (attention to the memory,) feed-forward: the layer equals them called one by one."""
+    config = small(norm=norm)
+    for layer, memory in ((EncoderLayer(config), ()), (DecoderLayer(config), (MEMORY_BSD,))):
+        arguments = (X_BTD, *memory, *[None] * (1 + len(memory)))
+        variables = variables_of(layer, *arguments)
+
+        def one_by_one(layer, x, memory=memory):
+            names = ["self_attention", *["cross_attention"] * len(memory), "feed_forward"]
+            for name in names:
+                residual = getattr(layer, f"{name}_residual")
+                y = residual.enter(x)
+                inputs = {"self_attention": (y, y), "cross_attention": (y, *memory), "feed_forward": (y,)}[name]
+                x = residual.leave(x, getattr(layer, name)(*inputs), True)
+            return x
+
+        output = layer.apply(variables, *arguments)
+        output = output[0] if memory else output
+        np.testing.assert_array_equal(output, layer.apply(variables, X_BTD, method=one_by_one))
+
+
+def test_a_linear_map_is_the_same_on_any_number_of_axes():
+    linear = Linear()
+    variables = variables_of(linear, X_BTD, 3)
+    kernel, bias = variables["params"]["kernel"], variables["params"]["bias"]
+    assert_close(linear.apply(variables, X_BTD, 3), X_BTD @ kernel + bias[None, None])
+    assert_close(linear.apply(variables, X_BTD[0, 0], 3), X_BTD[0, 0] @ kernel + bias)
+
+
+def test_initial_weights_are_xavier_uniform_and_biases_zero():
+    params = Linear().init(jax.random.key(0), jnp.zeros((1, 300)), 200)["params"]
+    limit = np.sqrt(6 / (300 + 200))
+    assert np.abs(params["kernel"]).max() <= limit
+    np.testing.assert_allclose(params["kernel"].std(), limit / np.sqrt(3), rtol=0.02)
+    assert (params["bias"] == 0).all()

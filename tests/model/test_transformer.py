@@ -1,0 +1,273 @@
+"""The promises of the whole model, for every kind of position and both norms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from tests.support.small_models import SOURCE, TARGET, assert_close, built, every_kind, every_norm, small
+from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
+from transformer_jax.model.transformer import Embedding
+
+PAD = 0
+TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+
+
+@every_kind
+@every_norm
+def test_no_look_ahead_and_no_glance_at_another_sentence(positions, norm):
+    """Exactly zero gradient from what follows t, from the other sentence, from padding; and not from what may be seen.
+
+    Every token stands in one place only and no table is shared, so a row of an embedding's gradient is a place's.
+    """
+    model, variables = built(positions=positions, norm=norm, tie_embeddings="none")
+    _, pull_back = jax.vjp(lambda variables: model.apply(variables, SOURCE, TARGET), variables)
+    for sentence, t in [(0, 0), (0, 2), (1, 1)]:
+        cotangent = np.zeros((*TARGET.shape, model.config.vocab_size), np.float32)
+        cotangent[sentence, t] = np.random.default_rng(t).normal(size=cotangent.shape[-1])
+        gradients = pull_back(jnp.asarray(cotangent))[0]["params"]
+        of_source, of_target = (
+            np.flatnonzero(np.abs(gradients[f"{side}_embedding"]["table"]).max(axis=-1)).tolist()
+            for side in ("source", "target")
+        )
+        assert of_target == TARGET[sentence, : t + 1].tolist()
+        assert of_source == [token for token in SOURCE[sentence] if token != PAD]
+
+
+@every_kind
+@every_norm
+def test_neither_padding_nor_companions_change_a_sentence(positions, norm):
+    """The second pair beside another first pair, bit by bit; and with less padding."""
+    model, variables = built(positions=positions, norm=norm)
+    logits = model.apply(variables, SOURCE, TARGET)
+    other = model.apply(variables, np.array([SOURCE[0] + 9, SOURCE[1]]), np.array([TARGET[0] + 4, TARGET[1]]))
+    np.testing.assert_array_equal(other[1], logits[1])
+    shorter = model.apply(variables, SOURCE[:, :4], TARGET)
+    assert_close(shorter[1, :3], logits[1, :3])
+
+
+@every_kind
+@every_norm
+def test_step_by_step_with_a_cache_equals_the_full_forward_pass(positions, norm):
+    """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded."""
+    model, variables = built(positions=positions, norm=norm, num_decoder_layers=2)
+    target = np.where(TARGET == PAD, 18, TARGET)
+    memory, seen = model.apply(variables, SOURCE, method="encode"), padding_mask(SOURCE)
+    full = model.apply(variables, target, memory, seen, method="decode")
+    cache = model.apply(variables, memory, 5, method="new_cache")
+    stepped = []
+    for tokens in (target[:, :2], target[:, 2:3], target[:, 3:]):
+        logits, cache = model.apply(variables, tokens, None, seen, cache=cache, method="decode")
+        stepped.append(logits)
+    assert_close(jnp.concatenate(stepped, axis=1), full)
+
+
+@every_kind
+@every_norm
+def test_bfloat16_stays_near_float32(positions, norm):
+    """Within 5 % of the largest logit, by a mantissa of 8 bits; 2 % is the most that was seen, in four layers."""
+    model, variables = built(positions=positions, norm=norm)
+    half = Transformer(small(positions=positions, norm=norm, dtype="bfloat16"))
+    logits = half.apply(variables, SOURCE, TARGET)
+    assert logits.dtype == jnp.float32
+    assert_close(logits, model.apply(variables, SOURCE, TARGET), within=0.05)
+    assert not np.array_equal(logits, model.apply(variables, SOURCE, TARGET)), "bfloat16 was really used"
+
+
+@every_kind
+def test_parameters_are_float32_whatever_the_computation_is(positions):
+    model = Transformer(small(positions=positions, dtype="bfloat16"))
+    shapes = jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET)
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
+
+
+@every_kind
+def test_packed_sentences_equal_separate_ones(positions):
+    """Two pairs in one row, told apart by segment ids, each with positions from 0."""
+    model, variables = built(positions=positions)
+    apart = model.apply(
+        variables, np.array([[3, 4, 5, 0, 0], [8, 9, 0, 0, 0]]), np.array([[11, 12, 0, 0], [15, 0, 0, 0]])
+    )
+    packed = model.apply(
+        variables,
+        np.array([[3, 4, 5, 8, 9], [0, 0, 0, 0, 0]]),
+        np.array([[11, 12, 15, 0], [0, 0, 0, 0]]),
+        source_segments=np.array([[1, 1, 1, 2, 2], [0, 0, 0, 0, 0]]),
+        target_segments=np.array([[1, 1, 2, 0], [0, 0, 0, 0]]),
+        source_positions=np.array([[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]]),
+        target_positions=np.array([[0, 1, 0, 0], [0, 0, 0, 0]]),
+    )
+    assert_close(packed[0, :2], apart[0, :2])
+    assert_close(packed[0, 2], apart[1, 0])
+
+
+def test_explicit_masks_replace_the_default_ones():
+    model, variables = built()
+    default = model.apply(variables, SOURCE, TARGET)
+    same = model.apply(
+        variables,
+        SOURCE,
+        TARGET,
+        source_mask=padding_mask(SOURCE),
+        target_mask=combine_masks(causal_mask(4), padding_mask(TARGET)),
+        cross_mask=padding_mask(SOURCE),
+    )
+    np.testing.assert_array_equal(same, default)
+    for mask in ("source_mask", "target_mask", "cross_mask"):
+        all_seen = model.apply(variables, SOURCE, TARGET, **{mask: jnp.ones((1, 1, 1, 1), bool)})
+        assert np.abs(all_seen - default).max() > 1e-3, f"{mask} does nothing"
+
+
+@every_kind
+def test_explicit_positions_are_what_counts(positions):
+    """Shifting all positions alike changes what depends on absolute positions, and nothing else."""
+    model, variables = built(positions=positions)
+    default = model.apply(variables, SOURCE, TARGET)
+    counted = {"source_positions": np.arange(5)[None], "target_positions": np.arange(4)[None]}
+    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, **counted), default)
+    shifted = model.apply(variables, SOURCE, TARGET, **{name: places + 7 for name, places in counted.items()})
+    if positions in ("sinusoidal", "learned"):
+        assert np.abs(shifted - default).max() > 1e-3
+    else:
+        assert_close(shifted, default)
+
+
+def test_padding_is_what_pad_id_says():
+    model, variables = built(pad_id=7)
+    logits = model.apply(variables, SOURCE, TARGET)  # 7 is the first source's last token
+    assert_close(logits[0], model.apply(variables, SOURCE[:, :4], TARGET)[0])
+
+
+@every_kind
+def test_an_empty_sentence_leaves_value_and_gradient_finite(positions):
+    model, variables = built(positions=positions)
+    source = np.array([[3, 4, 5, 6, 7], [0, 0, 0, 0, 0]])
+    target = np.array([[11, 12, 13, 14], [0, 0, 0, 0]])
+    logits, pull_back = jax.vjp(lambda variables: model.apply(variables, source, target), variables)
+    assert np.isfinite(logits).all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(pull_back(jnp.ones_like(logits))))
+
+
+@pytest.mark.parametrize("where", ["encoder", "decoder", "cross"])
+def test_masking_a_head_equals_zeroing_its_rows_of_the_output_matrix(where):
+    model, variables = built(**TWO_LAYERS)
+    heads_NH = np.ones((2, 2), np.float32)
+    untouched = model.apply(variables, SOURCE, TARGET, head_masks={where: jnp.asarray(heads_NH)})
+    np.testing.assert_array_equal(untouched, model.apply(variables, SOURCE, TARGET))
+
+    heads_NH[1, 0] = 0  # second layer, first head: the first d_v = 4 rows of W^O
+    masked = model.apply(variables, SOURCE, TARGET, head_masks={where: jnp.asarray(heads_NH)})
+    stack, attention = ("encoder", "self") if where == "encoder" else ("decoder", where.replace("decoder", "self"))
+    name = f"params/{stack}/layers_1/{attention}_attention/output/kernel"
+    flat = traverse_util.flatten_dict(variables, sep="/")
+    zeroed = flat | {name: flat[name].at[:4].set(0.0)}
+    assert_close(masked, model.apply(traverse_util.unflatten_dict(zeroed, sep="/"), SOURCE, TARGET))
+    assert np.abs(masked - untouched).max() > 1e-3
+
+
+def test_attention_weights_come_on_request_and_only_then():
+    model, variables = built(**TWO_LAYERS)
+    assert set(model.init(jax.random.key(0), SOURCE, TARGET)) == {"params"}
+    assert isinstance(model.apply(variables, SOURCE, TARGET), jax.Array)
+
+    _, shown = model.apply(variables, SOURCE, TARGET, mutable=["intermediates"])
+    weights = traverse_util.flatten_dict(shown["intermediates"], sep="/")
+    names = {"encoder": ["self"], "decoder": ["self", "cross"]}
+    assert set(weights) == {
+        f"{stack}/layers_{layer}/{name}_attention/weights"
+        for stack, attentions in names.items()
+        for layer in range(2)
+        for name in attentions
+    }
+    for name, (weights_BHTS,) in weights.items():
+        keys = TARGET if name.startswith("decoder") and "self" in name else SOURCE
+        queries = SOURCE if name.startswith("encoder") else TARGET
+        assert weights_BHTS.shape == (2, 2, queries.shape[1], keys.shape[1])
+        np.testing.assert_allclose(weights_BHTS.sum(-1), 1, rtol=1e-6)
+        assert (np.moveaxis(np.asarray(weights_BHTS), -1, 1)[keys == PAD] == 0).all(), "padding has a column of zeros"
+
+
+def test_embeddings_are_tied_as_asked():
+    tables = {
+        "all": ["source_embedding"],
+        "target": ["source_embedding", "target_embedding"],
+        "none": ["output_embedding", "source_embedding", "target_embedding"],
+    }
+    for tied, names in tables.items():
+        _, variables = built(tie_embeddings=tied)
+        assert sorted(name for name in variables["params"] if name.endswith("embedding")) == names
+
+
+@pytest.mark.parametrize("tied", ["target", "none"])
+def test_a_second_vocabulary_has_its_own_size(tied):
+    model, variables = built(tie_embeddings=tied, target_vocab_size=30)
+    assert variables["params"]["source_embedding"]["table"].shape == (20, 8)
+    assert variables["params"]["target_embedding"]["table"].shape == (30, 8)
+    assert model.apply(variables, SOURCE, TARGET).shape == (2, 4, 30)
+
+
+def test_logits_are_products_with_the_tied_table():
+    """One table three times: scaled by sqrt(d_model) going in, as it is going out."""
+    model, variables = built(scale_embeddings=True)
+    table_ND = variables["params"]["source_embedding"]["table"]
+    embedded = model.apply(variables, TARGET, method=lambda model, tokens: model.source_embedding(tokens))
+    np.testing.assert_allclose(embedded, table_ND[TARGET] * np.sqrt(8), rtol=1e-6)
+    x_BTD = jax.random.normal(jax.random.key(2), (2, 4, 8))
+    logits = model.apply(variables, x_BTD, method=lambda model, x: model._output_embedding.logits(x))
+    np.testing.assert_allclose(logits, x_BTD @ table_ND.T, rtol=1e-4, atol=1e-5)
+
+
+def test_scaling_of_embeddings_is_a_switch():
+    model, variables = built(scale_embeddings=False)
+    embedded = model.apply(variables, TARGET, method=lambda model, tokens: model.source_embedding(tokens))
+    np.testing.assert_array_equal(embedded, variables["params"]["source_embedding"]["table"][TARGET])
+
+
+def test_encoder_and_decoder_have_depths_of_their_own():
+    _, variables = built(num_encoder_layers=3, num_decoder_layers=1)
+    layers = {
+        stack: sum(name.startswith("layers_") for name in variables["params"][stack])
+        for stack in ("encoder", "decoder")
+    }
+    assert layers == {"encoder": 3, "decoder": 1}
+
+
+def test_only_pre_norm_has_a_final_norm():
+    for norm, expected in (("post", False), ("pre", True)):
+        _, variables = built(norm=norm)
+        assert all(("final_norm" in variables["params"][stack]) is expected for stack in ("encoder", "decoder"))
+
+
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_acts_alone_follows_its_key_and_is_off_by_default(rate):
+    model, variables = built(**{"dropout": 0.0, rate: 0.5})
+    without = built()[0].apply(variables, SOURCE, TARGET)
+    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET), without)
+
+    @jax.jit
+    def dropped(seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return model.apply(variables, SOURCE, TARGET, deterministic=False, rngs=rngs)
+
+    np.testing.assert_array_equal(dropped(0), dropped(0))
+    assert np.abs(dropped(0) - without).max() > 0.01
+    assert np.abs(dropped(0) - dropped(1)).max() > 0.01
+
+
+def test_a_rank_promotion_is_an_error():
+    """tests/conftest.py sees to it, so that no test above passes by an accident of broadcasting."""
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.ones((2, 3)) + jnp.ones(3)
+
+
+@pytest.mark.parametrize("d_model", [40, 48])
+def test_bfloat16_embeddings_are_scaled_by_the_root_itself(d_model):
+    """The root of 40 is 0.19 % smaller in bfloat16; rounding the vectors themselves averages out."""
+    config = small(d_model=d_model, vocab_size=4000, dtype="bfloat16")
+    embedding = Embedding(config, 4000)
+    tokens = jnp.arange(4000)[None]
+    variables = embedding.init(jax.random.key(0), tokens)
+    vectors, table = embedding.apply(variables, tokens), variables["params"]["table"]
+    vectors, table = (np.abs(np.asarray(array, np.float64)).sum() for array in (vectors, table))
+    assert abs(vectors / table / d_model**0.5 - 1) < 1e-4

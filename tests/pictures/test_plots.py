@@ -1,0 +1,123 @@
+"""Pictures: drawn from plain arrays, in the format that the file's suffix names."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from transformer_jax import cli, sinusoidal_positions
+from transformer_jax.errors import BadInput
+from transformer_jax.pictures import plots
+
+SOURCE, TARGET = ["▁The", "▁cat", "▁sat", "."], ["<bos>", "▁Die", "▁Kat", "ze", "▁saß"]
+WEIGHTS_HTS = np.random.default_rng(0).dirichlet(np.ones(4), size=(6, 5))
+SIGNATURES = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+PICTURES = {
+    "map": lambda: plots.attention_map(WEIGHTS_HTS[0], SOURCE, TARGET, "layer 1, head 1"),
+    "heads": lambda: plots.attention_heads(WEIGHTS_HTS, SOURCE, TARGET, "layer 1"),
+    "one head": lambda: plots.attention_heads(WEIGHTS_HTS[:1], SOURCE, TARGET),
+    "lines": lambda: plots.attention_lines(WEIGHTS_HTS[:2], SOURCE, TARGET, "two heads"),
+    "positions": lambda: plots.positional_encoding(sinusoidal_positions(50, 128)),
+    "schedule": lambda: plots.schedule(lambda step: min(step, 40) / 40, 100),
+}
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_every_picture_is_drawn_and_saved(picture, tmp_path):
+    plots.save(PICTURES[picture](), tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(SIGNATURES[".png"])
+
+
+@pytest.mark.parametrize("suffix", SIGNATURES)
+def test_the_suffix_decides_the_format(suffix, tmp_path):
+    plots.save(PICTURES["map"](), tmp_path / f"picture{suffix}")
+    assert (tmp_path / f"picture{suffix}").read_bytes().startswith(SIGNATURES[suffix])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("picture.gif", "picture.gif: the name of a picture must end in .png, .svg or .pdf"),
+        ("picture", "picture: the name of a picture must end in"),
+        ("nowhere/picture.png", "the directory nowhere does not exist"),
+    ],
+)
+def test_a_name_that_cannot_be_written_is_refused(name, told):
+    with pytest.raises(BadInput) as refused:
+        plots.save(PICTURES["map"](), name)
+    assert told in str(refused.value)
+
+
+def test_a_map_has_a_row_for_each_query_and_a_column_for_each_key():
+    axes = plots.attention_map(WEIGHTS_HTS[0], SOURCE, TARGET).axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), WEIGHTS_HTS[0])
+    assert [label.get_text() for label in axes.get_xticklabels()] == SOURCE
+    assert [label.get_text() for label in axes.get_yticklabels()] == TARGET
+    assert axes.images[0].get_clim() == (0, 1), "pictures of different heads compare"
+
+
+def test_there_is_a_panel_for_every_head():
+    figure = plots.attention_heads(WEIGHTS_HTS, SOURCE, TARGET)
+    drawn = [axes.get_xlabel() for axes in figure.axes if axes.get_visible()]
+    assert drawn == [f"head {number}" for number in range(1, 7)]
+
+
+def test_lines_are_drawn_where_there_is_weight():
+    weights = np.zeros((5, 4))
+    weights[np.arange(5), [0, 1, 2, 3, 3]] = 1
+    (axes,) = plots.attention_lines(weights, SOURCE, TARGET).axes
+    ends = [tuple(int(x) for x in line.get_xdata()) for line in axes.lines]
+    assert ends == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)]
+
+
+@pytest.mark.parametrize("draw", [plots.attention_map, plots.attention_lines])
+def test_weights_that_do_not_belong_to_the_pieces_are_refused(draw):
+    with pytest.raises(BadInput, match=r"shape \(5, 4\) do not belong to 4 target pieces \(rows\) and 5 source"):
+        draw(WEIGHTS_HTS[0], TARGET, SOURCE)
+
+
+def test_text_is_shown_as_it_is(tmp_path):
+    """Dollar signs make no formula, and what looks like markup stays text."""
+    file = tmp_path / "picture.svg"
+    pieces = ["$x$", r"$\bad", "<b>&", "."]
+    plots.save(plots.attention_map(WEIGHTS_HTS[0], pieces, TARGET, "costs $5 or $6"), file)
+    xml.etree.ElementTree.parse(file)
+
+
+def test_a_schedule_marks_its_peak():
+    (axes,) = plots.schedule(lambda step: min(step, 40) / 40 if step <= 40 else 40 / step, 1000).axes
+    assert [text.get_text() for text in axes.texts] == ["1.00e+00 at step 40"]
+
+
+def test_matplotlib_is_imported_only_to_draw():
+    code = "import sys, transformer_jax.pictures.plots; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_plot_positions_from_the_command_line(tmp_path, capsys):
+    file = tmp_path / "positions.svg"
+    assert cli.main(["plot", "positions", "--length=5", "--d-model=8", f"--output={file}"]) == 0
+    assert file.read_bytes().startswith(b"<?xml")
+    assert capsys.readouterr().out == f"wrote {file}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--d-model=7", "--output=x.png"], "--d-model=7: must be an even number"),
+        (["--length=0", "--output=x.png"], "--length=0: must be at least 1"),
+        ([f"--length={2**63}", "--output=x.png"], f"--length={2**63}: must be at least 1 and at most 10,000"),
+        ([f"--d-model={2**63}", "--output=x.png"], "from 2 to 10,000"),
+        (["--length=x", "--output=x.png"], "--length: invalid int value: 'x'"),
+        (["--output=x.bmp"], "x.bmp: the name of a picture must end in .png, .svg or .pdf"),
+        ([], "required: --output"),
+        (["--outptu=x.png", "--output=x.png"], "--outptu=x.png: plot positions has no such argument"),
+    ],
+)
+def test_a_bad_plot_command_is_one_line_and_exit_2(arguments, told, capsys):
+    assert cli.main(["plot", "positions", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1

@@ -1,0 +1,342 @@
+"""Differences between variants: against scipy, sacreBLEU, brute force, and simulation where the truth is known."""
+
+import numpy as np
+import pytest
+import sacrebleu
+import scipy.optimize
+import scipy.stats
+
+from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics, paired_bootstrap
+from transformer_jax.report import statistics
+from transformer_jax.report.statistics import (
+    CONFIDENCE,
+    OUTLYING,
+    POWER,
+    Scores,
+    bleu,
+    bleu_scores,
+    compare,
+    log_perplexity_scores,
+)
+
+WORDS = np.array(list("abcdefghijklmnop"))
+
+
+def corpus(sentences, error_rates, seed=0):
+    """References, and for each rate translations in which so many words are wrong."""
+    dice = np.random.default_rng(seed)
+    references = [" ".join(dice.choice(WORDS, dice.integers(6, 14))) for _ in range(sentences)]
+
+    def translated(rate):
+        return [
+            " ".join(str(dice.choice(WORDS)) if dice.random() < rate else word for word in reference.split())
+            for reference in references
+        ]
+
+    return references, [translated(rate) for rate in error_rates]
+
+
+def exact(values_GK):
+    """Scores of G groups of K seeds on so many sentences that their choice is no matter."""
+    values = np.asarray(values_GK, float)
+    groups = np.arange(values.size).reshape(values.shape).tolist()
+    return Scores(values.ravel(), np.zeros((values.size, values.size)), 10**9), groups
+
+
+# Scores of single runs
+
+
+def test_bleu_of_sums_is_sacrebleus():
+    dice = np.random.default_rng(0)
+    counts = np.sort(dice.integers(0, 40, (200, 4)))[:, ::-1]
+    matches = np.minimum(counts, dice.integers(0, 30, (200, 4)))
+    totals = np.concatenate([dice.integers(1, 60, (200, 2)), matches, counts], axis=1)
+    totals[0] = 0
+    totals[1, 2:6] = 0
+    totals[2, 3:6] = 0
+    expected = [bleu_of_statistics(row) for row in totals]
+    assert bleu(totals) == pytest.approx(expected, abs=1e-9)
+    assert 20 < sum(score > 0 for score in expected) < 200
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.9, 1.0])
+def test_added_up_statistics_give_the_corpus_score(rate):
+    """Where no four words in a row are right, too: sacreBLEU smooths."""
+    references, (lines,) = corpus(3, [rate])
+    totals = np.sum(bleu_statistics(lines, references), axis=0)
+    assert bleu_of_statistics(totals) == pytest.approx(sacrebleu.corpus_bleu(lines, [references]).score)
+    assert bleu(totals) == pytest.approx(bleu_of_statistics(totals))
+
+
+def test_scores_are_those_of_the_whole_set():
+    references, systems = corpus(40, [0.1, 0.3])
+    statistics_RN10 = np.array([bleu_statistics(lines, references) for lines in systems])
+    assert bleu_scores(statistics_RN10).values_R == pytest.approx(
+        [bleu_of_statistics(rows.sum(0)) for rows in statistics_RN10]
+    )
+    log_probabilities = np.array([[-1.0, -2.0, -6.0], [-2.0, -2.0, -2.0]])
+    assert log_perplexity_scores(log_probabilities, np.array([1, 2, 3])).values_R == pytest.approx([9 / 6, 1.0])
+
+
+def test_resampled_sentences_vary_as_brute_force_says():
+    references, systems = corpus(60, [0.1, 0.3])
+    statistics_RN10 = np.array([bleu_statistics(lines, references) for lines in systems])
+    dice = np.random.default_rng(1)
+    drawn = [dice.integers(0, 60, 60) for _ in range(1000)]
+    brute = np.cov(
+        [[bleu_of_statistics(rows[chosen].sum(0)) for rows in statistics_RN10] for chosen in drawn], rowvar=False
+    )
+    assert bleu_scores(statistics_RN10).covariance_RR == pytest.approx(brute, rel=0.15, abs=0.1 * brute.max())
+
+
+def test_resampled_perplexity_varies_as_the_delta_method_says():
+    dice = np.random.default_rng(2)
+    tokens = dice.integers(3, 20, 400).astype(float)
+    log_probabilities = -tokens * dice.gamma(4, 0.25, (2, 400))
+    found = log_perplexity_scores(log_probabilities, tokens)
+    residuals = (-log_probabilities - found.values_R[:, None] * tokens) / tokens.sum()
+    expected = residuals @ residuals.T
+    assert found.covariance_RR == pytest.approx(expected, rel=0.1, abs=0.03 * expected.max())
+
+
+def test_blocks_of_samples_are_the_same_samples(monkeypatch):
+    columns = np.random.default_rng(3).integers(0, 9, (2, 50, 10)).astype(float)
+    whole = bleu_scores(columns)
+    monkeypatch.setattr(statistics, "BLOCK", 50 * 300)
+    assert bleu_scores(columns).covariance_RR == pytest.approx(whole.covariance_RR)
+
+
+# Comparisons
+
+
+def test_two_groups_are_welchs_t_test_with_the_fewest_degrees_of_freedom():
+    """Valid whatever the two variances are: the group with fewer seeds bounds what Welch's formula estimates."""
+    values = [[25.1, 25.9, 25.4], [24.2, 24.4, 24.9]]
+    scores, groups = exact(values)
+    (difference,) = compare(scores, groups, [(1, 0)])
+    welch = scipy.stats.ttest_ind(values[1], values[0], equal_var=False)
+    assert difference.freedom == pytest.approx(2)
+    assert difference.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(welch.statistic), 2))
+    half = scipy.stats.t.isf((1 - CONFIDENCE) / 2, 2) * difference.error
+    assert (difference.low, difference.high) == pytest.approx((difference.value - half, difference.value + half))
+    assert difference.seed_spread == "own"
+
+
+def test_one_seed_is_sacrebleus_paired_bootstrap():
+    references, (base, variant) = corpus(250, [0.2, 0.22], seed=4)
+    scores = bleu_scores(np.array([bleu_statistics(lines, references) for lines in (base, variant)]))
+    (difference,) = compare(scores, [[0], [1]], [(1, 0)])
+    theirs = paired_bootstrap(variant, base, references)["bleu"]
+    assert difference.value == pytest.approx(theirs["this"] - theirs["other"], abs=1e-6)
+    # sacreBLEU's p-value is of one thousand samples, and of one side.
+    assert 0.01 < theirs["p_value"] < 0.5
+    assert difference.p_value == pytest.approx(theirs["p_value"], abs=0.04)
+    assert difference.seed_spread == "none"
+
+
+def test_seeds_and_sentences_add_up():
+    """The variance written out: of seeds, of sentences, less what both have counted."""
+    dice = np.random.default_rng(5)
+    noise = dice.standard_normal((6, 6))
+    noise += 2 * np.repeat(dice.standard_normal((2, 6)), 3, axis=0)  # what the seeds of one variant share
+    scores = Scores(np.array([3.0, 3.4, 3.2, 2.0, 2.1, 2.6]), noise @ noise.T / 100, 50)
+    groups = [[0, 1, 2], [3, 4, 5]]
+    (difference,) = compare(scores, groups, [(1, 0)])
+    of_seeds = sum(np.var(scores.values_R[group], ddof=1) for group in groups) / 3
+    c = np.array([-1, -1, -1, 1, 1, 1]) / 3
+    of_sentences = c @ scores.covariance_RR @ c
+    for group in groups:
+        centred = np.eye(3) - 1 / 3  # a seed's score less the mean over seeds
+        block = scores.covariance_RR[np.ix_(group, group)]
+        of_sentences -= np.trace(centred @ block @ centred) / 2 / 3
+    assert of_sentences > 0
+    assert difference.error**2 == pytest.approx(of_seeds + of_sentences)
+    # Welch and Satterthwaite would say more, but where both spreads may be small by luck they cannot be believed.
+    assert (of_seeds + of_sentences) ** 2 / (of_seeds**2 / 2 + of_sentences**2 / 49) > 2
+    assert difference.freedom == pytest.approx(2)
+
+
+def test_sentences_add_degrees_of_freedom_as_far_as_seeds_allow():
+    """Of many groups with the same spread, 3 seeds each: each s^2 is the typical one."""
+    groups = np.arange(30).reshape(10, 3)
+    of_sentences = 0.8 * np.kron(np.eye(10), np.ones((3, 3)))
+    scores = Scores(np.tile([4.0, 5.0, 6.0], 10), of_sentences, 50)
+    (difference,) = compare(scores, groups.tolist(), [(1, 0)])
+    assert difference.error**2 == pytest.approx(2 / 3 + 1.6)
+    assert difference.freedom == pytest.approx(min((2 / 3 + 1.6) ** 2 / ((2 / 3) ** 2 / 8 + 1.6**2 / 49), 20 / 2))
+    few = compare(scores._replace(covariance_RR=0.01 * of_sentences), groups.tolist(), [(1, 0)])[0]
+    assert few.freedom == pytest.approx((2 / 3 + 0.016) ** 2 / ((2 / 3) ** 2 / 8 + 0.016**2 / 49))
+    assert 8 < few.freedom < 10
+
+
+def test_intervals_are_wider_for_many_comparisons():
+    scores, groups = exact(np.random.default_rng(6).standard_normal((8, 3)))
+    alone = compare(scores, groups, [(1, 0)])[0]
+    together = compare(scores, groups, [(variant, 0) for variant in range(1, 8)])[0]
+    assert alone.error == together.error
+    ratio = (together.high - together.low) / (alone.high - alone.low)
+    expected = scipy.stats.t.ppf(1 - 0.025 / 7, alone.freedom) / scipy.stats.t.ppf(1 - 0.025, alone.freedom)
+    assert ratio == pytest.approx(expected)
+
+
+def test_the_detectable_difference_has_the_stated_power():
+    scores, groups = exact(np.random.default_rng(7).standard_normal((5, 3)))
+    for found in compare(scores, groups, [(variant, 0) for variant in range(1, 5)]):
+        critical = (found.high - found.value) / found.error
+        power = scipy.stats.nct.sf(critical, found.freedom, found.detectable / found.error)
+        assert power == pytest.approx(POWER, abs=1e-6)
+
+
+def test_a_true_difference_of_detectable_size_is_found_as_often_as_stated():
+    dice = np.random.default_rng(8)
+    error = np.sqrt(2 / 3)
+    critical = scipy.stats.t.ppf(0.975, 2)
+    size = scipy.optimize.brentq(lambda d: scipy.stats.nct.sf(critical, 2, d / error) - POWER, 0.1, 20)
+    trials = 600
+    found = sum(
+        compare(*exact(dice.standard_normal((2, 3)) + np.array([[0], [size]])), [(1, 0)])[0].resolved
+        for _ in range(trials)
+    )
+    # Two alike groups are known a little better than the degrees of freedom say that hold for all groups.
+    assert POWER - 0.06 <= found / trials <= POWER + 0.12
+
+
+def test_one_seed_among_many_borrows_their_spread():
+    scores, groups = exact([[1.0, 2.0, 3.0], [1.5, 2.5, 3.5], [5.0, 6.0, 7.0]])
+    groups[2] = groups[2][:1]
+    own, borrowed = compare(scores, groups, [(1, 0), (2, 0)])
+    assert (own.seed_spread, borrowed.seed_spread) == ("own", "borrowed")
+    assert borrowed.seeds == (1, 3)
+    assert borrowed.error == pytest.approx(np.sqrt(1.0 / 1 + 1.0 / 3))
+    assert own.error == pytest.approx(np.sqrt(2 / 3))
+
+
+def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
+    dice = np.random.default_rng(13)
+    values = dice.standard_normal((6, 3))
+    calm = compare(*exact(values[:5]), [(1, 0)])[0]
+    values[5] = [0.0, 40.0, 80.0]
+    scores, groups = exact(values)
+    among, diverged = compare(scores, groups, [(1, 0), (5, 0)])
+    assert among.error == pytest.approx(calm.error, rel=0.01)
+    assert diverged.error == pytest.approx(40 / np.sqrt(3), rel=0.01)
+    assert diverged.freedom == pytest.approx(2, rel=0.05)
+
+
+def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
+    """Written out: three seeds each, variances 0, 1, 1, 1 and 9."""
+    quiet, usual, wild = [5.0, 5.0, 5.0], [4.0, 5.0, 6.0], [2.0, 5.0, 8.0]
+    scores, groups = exact([quiet, usual, usual, usual, wild])
+    found = compare(scores, groups, [(0, 1), (4, 1), (4, 0)])
+    typical = {"quiet": 12 / 4, "usual": 11 / 4, "wild": 3 / 4}  # of the others
+    drawn = {"quiet": (2 * 0 + 2 * typical["quiet"]) / 4, "usual": (2 * 1 + 2 * typical["usual"]) / 4, "wild": 9.0}
+    freedom = {"quiet": 4, "usual": 4, "wild": 2 + 2 * np.sqrt(typical["wild"]) / 3}
+    for difference, pair in zip(found, (("quiet", "usual"), ("wild", "usual"), ("wild", "quiet")), strict=True):
+        parts = [drawn[name] / 3 for name in pair]
+        assert difference.error**2 == pytest.approx(sum(parts))
+        satterthwaite = sum(parts) ** 2 / sum(part**2 / freedom[name] for part, name in zip(parts, pair, strict=True))
+        assert difference.freedom == pytest.approx(min(satterthwaite, 10 / 2))
+
+
+def test_only_the_largest_spread_can_be_outlying():
+    values = np.random.default_rng(14).standard_normal((6, 3))
+    errors = []
+    for diverged in ([], [5], [4, 5]):
+        scaled = values.copy()
+        scaled[diverged] *= 10 * np.sqrt(OUTLYING)
+        errors.append(compare(*exact(scaled), [(1, 0)])[0].error)
+    assert errors[1] == pytest.approx(errors[0], rel=0.5)
+    assert errors[2] > 5 * errors[1]  # careful rather than wrong: one of two such variants may look quiet by chance
+
+
+def test_scores_without_any_noise_differ_by_nothing_or_certainly():
+    scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
+    same, other = compare(scores, groups, [(1, 0), (2, 0)])
+    assert (same.p_value, same.low, same.high, same.resolved) == (1.0, 0.0, 0.0, False)
+    assert other.resolved
+
+
+def test_no_comparisons_are_none():
+    assert compare(*exact([[1.0, 2.0]]), []) == []
+
+
+def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so():
+    dice = np.random.default_rng(9)
+    pairs = [(variant, 0) for variant in range(1, 6)]
+    seen = set()
+    for _ in range(50):
+        for found in compare(*exact(dice.standard_normal((6, 3)) + 2.5 * np.arange(6)[:, None]), pairs):
+            assert found.corrected_p == pytest.approx(min(1, 5 * found.p_value))
+            assert found.resolved == (found.low > 0 or found.high < 0)
+            seen.add(found.resolved)
+    assert seen == {True, False}
+
+
+# Simulation
+
+
+@pytest.mark.parametrize("comparisons", [1, 7, 20])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_without_a_true_difference_false_alarms_come_at_the_stated_rate(seeds, comparisons):
+    """Of a whole family; the drill does the same with sentences, with unequal spreads, and more often."""
+    dice = np.random.default_rng([1, seeds, comparisons])
+    pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
+    trials = 400
+    alarms = wrong_intervals = 0
+    for _ in range(trials):
+        found = compare(*exact(dice.standard_normal((comparisons + 1, seeds))), pairs)
+        alarms += any(difference.resolved for difference in found)
+        wrong_intervals += any(difference.low > 0 or difference.high < 0 for difference in found)
+    assert alarms / trials <= 0.085  # 5 %, and what 400 trials tell of it
+    assert wrong_intervals == alarms
+
+
+@pytest.mark.parametrize(("wild", "times"), [("the baseline", 3), ("one variant", 3), ("half of the variants", 10)])
+@pytest.mark.parametrize(("seeds", "comparisons"), [(3, 20), (5, 7)])
+def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, comparisons, wild, times):
+    """In the drill: 2 to 5 seeds, 1 to 20 comparisons, more patterns and more trials."""
+    dice = np.random.default_rng([2, seeds, comparisons])
+    numbers = np.arange(comparisons + 1)
+    whose = {
+        "the baseline": numbers == 0,
+        "one variant": numbers == 1,
+        "half of the variants": numbers > comparisons / 2,
+    }
+    spread = np.where(whose[wild], times, 1)[:, None]
+    pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
+    trials = 300
+    alarms = sum(
+        any(found.resolved for found in compare(*exact(spread * dice.standard_normal((len(numbers), seeds))), pairs))
+        for _ in range(trials)
+    )
+    assert alarms / trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
+
+
+def test_a_variant_alike_among_others_that_differ_is_not_judged_more_leniently():
+    """A correction in steps (Holm's) would test the last one at 5 % alone, where three such seeds give 9 %."""
+    dice = np.random.default_rng(3)
+    pairs = [(variant, 0) for variant in range(1, 5)]
+    spread = np.array([5, 1, 1, 1, 1])[:, None]
+    shift = 1e6 * np.array([0, 0, 1, 2, 3])[:, None]
+    trials = 500
+    alarms = sum(
+        compare(*exact(spread * dice.standard_normal((5, 3)) + shift), pairs)[0].resolved for _ in range(trials)
+    )
+    assert alarms / trials <= 0.03
+
+
+@pytest.mark.parametrize("of_seeds", [0.0, 0.3])
+def test_errors_are_as_large_as_differences_without_a_true_one(of_seeds, monkeypatch):
+    """What a seed does by chance with a sentence is seen between seeds and between sentences, and counts once."""
+    monkeypatch.setattr(statistics, "SAMPLES", 200)
+    dice = np.random.default_rng(12)
+    sentences, trials = 60, 250
+    differences, variances = [], []
+    for _ in range(trials):
+        log_probabilities = dice.standard_normal((6, sentences)) + of_seeds * dice.standard_normal((6, 1))
+        scores = log_perplexity_scores(log_probabilities + dice.standard_normal(sentences), np.ones(sentences))
+        (found,) = compare(scores, [[0, 1, 2], [3, 4, 5]], [(1, 0)])
+        differences.append(found.value)
+        variances.append(found.error**2)
+    assert np.mean(variances) == pytest.approx(2 / 3 * (of_seeds**2 + 1 / sentences), rel=0.2)
+    assert np.mean(variances) == pytest.approx(np.var(differences), rel=0.3)

@@ -1,0 +1,252 @@
+"""Checkpoints: what is kept, what is refused, and that no damage is restored in silence."""
+
+import errno
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from tests.support.places import ROOT
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.digest import digests
+
+
+def state_of(step, shape=(8, 6)):
+    """Something like a train state, every number of which depends on the step."""
+    random = np.random.default_rng(step)
+    params = {name: jnp.asarray(random.normal(size=shape), jnp.float32) for name in ("kernel", "table")}
+    return {"step": jnp.asarray(step, jnp.int32), "params": params, "half": params["kernel"].astype(jnp.bfloat16)}
+
+
+def plan_of(state, sharding=None):
+    sharding = sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state)
+
+
+def assert_equal(ours, theirs):
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(ours), jax.device_get(theirs))
+
+
+def saved(directory, steps, scores=None, **keep):
+    """A directory into which these steps were saved, one after the other."""
+    with Checkpoints(directory, **keep) as checkpoints:
+        for number, step in enumerate(steps):
+            checkpoints.save(step, state_of(step), {"of": step}, None if scores is None else scores[number])
+        checkpoints.wait()
+        return checkpoints.steps
+
+
+def restored(directory, plan=None):
+    with Checkpoints(directory, read_only=True) as checkpoints:
+        return checkpoints.restore_newest(plan or plan_of(state_of(0)))
+
+
+def test_what_was_saved_comes_back(tmp_path):
+    saved(tmp_path, [3])
+    found = restored(tmp_path)
+    assert (found.step, found.notes, found.damaged) == (3, {"of": 3}, {})
+    assert_equal(found.state, state_of(3))
+
+
+def test_there_never_was_one(tmp_path):
+    assert restored(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "keep", "left"),
+    [
+        (None, {"keep_latest": 2}, [4, 5]),
+        ([1.0, 5.0, 2.0, 3.0, 0.0], {"keep_latest": 1, "keep_best": 1}, [2, 5]),
+        ([1.0, 5.0, 2.0, 3.0, 0.0], {"keep_latest": 2, "keep_best": 2}, [2, 4, 5]),
+        ([5.0, 4.0, 3.0, 2.0, 1.0], {"keep_latest": 1, "keep_best": 2}, [1, 2, 5]),
+        ([5.0, None, 3.0, None, None], {"keep_latest": 1, "keep_best": 1}, [1, 5]),
+        ([1.0, 5.0, 5.0, 0.0, 0.0], {"keep_latest": 1, "keep_best": 1}, [2, 5]),  # of equal ones the first
+    ],
+)
+def test_keeps_the_newest_and_the_best(tmp_path, scores, keep, left):
+    """The newest is never the one that is deleted, however badly it scores."""
+    assert saved(tmp_path, [1, 2, 3, 4, 5], scores, **keep) == left
+    assert restored(tmp_path).step == 5
+
+
+def test_the_best_are_kept_across_a_restart(tmp_path):
+    saved(tmp_path, [1, 2], [9.0, 1.0], keep_best=1)
+    assert saved(tmp_path, [3, 4], [2.0, 3.0], keep_best=1) == [1, 4]
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.scores() == {1: 9.0, 4: 3.0}
+
+
+def test_a_changed_setting_deletes_no_more_than_it_says(tmp_path):
+    saved(tmp_path, [1, 2, 3], keep_latest=3)
+    assert saved(tmp_path, [4], keep_latest=4) == [1, 2, 3, 4]
+
+
+def wider(state):
+    return {**state, "params": {**state["params"], "kernel": jnp.zeros((9, 6))}}
+
+
+def fewer(state):
+    return {**state, "params": {"kernel": state["params"]["kernel"]}}
+
+
+def more(state):
+    return {**state, "nu": jnp.zeros(3)}
+
+
+def other_type(state):
+    return {**state, "half": state["params"]["kernel"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (wider, "params/kernel: float32[8, 6] saved, float32[9, 6] wanted"),
+        (fewer, "params/table: float32[8, 6] saved, nothing wanted"),
+        (more, "nu: nothing saved, float32[3] wanted"),
+        (other_type, "half: bfloat16[8, 6] saved, float32[8, 6] wanted"),
+    ],
+)
+def test_another_model_is_refused_with_the_difference(tmp_path, change, told):
+    saved(tmp_path, [1])
+    with pytest.raises(BadInput, match="of another model or optimizer") as problem:
+        restored(tmp_path, plan_of(change(state_of(0))))
+    assert told in str(problem.value).splitlines()[1]
+
+
+def test_many_differences_are_counted_and_not_all_shown(tmp_path):
+    saved(tmp_path, [1])
+    plan = plan_of({f"leaf_{i}": jnp.zeros(2) for i in range(30)})
+    with pytest.raises(BadInput, match=r"and 22 more$"):
+        restored(tmp_path, plan)
+
+
+@pytest.mark.parametrize(("there", "here"), [(8, 1), (1, 8), (8, 2)])
+def test_restores_onto_another_number_of_devices(tmp_path, there, here):
+    def on(devices, state):
+        mesh = jax.make_mesh((devices,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])
+        first = NamedSharding(mesh, PartitionSpec("x"))
+        whole = NamedSharding(mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, first if leaf.ndim else whole), state)
+
+    state = on(there, state_of(1))
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state, {})
+    target = on(here, state_of(2))
+    plan = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), target)
+    found = restored(tmp_path, plan).state
+    assert_equal(found, state_of(1))
+    assert len(found["params"]["kernel"].sharding.device_set) == here
+    assert digests(found) == digests(state) == digests(state_of(1))
+
+
+def test_a_digest_sees_every_single_bit():
+    for array in (jnp.arange(3, dtype=jnp.float32), jnp.ones(2, jnp.bfloat16), jnp.arange(3, dtype=jnp.int32)):
+        whole = digests(array)
+        raw = np.asarray(array)
+        for bit in range(8 * raw.nbytes):
+            flipped = np.frombuffer(raw.tobytes(), np.uint8).copy()
+            flipped[bit // 8] ^= 1 << bit % 8
+            assert digests(jnp.asarray(flipped.view(raw.dtype))) != whole
+
+
+def test_a_digest_sees_elements_that_changed_places():
+    assert digests(jnp.array([1.0, 2.0, 3.0])) != digests(jnp.array([1.0, 3.0, 2.0]))
+
+
+def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):
+    directory = tmp_path / "checkpoints"
+    saved(directory, [1, 2], keep_latest=2)
+    shutil.rmtree(directory / "2" / "state")
+    with Checkpoints(directory, keep_latest=2) as checkpoints:
+        found = checkpoints.restore_newest(plan_of(state_of(0)))
+        assert found.step == 1 and list(found.damaged) == [2]
+        assert checkpoints.set_aside(2) == tmp_path / "damaged_checkpoints" / "2"
+        checkpoints.save(2, state_of(2), {"of": "a new one"})
+        checkpoints.wait()
+    assert restored(directory).notes == {"of": "a new one"}
+
+
+def test_every_checkpoint_damaged_is_refused(tmp_path):
+    saved(tmp_path, [1, 2], keep_latest=2)
+    for step in ("1", "2"):
+        shutil.rmtree(tmp_path / step / "record")
+    with pytest.raises(BadInput, match=r"every checkpoint is damaged \(step 2: .*; step 1: "):
+        restored(tmp_path)
+
+
+def test_what_a_kill_left_is_no_checkpoint(tmp_path):
+    saved(tmp_path, [1])
+    shutil.copytree(tmp_path / "1", tmp_path / "2.orbax-checkpoint-tmp")
+    assert restored(tmp_path).step == 1
+    assert saved(tmp_path, [2], keep_latest=2) == [1, 2]
+    assert restored(tmp_path).step == 2
+
+
+FAILING = """
+from pathlib import Path
+import jax
+from transformer_jax.runs.checkpoint import Checkpoints
+leaf = jax.ShapeDtypeStruct((64, 64), "float32", sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
+    found = checkpoints.restore_newest({{f"leaf_{{i}}": leaf for i in range(40)}})
+    print(found.step, sorted(found.damaged))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["data", "record"])
+def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path, damage):
+    with Checkpoints(tmp_path, keep_latest=3) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, {f"leaf_{i}": jnp.full((64, 64), 1.0 * step) for i in range(40)}, {})
+    for step in (2, 3):
+        folder = tmp_path / str(step) / ("state" if damage == "data" else "record")
+        for path in folder.rglob("*"):
+            if path.is_file() and (damage == "record" or path.parent.name == "d"):
+                path.write_bytes(path.read_bytes()[:10])
+    script = FAILING.format(directory=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "1 [2, 3]\n", done.stderr
+    assert done.stderr == ""
+
+
+def test_a_disk_that_fills_up_is_told_in_one_line(tmp_path):
+    """A save that fails in the background is told by the next one, with what is safe."""
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1), {})
+        checkpoints.wait()
+        checkpoints._manager.check_for_errors = lambda: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        with pytest.raises(Failed, match=r"the disk is full\); the newest whole one is of step 1"):
+            checkpoints.save(2, state_of(2), {})
+        del checkpoints._manager.check_for_errors
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (None, "the disk is full"),
+        (Failed("metrics.jsonl: the disk is full"), "there is none yet"),
+        (ValueError("another reason"), "another reason"),
+    ],
+    ids=["nothing", "a failure", "another error"],
+)
+def test_a_save_that_fails_at_the_end_is_reported_as_one(tmp_path, monkeypatch, first, told):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep_latest=1, keep_best=0)
+    monkeypatch.setattr(checkpoints._manager, "close", full)
+
+    def work():
+        with checkpoints:
+            if first is not None:
+                raise first
+
+    with pytest.raises(type(first or Failed("")), match=told):
+        work()

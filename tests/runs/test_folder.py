@@ -1,0 +1,137 @@
+"""A run's folder read back, also when somebody has been at it: one clear line, and no line of metrics made up."""
+
+import json
+import os
+
+import pytest
+
+from tests.support.translating_runs import make_run
+from transformer_jax import cli, load_run
+from transformer_jax.config import from_config_dict
+from transformer_jax.errors import BadInput
+from transformer_jax.runs.folder import RunFolder, read_metrics
+
+
+def test_only_lines_of_metrics_are_read(tmp_path):
+    lines = [
+        b'{"step": 1, "loss": 2.0}',
+        b"5",
+        b'{"loss": 1.0}',
+        b"\xff\xfe",
+        b"[1]",
+        b'{"step": 2}',
+        b'{"step": 3, "lo',
+    ]
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}, {"step": 2}]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "config.json:1: is no JSON"),
+        (b"\xff", "config.json: is no UTF-8 text (byte 0)"),
+        (b'{"modle": {}}', "config.json: modle: no such option; did you mean model?"),
+    ],
+)
+def test_a_damaged_config_is_named(tmp_path, content, told):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        RunFolder(tmp_path).load_config()
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "file/run"])
+def test_a_folder_that_cannot_be_made(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"the name is too long|is a file"), RunFolder(tmp_path / name).held():
+        pass
+
+
+def test_what_comes_to_nothing_leaves_nothing(tmp_path):
+    for place in (tmp_path / "new/run", tmp_path / "there"):
+        (tmp_path / "there").mkdir(exist_ok=True)
+        with RunFolder(place).held():
+            assert RunFolder(place).lock.is_file()
+    assert not (tmp_path / "new").exists() and not list((tmp_path / "there").iterdir())
+
+
+def test_a_folder_of_one_training_keeps_others_out_and_its_lock(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.held():
+        with pytest.raises(BadInput, match=rf"process {os.getpid()} is training here"), RunFolder(folder.path).held():
+            pass
+        (folder.path / "data").mkdir()
+    assert sorted(folder.path.iterdir()) == [folder.lock, folder.path / "data"]
+    with folder.held():
+        assert folder.lock.read_text() == f"{os.getpid()}\n"
+
+
+@pytest.fixture
+def with_own_part(tmp_path):
+    """A run that was started in a directory of its own, where a file of its model's parts lies."""
+    (tmp_path / "start").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    (tmp_path / "start/mine.py").touch()
+    names = {"data": {"corpus": "copy"}, "model": {"parts": {"positions": "mine.py:Mine"}}, "train": {"loss": "l.py:l"}}
+    folder.config.write_text(json.dumps({**names, "decode": {"metrics": ["mine.py:measure", "m.py:other"]}}))
+    (folder.path / "versions.json").write_text(json.dumps({"directory": str(tmp_path / "start")}))
+    return folder
+
+
+def test_files_of_ones_own_are_found_where_the_training_was_started(with_own_part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = with_own_part.load_config()
+    assert config.model.parts.positions == f"{tmp_path}/start/mine.py:Mine"
+    assert config.decode.metrics == (f"{tmp_path}/start/mine.py:measure", "m.py:other")
+    assert config.train.loss == "l.py:l"  # is in neither; who needs it will say so
+    (tmp_path / "mine.py").touch()
+    assert with_own_part.load_config().model.parts.positions == "mine.py:Mine"  # here comes first
+
+
+def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start/mine.py").unlink()
+    with pytest.raises(BadInput) as caught:
+        with_own_part.load_config()
+    told = f"{with_own_part.config}: model.parts.positions = mine.py:Mine: there is no such file in {tmp_path} nor in "
+    assert str(caught.value).startswith(f"{told}{tmp_path}/start; put the file of the training ")
+
+
+def test_a_run_notes_where_it_was_started(tmp_path):
+    RunFolder(tmp_path).settle(from_config_dict({"data": {"corpus": "copy"}}))
+    assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_an_exported_folder_has_only_one_set_of_weights(run):
+    with pytest.raises(BadInput, match=r"--weights=best: .* is an exported folder"):
+        load_run(RunFolder(run).averaged, "best")
+
+
+def test_a_manifest_without_tokenizers_is_damaged(run, tmp_path):
+    manifest = json.loads((run / "data/manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "tokenizers": {}}))
+    from transformer_jax.data.prepared import Prepared
+
+    with pytest.raises(BadInput, match="is damaged"):
+        Prepared.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["evaluate", "--n-best=2"], "--n-best=2: evaluate has no such argument"),
+        (["evaluate", "--config.decode.n_best=2"], "evaluate makes no use of it"),
+        (["score", "a", "b", "--config.decode.beam=2"], "score makes no use of it"),
+    ],
+    ids=str,
+)
+def test_options_that_would_be_ignored_are_refused(run, capsys, command, told):
+    assert cli.main([*command, f"--workdir={run}"]) == 2
+    assert told in capsys.readouterr().err

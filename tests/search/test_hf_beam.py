@@ -1,0 +1,89 @@
+"""With the weights of a Marian model our model, cache and search find, token by token, what its `generate` finds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from tests.support.places import GOLDEN
+from transformer_jax import ModelConfig, beam_search
+from transformer_jax.translation.stepper import Stepper
+
+RECORDED = np.load(GOLDEN / "hf_beam.npz")
+SEARCHES = [name.removesuffix(" tokens") for name in RECORDED if name.endswith(" tokens")]
+EOS, PAD, LONGEST = 0, 23, 14
+# Their sinusoids are laid out otherwise than the paper's; as a table of "learned" positions they are just numbers.
+MODEL = ModelConfig(
+    vocab_size=24,
+    pad_id=PAD,
+    num_encoder_layers=1,
+    num_decoder_layers=2,
+    d_model=16,
+    d_ff=24,
+    num_heads=2,
+    activation="swish",
+    attention_bias=True,
+    norm_epsilon=1e-5,
+    positions="learned",
+    max_length=64,
+)
+# Their names for ours.
+ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+
+
+def parameters():
+    found = {"source_embedding/table": RECORDED["model.shared.weight"]}
+    for stack, layers in (("encoder", 1), ("decoder", 2)):
+        found[f"{stack}/positions_0/table"] = RECORDED[f"model.{stack}.embed_positions.weight"]
+        for layer in range(layers):
+            ours, theirs = f"{stack}/layers_{layer}", f"model.{stack}.layers.{layer}"
+            norms = {"feed_forward_residual": "final_layer_norm"}
+            linears = {"feed_forward/inner": "fc1", "feed_forward/outer": "fc2"}
+            for attention in ATTENTIONS if stack == "decoder" else ["self_attention"]:
+                their_attention = ATTENTIONS[attention]
+                norms[f"{attention}_residual"] = f"{their_attention}_layer_norm"
+                linears |= {f"{attention}/{name}": f"{their_attention}.{theirs}" for name, theirs in ATTENTION.items()}
+            for name, their_name in norms.items():
+                found[f"{ours}/{name}/norm/scale"] = RECORDED[f"{theirs}.{their_name}.weight"]
+                found[f"{ours}/{name}/norm/bias"] = RECORDED[f"{theirs}.{their_name}.bias"]
+            for name, their_name in linears.items():
+                found[f"{ours}/{name}/kernel"] = RECORDED[f"{theirs}.{their_name}.weight"].T
+                found[f"{ours}/{name}/bias"] = RECORDED[f"{theirs}.{their_name}.bias"]
+    return traverse_util.unflatten_dict({path: jnp.asarray(array) for path, array in found.items()}, sep="/")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_same_targets_with_the_same_scores(name):
+    beams, penalty = int(name.split()[0].removeprefix("beams=")), float(name.rpartition("=")[2])
+    stepper, source_BS = Stepper(MODEL, parameters()), RECORDED["source_BS"]
+    certain_end_N = jnp.where(jnp.arange(24) == EOS, 0.0, -jnp.inf)
+
+    def step(tokens_R, cache):
+        logits_RN, after = stepper.step(tokens_R, cache)
+        logits_RN = logits_RN + RECORDED["final_logits_bias"]
+        # They give the <eos> that ends a target of the greatest length probability 1.
+        return jnp.where(cache.position == LONGEST - 1, certain_end_N[None], logits_RN), after
+
+    found = jax.jit(
+        lambda: beam_search(
+            step,
+            stepper.start(source_BS, LONGEST, beams),
+            batch_size=len(source_BS),
+            max_length=LONGEST,
+            bos_id=PAD,  # with which Marian's targets begin
+            eos_id=EOS,
+            pad_id=PAD,
+            beam_size=beams,
+            n_best=beams,
+            length_penalty="average",
+            alpha=penalty,
+            reorder=stepper.reorder,
+        )
+    )()
+    theirs = RECORDED[f"{name} tokens"]  # as wide as the longest
+    theirs = np.pad(theirs, ((0, 0), (0, LONGEST - theirs.shape[1])), constant_values=PAD)
+    np.testing.assert_array_equal(found.tokens_BNT.reshape(-1, LONGEST), theirs)
+    if beams > 1:
+        np.testing.assert_allclose(found.scores_BN.reshape(-1), RECORDED[f"{name} scores"], atol=1e-5)

@@ -1,0 +1,170 @@
+"""The structure of the package, read from its imports: figures, and the diagram of docs/architecture.md.
+
+`python -m tests.structure` prints the figures, `--diagram` the diagram in Mermaid; `--package DIRECTORY` reads another
+checkout's package.
+"""
+
+import argparse
+import ast
+import collections
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+NAME = "transformer_jax"
+PACKAGE = ROOT / NAME
+# From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
+LAYERS = [
+    ["errors", "version", "shipped", "table3"],
+    ["files"],
+    ["schema"],
+    ["extension", "model_config"],
+    ["config", "custom_code"],
+    ["search", "grammar", "model", "pictures"],
+    ["data", "processes"],
+    ["update"],
+    ["runs"],
+    ["training", "translation"],
+    ["evaluation", "interop", "planning"],
+    ["tryout", "usage"],
+    ["experiment"],
+    ["sweeps"],
+    ["report"],
+    ["commands"],
+    ["cli", "__init__"],
+    ["__main__"],
+]
+
+
+def modules(package: Path = PACKAGE) -> dict[str, Path]:
+    """Every module by its dotted name inside the package; a folder's own name stands for its `__init__`."""
+    paths = {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in sorted(paths.items())}
+
+
+def imports(path: Path, package: Path = PACKAGE) -> set[str]:
+    """The modules of the package that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            found |= {_module(f"{node.module}.{alias.name}", str(node.module), package) for alias in node.names}
+    return {name.removeprefix(f"{NAME}.") for name in found if name.startswith(f"{NAME}.")}
+
+
+def _module(name: str, parent: str, package: Path) -> str:
+    path = package.parent.joinpath(*name.split("."))
+    return name if path.is_dir() or path.with_suffix(".py").is_file() else parent
+
+
+def layer(module: str) -> int:
+    """The layer of the package, or of the top-level module, that a module belongs to."""
+    top = module.partition(".")[0]
+    for number, names in enumerate(LAYERS):
+        if top in names:
+            return number
+    raise AssertionError(f"{module} is missing in LAYERS")
+
+
+def upward(module: str, imported: set[str]) -> list[str]:
+    """The imports of a module that lead to a package of the same layer or of one above."""
+    top = module.partition(".")[0]
+    return [
+        f"{module} imports {name}"
+        for name in sorted(imported)
+        if name.partition(".")[0] != top and layer(name) >= layer(module)
+    ]
+
+
+def parameters(package: Path = PACKAGE) -> list[tuple[int, str]]:
+    """The number of parameters of every function, `self` included, the most first."""
+    found = []
+    for name, path in modules(package).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+                found.append((count, f"{name}.{node.name}"))
+    return sorted(found, reverse=True)
+
+
+def untested(package: Path = PACKAGE) -> list[str]:
+    """Modules `a/b.py` without a `tests/a/test_b.py`."""
+    tests = package.parent / "tests"
+    return [
+        name
+        for name, path in modules(package).items()
+        if path.name not in ("__init__.py", "__main__.py")
+        and not (tests / path.relative_to(package)).with_name(f"test_{path.name}").is_file()
+    ]
+
+
+def mentions(*words: str, package: Path = PACKAGE) -> list[str]:
+    """The modules in which one of these identifiers occurs as code."""
+    return [
+        name
+        for name, path in modules(package).items()
+        if any(
+            set(words) & {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    ]
+
+
+def diagram() -> str:
+    """The packages as a Mermaid flowchart, without the arrows that follow from others."""
+    graph = collections.defaultdict(set)
+    for name, path in modules().items():
+        top = name.partition(".")[0]
+        graph[top] |= {imported.partition(".")[0] for imported in imports(path)} - {top}
+    basics = {
+        "errors",
+        "version",
+        "shipped",
+        "table3",
+        "files",
+        "schema",
+        "extension",
+        "model_config",
+        "__init__",
+        "__main__",
+    }
+    shown = {name: graph[name] - basics for name in graph if name not in basics}
+
+    def reached(name: str) -> set[str]:
+        return set().union(*({below} | reached(below) for below in shown[name]))
+
+    lines = ["flowchart TD"]
+    for name in sorted(shown, key=layer, reverse=True):
+        direct = {below for below in shown[name] if not any(below in reached(other) for other in shown[name] - {below})}
+        lines += [f"  {name} --> {below}" for below in sorted(direct)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--diagram", action="store_true")
+    parser.add_argument("--package", type=Path, default=PACKAGE)
+    options = parser.parse_args()
+    package = options.package
+    if options.diagram:
+        print(diagram())
+        return
+    lines = {name: path.read_text().count("\n") for name, path in modules(package).items()}
+    print(f"lines: {sum(lines.values()):,} in {len(lines)} modules")
+    by_package = collections.Counter()
+    for name, count in lines.items():
+        by_package[name.partition(".")[0]] += count
+    print("  " + ", ".join(f"{name} {count:,}" for name, count in by_package.most_common()))
+    if package == PACKAGE:
+        print(f"upward imports: {sum(len(upward(name, imports(path))) for name, path in modules().items())}")
+    print("longest signatures: " + ", ".join(f"{name} {count}" for count, name in parameters(package)[:8]))
+    for words in (("label_smoothing",), ("beam", "beam_size")):
+        print(f"modules that mention {' or '.join(words)}: {len(mentions(*words, package=package))}")
+    missing = untested(package)
+    print(f"modules without a test file of their name: {len(missing)}: {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Sweep folders as the launcher leaves them, made up: quick to write, with scores that look like those of real runs."""
+
+import functools
+import hashlib
+import json
+import math
+
+import numpy as np
+
+from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics
+from transformer_jax.runs.evaluations import texts_sha256
+
+WORDS = (
+    *("der", "die", "das", "Hund", "Katze", "liest", "Buch", "alt", "neu", "im", "Haus"),
+    *("sieht", "kennt", "rot", "und", "nicht", "sehr", "Wald", "See", "Berg", "über", "für"),
+)
+BASE = {
+    "model": {
+        "num_encoder_layers": 3,
+        "num_decoder_layers": 3,
+        "d_model": 64,
+        "d_ff": 256,
+        "num_heads": 8,
+        "d_k": None,
+    },
+    "train": {"steps": 1000, "label_smoothing": 0.1},
+}
+BASE["model"] |= {"d_v": None, "dropout": 0.1, "positions": "sinusoidal"}
+
+
+def variant(name, quality=0.0, parameters=200_000, **facts):
+    """A variant; `quality` is how much less often it errs than the base."""
+    slug = "".join(letter if letter.isalnum() else "-" for letter in name) or "x"
+    return {
+        "name": name,
+        "slug": slug,
+        "changes": {},
+        "group": "",
+        "note": "",
+        "published": {},
+        "baseline": None,
+        "parameters": parameters,
+        "training_flops": parameters * 1e7,
+        "quality": quality,
+        **facts,
+    }
+
+
+VARIANTS = (
+    variant("base", published={"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}),
+    variant(
+        "A h=1", -1.0, changes={"model.num_heads": 1}, group="A: heads", published={"perplexity": 5.29, "bleu": 24.9}
+    ),
+    variant(
+        "A h=4", 0.0, changes={"model.num_heads": 4}, group="A: heads", published={"perplexity": 5.0, "bleu": 25.5}
+    ),
+    variant(
+        "C N=2",
+        -0.2,
+        150_000,
+        group="C: size",
+        changes=dict.fromkeys(("model.num_encoder_layers", "model.num_decoder_layers"), 2),
+    ),
+    variant("C d_ff=512", 0.3, 300_000, group="C: size", changes={"model.d_ff": 512}, note="here d_ff = 512"),
+)
+
+
+def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), sentences=40, **definition):
+    """A sweep all of whose runs are finished."""
+    path.mkdir(parents=True, exist_ok=True)
+    facts = [{key: value for key, value in variant.items() if key != "quality"} for variant in variants]
+    content = {
+        "format": 1,
+        "name": "made-up",
+        "question": "What differs?",
+        "scale": "demo",
+        "file": "experiments/made_up.py",
+        "baseline": variants[0]["name"],
+        "base": BASE,
+        "seeds": list(seeds),
+        "tests": list(tests),
+        "notes": ["Nothing here was trained."],
+        "analyses": {},
+        "tune": None,
+        "together": False,
+        "variants": facts,
+        **definition,
+    }
+    write(path / "sweep.json", content)
+    for split in tests:
+        pairs = texts(split, sentences)
+        lines = [json.dumps({"source": source, "target": target}, ensure_ascii=False) for source, target in pairs]
+        write_text(path / "data" / "key" / f"{split}.texts.jsonl", "\n".join(lines) + "\n")
+    for variant in variants:
+        for seed in seeds:
+            make_run(path, variant, seed, tests, sentences)
+    return path
+
+
+def make_run(path, variant, seed, tests=("test",), sentences=40):
+    run = path / "runs" / variant["slug"] / f"seed-{seed}"
+    digest = int(hashlib.sha256(f"{variant['name']} {seed}".encode()).hexdigest()[:8], 16)
+    dice = np.random.default_rng(digest)
+    skill = 1.5 + variant["quality"] + 0.1 * dice.standard_normal()
+    write(run / "config.json", {"data": {"directory": None}})
+    (run / "data").symlink_to("../../../data/key", target_is_directory=True)
+    write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
+    write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
+    steps = range(100, 1001, 100)
+    curve = [
+        {"step": step, "loss": 2.0, "valid_perplexity": math.exp(4 * math.exp(-step / 300) + 2 - skill)}
+        for step in steps
+    ]
+    write_text(run / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in curve))
+    told = {}
+    for split in tests:
+        record, lines = evaluation(split, skill, dice, sentences)
+        write(run / "translations" / f"{split}.latest.json", record)
+        write_text(run / "translations" / f"{split}.latest.txt", "".join(f"{line}\n" for line in lines))
+        told[split] = {"file": f"translations/{split}.latest.json", "bleu": record["measures"]["bleu"]["score"]}
+    result = {
+        "variant": variant["name"],
+        "seed": seed,
+        "steps": 1000,
+        "target_tokens": 10**6,
+        "train_seconds": 60.0 + seed,
+    }
+    result |= {"tokens_per_second": 16000.0, "parameters": variant["parameters"], "learning_rate": 1e-3, "tests": told}
+    result |= {"training_flops": variant["training_flops"], "together": 1, "devices": "2 cpu", "valid": {"loss": 1.0}}
+    write(run / "result.json", result)
+    return run
+
+
+@functools.cache
+def texts(split, sentences):
+    """Sources and references."""
+    dice = np.random.default_rng(len(split))
+    lines = [" ".join(dice.choice(WORDS, dice.integers(5, 12))) for _ in range(2 * sentences)]
+    return tuple(zip(lines[:sentences], lines[sentences:], strict=True))
+
+
+def evaluation(split, skill, dice, sentences):
+    """The record of an evaluation, and the translations: each word right with the probability that the skill gives."""
+    references = [target for _, target in texts(split, sentences)]
+    right = 1 / (1 + math.exp(-skill))
+    lines = [
+        " ".join(word if dice.random() < right else str(dice.choice(WORDS)) for word in reference.split())
+        for reference in references
+    ]
+    statistics = bleu_statistics(lines, references)
+    tokens = [len(reference.split()) + 1 for reference in references]
+    log_probabilities = [round(count * (math.log(right) - 0.1 * abs(dice.standard_normal())), 5) for count in tokens]
+    record = {
+        "test_set": f"{split} of made-up",
+        "test_set_sha256": texts_sha256(*zip(*texts(split, sentences), strict=True)),
+        "n": sentences,
+        "weights": "latest",
+        "steps": [1000],
+        "measures": {
+            "bleu": {"score": bleu_of_statistics(np.sum(statistics, axis=0)), "signature": "nrefs:1|case:mixed"}
+        },
+        "perplexity": {
+            "per_token": math.exp(-sum(log_probabilities) / sum(tokens)),
+            "per_word": math.exp(-sum(log_probabilities) / sum(tokens)),
+            "words": sum(tokens),
+        },
+        "sentences": {"bleu_statistics": statistics, "log_probabilities": log_probabilities, "tokens": tokens},
+    }
+    return record, lines
+
+
+def write(file, content):
+    write_text(file, json.dumps(content, ensure_ascii=False))
+
+
+def write_text(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")

@@ -1,0 +1,104 @@
+"""What the tests of training share: tiny experiments, batches made by hand, and what two states differ by."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+
+from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.data.assembly import Batch
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.step import abstract_state, init_state, make_train_step
+
+MODEL = {
+    "vocab_size": 24,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 32,
+    "num_heads": 4,
+    "dropout": 0.0,
+}
+
+
+def experiment(**changes) -> ExperimentConfig:
+    """A tiny experiment; changes are by path with __ for the dots: train__steps=3."""
+    values: dict = {
+        "model": dict(MODEL),
+        "optimizer": {"learning_rate": 3e-3, "warmup_steps": 4},
+        "train": {"steps": 10, "tensorboard": False, "compile_cache": None, "peak_flops": 1e12},
+    }
+    for path, value in changes.items():
+        *groups, name = path.split("__")
+        inner = functools.reduce(lambda inner, key: inner.setdefault(key, {}), groups, values)
+        inner[name] = value
+    return from_config_dict(values)
+
+
+def sentences(count, seed=0, shortest=2, longest=7):
+    """Pairs of token ids, of different lengths, without special ids."""
+    dice = np.random.default_rng(seed)
+    length = lambda: int(dice.integers(shortest, longest + 1))  # noqa: E731
+    return [(dice.integers(4, 24, length()), dice.integers(4, 24, length())) for _ in range(count)]
+
+
+def batch_of(pairs, width=8):
+    """One pair a row, padded: <bos> is 1, <eos> is 2."""
+
+    def rows(sides):
+        return np.array([[*side, *[0] * (width - len(side))] for side in sides], np.int32)
+
+    return Batch(
+        source=rows([*source, 2] for source, _ in pairs),
+        target_input=rows([1, *target] for _, target in pairs),
+        target_output=rows([*target, 2] for _, target in pairs),
+    )
+
+
+def batches(count=10, rows=16):
+    return [batch_of(sentences(rows, seed)) for seed in range(count)]
+
+
+@dataclasses.dataclass
+class Trainer:
+    """The programs of one experiment on some of the devices."""
+
+    config: ExperimentConfig
+    devices: int = 1
+
+    def __post_init__(self):
+        self.mesh = sharding.make_mesh(self.config.mesh, jax.devices()[: self.devices])
+        schedule = make_schedule(self.config.optimizer, self.config.model.d_model, self.config.train.steps)
+        self.optimizer = make_optimizer(self.config.optimizer, schedule)
+        self.plan = abstract_state(self.config, self.optimizer, self.mesh)
+        self.step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
+
+    def new(self):
+        return init_state(self.config, self.optimizer, self.plan)
+
+    def train(self, batches, state=None):
+        state = self.new() if state is None else state
+        for batch in batches:
+            state, self.pulse = self.step(state, sharding.place_batch(batch, self.mesh))
+        return state
+
+
+@functools.cache
+def trainer(devices=1, **changes) -> Trainer:
+    """One trainer for each experiment in a process: compiling is what takes time."""
+    return Trainer(experiment(**changes), devices)
+
+
+def params_of(state):
+    """Parameters by path, as numpy arrays."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(jax.device_get(state.params))
+    return {sharding.path_name(path): leaf for path, leaf in leaves}
+
+
+def worst_difference(ours, theirs):
+    """The largest max|a - b| / max|b| of two states' parameters, and whose it is."""
+    ours, theirs = params_of(ours), params_of(theirs)
+    assert ours.keys() == theirs.keys()
+    return max((float(np.abs(ours[name] - b).max() / np.abs(b).max()), name) for name, b in theirs.items())

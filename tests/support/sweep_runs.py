@@ -1,0 +1,91 @@
+"""What the tests of sweeps share: a tiny experiment, and the command as a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.sweeps.folder import SweepRun
+
+BASE = {
+    "data": {
+        "corpus": "copy",
+        "tokenizer": "words",
+        "task": {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8},
+        "tokens_per_batch": 256,
+        "num_shapes": 1,
+    },
+    "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
+    "optimizer": {"warmup_steps": 4, "learning_rate": 3e-3},
+    "train": {
+        "steps": 12,
+        "log_every": 5,
+        "eval_every": 6,
+        "checkpoint_every": 6,
+        "keep_latest": 2,
+        "tensorboard": False,
+        "peak_flops": 1e12,
+    },
+    "decode": {"beam": 1, "extra_length": 2},
+}
+FOUR = Variant("h = 4", {"model.num_heads": 4})
+
+
+def sweep(*variants: Variant, **changes) -> Sweep:
+    """Of the base and some variants; changes to the Sweep by name."""
+    return Sweep(
+        **{
+            "name": "tiny",
+            "question": "Do heads matter?",
+            "base": BASE,
+            "seeds": 1,
+            "variants": [Variant("base"), *variants],
+            **changes,
+        }
+    )
+
+
+def experiment_file(directory: Path, *variants: str, seeds: int = 1, before: str = "", **options) -> Path:
+    """An experiment file; each variant as its source text."""
+    path = directory / "experiment.py"
+    path.write_text(
+        f"from transformer_jax.sweeps import Sweep, Variant\n{before}\n"
+        f"BASE = {BASE!r}\n"
+        "def get_sweep():\n"
+        f"    variants = [Variant('base'), {', '.join(variants)}]\n"
+        f"    return Sweep('tiny', 'Do heads matter?', BASE, variants, seeds={seeds}, **{options!r})\n"
+    )
+    return path
+
+
+def command(directory: Path, *arguments: str) -> list[str]:
+    cache = f"--config.train.compile_cache={directory / 'cache'}"
+    return [sys.executable, "-m", "transformer_jax.cli", "sweep", str(directory / "experiment.py"), cache, *arguments]
+
+
+def run(directory: Path, *arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    """`transformer-jax sweep` of the directory's experiment file, to its end."""
+    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
+    done = subprocess.run(command(directory, *arguments), env=env, capture_output=True, text=True, cwd=directory)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def pretend_finished(run: SweepRun, loss: float = 1.0, flops: float = 1e9, seconds: float = 1.0) -> None:
+    """Leaves a result as a worker would."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    result = {
+        "config_digest": run.digest,
+        "steps": 12,
+        "valid": {"loss": loss},
+        "tests": {split: {"bleu": 50.0} for split in run.tests},
+        "training_flops": flops,
+        "train_seconds": seconds,
+    }
+    record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
+    for split in run.tests:
+        (run.path / "translations").mkdir(exist_ok=True)
+        publish_json(run.path / "translations" / f"{split}.latest.json", record)
+    publish_json(run.path / "result.json", result)

@@ -1,0 +1,109 @@
+"""What the tests of whole trainings share: the command as a process of its own, on the copy task, in seconds."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import CLOCK
+
+CONFIG = """
+from transformer_jax.config import default_config
+
+def get_config():
+    config = default_config()
+    config.data.corpus = "copy"
+    config.data.tokenizer = "words"
+    config.data.task.train_size = 300
+    config.data.task.valid_size = 30
+    config.data.task.test_size = 10
+    config.data.task.alphabet = 8
+    config.data.tokens_per_batch = 256
+    config.data.num_shapes = 1
+    config.model.d_model = 16
+    config.model.d_ff = 32
+    config.model.num_heads = 2
+    config.model.num_encoder_layers = 1
+    config.model.num_decoder_layers = 1
+    config.optimizer.warmup_steps = 4
+    config.optimizer.learning_rate = 3e-3
+    config.train.steps = 24
+    config.train.log_every = 5
+    config.train.eval_every = 6
+    config.train.checkpoint_every = 6
+    config.train.keep_latest = 2
+    config.train.tensorboard = False
+    config.train.peak_flops = 1e12
+    return config
+"""
+
+
+def command(workdir: Path, *options: str) -> list[str]:
+    """`transformer-jax train`, on a config and a compile cache beside the workdir."""
+    config = workdir.parent / "config.py"
+    config.write_text(CONFIG)
+    cache = f"--config.train.compile_cache={workdir.parent / 'cache'}"
+    train = [sys.executable, "-m", "transformer_jax.cli", "train", f"--config={config}", f"--workdir={workdir}"]
+    return [*train, cache, *(f"--config.{option}" for option in options)]
+
+
+def environment(devices: int = 1) -> dict[str, str]:
+    """What a command finds that has some devices; a single one gets as many threads as there are cores."""
+    own = {"XLA_FLAGS": "", "PJRT_NPROC": ""}
+    many = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def train(workdir: Path, *options: str, devices: int = 1, status: int = 0) -> str:
+    """Runs it to its end; what it wrote to stderr."""
+    return _ended(command(workdir, *options), environment(devices), status)
+
+
+def run(*arguments: str, env: dict[str, str], status: int = 0) -> str:
+    """Any command of transformer-jax; what it wrote to stderr."""
+    return _ended([sys.executable, "-m", "transformer_jax.cli", *arguments], env, status)
+
+
+def _ended(arguments: list[str], env: dict[str, str], status: int) -> str:
+    done = subprocess.run(arguments, env=env, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def metrics(workdir: Path) -> list[dict]:
+    """metrics.jsonl without what the clock has a part in."""
+    lines = (json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines())
+    return [{name: value for name, value in line.items() if name not in CLOCK} for line in lines]
+
+
+def weights(workdir: Path) -> dict[str, np.ndarray]:
+    """The parameters of the newest checkpoint, by path."""
+    from transformer_jax.runs.export import SavedWeights, flat
+
+    return flat(SavedWeights(RunFolder(workdir)).newest()[1])
+
+
+def errors(stderr: str) -> list[str]:
+    """What a user is told went wrong."""
+    return [line for line in stderr.splitlines() if line.startswith(("error:", "failed:", "warning:"))]
+
+
+def assert_same_run(ours: Path, theirs: Path) -> None:
+    """To the bit."""
+    assert metrics(ours) == metrics(theirs)
+    ours_now, theirs_now = weights(ours), weights(theirs)
+    assert ours_now.keys() == theirs_now.keys()
+    for name, array in theirs_now.items():
+        np.testing.assert_array_equal(ours_now[name], array, err_msg=name)
+
+
+NOISE = ("Traceback", "Exception ignored", "Error in", "coroutine", "absl", "WARNING")
+
+
+def assert_quiet(stderr: str) -> None:
+    """Nothing but our own lines."""
+    assert not [line for line in stderr.splitlines() if any(noise in line for noise in NOISE)], stderr

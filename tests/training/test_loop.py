@@ -1,0 +1,262 @@
+"""The loop, as a user meets it: whole trainings, stopped, taken up again, limited, refused."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.training_runs import (
+    assert_quiet,
+    assert_same_run,
+    command,
+    environment,
+    errors,
+    metrics,
+    train,
+    weights,
+)
+from transformer_jax import load_run
+from transformer_jax.cli import main
+from transformer_jax.data.prepare import prepare
+from transformer_jax.pictures import plots
+from transformer_jax.runs.export import SavedWeights
+from transformer_jax.runs.folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def straight(place):
+    stderr = train(place / "straight")
+    assert_quiet(stderr)
+    return place / "straight"
+
+
+@pytest.fixture(scope="module")
+def in_sixes(place):
+    """A straight run with a line of metrics wherever one of the shorter runs below ends."""
+    train(place / "in sixes", "train.log_every=6")
+    return place / "in sixes"
+
+
+def started(workdir, *options, until, devices=1):
+    """A training that has got as far as this line on stderr."""
+    process = subprocess.Popen(command(workdir, *options), env=environment(devices), stderr=subprocess.PIPE, text=True)
+    told = ""
+    while until not in told:
+        line = process.stderr.readline()
+        assert line, told
+        told += line
+    return process
+
+
+def test_a_run_explains_itself(straight):
+    assert {"config.json", "versions.json", "metrics.jsonl", "checkpoints", "data"} <= set(os.listdir(straight))
+    lines = metrics(straight)
+    assert [line["step"] for line in lines if "loss" in line] == [5, 10, 15, 20, 24]
+    assert [line["step"] for line in lines if "valid_loss" in line] == [6, 12, 18, 24]
+    assert json.loads((straight / "config.json").read_text())["model"]["vocab_size"] == 12
+    rates = {line["step"]: line["learning_rate"] for line in lines if "loss" in line}
+    assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
+
+
+def test_its_latest_and_its_best_weights(straight):
+    """Both can be asked for by name; the best are those of the validation with the lowest loss that was saved."""
+    losses = {line["step"]: line["valid_loss"] for line in metrics(straight) if "valid_loss" in line}
+    latest, best = load_run(straight, "latest"), load_run(straight, "best")
+    assert latest.steps == [24] and best.steps == [min(losses, key=losses.get)]
+    assert latest.translate(["a b"]) == load_run(straight).translate(["a b"])
+
+
+def test_the_same_command_again_finds_it_finished(straight):
+    before = metrics(straight)
+    assert "finished at step 24" in train(straight)
+    assert metrics(straight) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_and_taken_up_is_the_straight_run(place, straight, number):
+    """Between checkpoints, and between lines of metrics."""
+    workdir = place / f"stopped-{number.name}"
+    process = started(workdir, until="step      10")
+    process.send_signal(number)
+    told = process.stderr.read()
+    assert process.wait() == 0, told
+    assert f"{number.name}: saving, then ending" in told and f"stopped by {number.name} at step" in told
+    assert_quiet(told)
+    assert "going on from the checkpoint of step" in train(workdir)
+    assert_same_run(workdir, straight)
+
+
+def test_asked_twice_it_ends_at_once(place):
+    process = started(place / "twice", "train.steps=100000", until="step      10")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    process.communicate()
+    assert process.returncode in (0, 1) and time.monotonic() - begin < 5
+
+
+def test_metrics_cut_in_the_middle_of_a_line(place, in_sixes):
+    workdir = place / "cut"
+    train(workdir, "train.log_every=6", "train.steps=18")
+    with open(workdir / "metrics.jsonl", "a") as file:
+        file.write('{"step": 20, "lo')
+    train(workdir, "train.log_every=6")
+    assert metrics(workdir) == metrics(in_sixes)
+
+
+def test_on_another_number_of_devices(place, in_sixes):
+    """Begun on one, taken up on eight divided three ways, and ended on one: the same to float tolerance."""
+    workdir = place / "moved"
+    train(workdir, "train.log_every=6", "train.steps=6")
+    train(workdir, "train.log_every=6", "train.steps=18", "mesh.fsdp=2", "mesh.tensor=2", devices=8)
+    assert_quiet(train(workdir, "train.log_every=6"))
+    for name, array in weights(in_sixes).items():
+        assert np.abs(weights(workdir)[name] - array).max() < 1e-4, name
+    for ours, theirs in zip(metrics(workdir), metrics(in_sixes), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, nan_ok=True)
+
+
+def test_two_trainings_in_one_workdir(place):
+    process = started(place / "shared", "train.steps=100000", until="step       5")
+    try:
+        told = train(place / "shared", "train.steps=100000", status=2)
+        assert errors(told) == [
+            f"error: {place / 'shared'}: process {process.pid} is training here; wait, or use another --workdir"
+        ]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_workdir_of_another_experiment(straight):
+    before = (straight / "config.json").read_bytes(), metrics(straight)
+    told = errors(train(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
+    assert "holds another run; use another --workdir" in told[0]
+    assert told[1:] == ["error:   model.d_ff: 32 there, 48 here", "error:   optimizer.beta2: 0.98 there, 0.9 here"]
+    assert before == ((straight / "config.json").read_bytes(), metrics(straight))
+
+
+@pytest.mark.parametrize(
+    ("option", "told", "last"),
+    [
+        ("train.epochs=0.3", "finished at step 12", 12),
+        ("train.tokens=700", "target tokens at step", 8),
+        ("train.hours=1e-12", "stopped after train.hours = 1e-12 at step 0", 0),
+    ],
+)
+def test_limits(place, option, told, last):
+    workdir = place / option.replace("=", "-")
+    assert told in train(workdir, option)
+    assert (metrics(workdir) if last else [{"step": 0}])[-1]["step"] == last
+    if last:
+        assert "valid_loss" in metrics(workdir)[-1]
+        before = metrics(workdir)
+        assert told in train(workdir, option)  # once reached, it stays reached
+        assert metrics(workdir) == before
+
+
+def test_patience(place):
+    """A rate of nearly nothing makes nothing better."""
+    options = ("optimizer.learning_rate=1e-12", "train.patience=2", "train.eval_every=2", "train.checkpoint_every=2")
+    options += ("train.best_metric=valid_accuracy", "train.best_is=highest")
+    assert "finished: no better valid_accuracy in 2 validations at step 6" in train(place / "patient", *options)
+    assert "finished: no better" in train(place / "patient", *options)
+
+
+def test_another_metric_is_not_compared_with_the_old_one(place, straight):
+    """Best, patience and the checkpoints that are kept are as if it had been this metric from the start."""
+    workdir = shutil.copytree(straight, place / "other metric")
+    accuracies = {line["step"]: line["valid_accuracy"] for line in metrics(straight) if "valid_loss" in line}
+    since = len(accuracies) - 1 - list(accuracies.values()).index(max(accuracies.values()))
+    assert since > 0  # or this test shows nothing
+    options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
+    told = train(workdir, *options, f"train.patience={since}")
+    assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in told
+    assert f"finished: no better valid_accuracy in {since} validations at step 24" in told
+    kept = SavedWeights(RunFolder(workdir))
+    steps = [step for step in accuracies if (workdir / f"checkpoints/{step}").is_dir()]
+    assert kept.best_steps(1) == [max(steps, key=accuracies.__getitem__)]
+
+
+def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place):
+    workdir = place / "cosine"
+    train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15")
+    before = (workdir / "config.json").read_bytes(), metrics(workdir)
+    for longer in ("train.epochs=0.3", "train.steps=5", "train.epochs=none"):
+        told = errors(train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
+        assert told[1].startswith("error:   train.steps, train.epochs: the cosine schedule ends at update 6 there, ")
+    assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
+    train(workdir, "optimizer.schedule=cosine", "train.steps=6")  # the same end
+
+
+def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
+    """Another text at the same path, prepared in another place: config.json must not come to name that place."""
+    workdir, texts = place / "other text", [place / f"text.{side}" for side in ("source", "target")]
+    options = ["data.corpus=", "train.steps=6", "data.valid_size=10", "data.test_size=0"]
+    options += [f"data.{file.suffix[1:]}={file}" for file in texts]
+    for file in texts:
+        file.write_text("".join(f"{' '.join(f'{n:b}')}\n" for n in range(200)))
+    train(workdir, *options)
+    before = (workdir / "config.json").read_bytes(), metrics(workdir)
+    for file in texts:
+        file.write_text("".join(f"{' '.join(f'{n:b}'[::-1])}\n" for n in range(200)))
+    (told,) = errors(train(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
+    assert "its prepared data has changed since the checkpoint of step 6" in told
+    assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
+
+
+def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
+    """Its tokenizer may be another one, and the translations then mean nothing."""
+    workdir = shutil.copytree(straight, place / "other data")
+    config = RunFolder(workdir).load_config()
+    task = dataclasses.replace(config.data.task, seed=1)
+    shutil.rmtree(workdir / "data")
+    prepare(dataclasses.replace(config, data=dataclasses.replace(config.data, task=task)), workdir / "data")
+    for run, told in ((workdir, True), (straight, False)):
+        capfd.readouterr()
+        load_run(run)
+        assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == told
+
+
+def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
+    """Its learning rate is drawn up to where it ends, not to train.steps."""
+    train(place / "by epochs", "train.epochs=0.3", "train.steps=100000")
+    drawn, draw = [], plots.schedule
+    monkeypatch.setattr(plots, "schedule", lambda rate, steps, *rest: drawn.append(steps) or draw(rate, steps, *rest))
+    assert main(["plot", "page", f"--workdir={place / 'by epochs'}"]) == 0
+    assert drawn == [12]
+
+
+def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
+    (told,) = errors(train(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
+    assert told == (
+        "error: optimizer.warmup_steps = 7 lies beyond the run of 6 updates (train.epochs = 0.15): the learning rate "
+        "would never reach its peak"
+    )
+    assert not (place / "warm/config.json").exists()
+
+
+def test_the_compile_cache(place, straight):
+    """On by default, hits are counted, and a damaged entry does no harm."""
+    cache = straight.parent / "cache"
+    assert list(cache.iterdir())
+    assert " 0 programs" not in train(place / "warm") and "from the cache" in train(place / "warm-2")
+    for entry in cache.iterdir():
+        if entry.is_file() and "atime" not in entry.name:
+            entry.write_bytes(entry.read_bytes()[:100])
+    train(place / "damaged-cache")
+    assert_same_run(place / "damaged-cache", straight)

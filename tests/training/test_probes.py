@@ -1,0 +1,138 @@
+"""Looking into a training: what is traced, and where a first NaN comes from."""
+
+import dataclasses
+import functools
+import gzip
+import json
+import traceback
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.small_runs import batches, experiment
+from tests.support.training_runs import command, environment, run
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.training import probes
+from transformer_jax.training.probes import Probes, Span
+from transformer_jax.training.programs import Programs
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
+
+# Its gradient is 0 / 0, while the loss itself is finite.
+LOSS = """
+import jax
+import jax.numpy as jnp
+
+def loss(logits, targets, weights):
+    nothing = jnp.sum((logits - jax.lax.stop_gradient(logits)) ** 2)
+    return jnp.sum(jax.nn.logsumexp(logits, -1) * weights) + jnp.sqrt(nothing), jnp.sum(weights)
+"""
+
+
+@functools.cache
+def programs_of(config, devices=1):
+    schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
+    return Programs(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:devices]))
+
+
+def steps(programs, count, state=None):
+    state = programs.begin([None]) if state is None else state
+    for batch in batches(count, rows=4):
+        state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
+    return state
+
+
+@pytest.mark.parametrize("mesh", [{}, {"mesh__data": 2}, {"mesh__fsdp": 2}, {"mesh__tensor": 2}], ids=str)
+def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, mesh):
+    programs = programs_of(experiment(**mesh), 2 if mesh else 1)
+    state = programs.begin([None])
+    inner = dict(state.params["encoder"]["layers_0"]["feed_forward"]["inner"])
+    inner["bias"] = jnp.full_like(inner["bias"], jnp.inf)  # what follows is infinite minus infinite
+    params = jax.tree.map(lambda leaf: leaf, state.params)
+    params["encoder"]["layers_0"]["feed_forward"]["inner"] = inner
+    with (
+        Probes(debug_nans=True).watching(programs, tmp_path),
+        pytest.raises(Failed, match=r"update 1: invalid value \(nan\) .*, at .*transformer_jax/model/linear.py:\d+ "),
+    ):
+        steps(programs, 1, dataclasses.replace(state, params=params))
+
+
+def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path):
+    (tmp_path / "own.py").write_text(LOSS)
+    programs = programs_of(experiment(train__loss=f"{tmp_path / 'own.py'}:loss"))
+    state = programs.begin([None])
+    line = 1 + next(number for number, text in enumerate(LOSS.splitlines()) if "nothing =" in text)
+    with (
+        Probes(debug_nans=True).watching(programs, tmp_path),
+        pytest.raises(Failed, match=rf"update 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"),
+    ):
+        steps(programs, 1, state)
+
+
+def test_an_installed_library_is_looked_into_as_a_checkout_is(monkeypatch):
+    """There it lies among the packages, whose own lines are of no use."""
+    monkeypatch.setattr(probes, "LIBRARY", "/usr/lib/site-packages/transformer_jax")
+    traced = [f"/usr/lib/site-packages/{name}.py" for name in ("transformer_jax/model/norm", "jax/_src/api")]
+    frames = [traceback.FrameSummary(name, 7, "mean") for name in traced]
+    monkeypatch.setattr(probes.traceback, "extract_tb", lambda _: frames)
+    assert probes._place(FloatingPointError()) == f"at {traced[0]}:7 (mean)"
+
+
+def test_a_healthy_step_is_the_same_when_it_is_looked_into(tmp_path):
+    programs = programs_of(experiment())
+    straight = steps(programs, 3)
+    with Probes(Span(2, 1), debug_nans=True).watching(programs, tmp_path):
+        looked_into = steps(programs, 3)
+    jax.tree.map(np.testing.assert_array_equal, straight, looked_into)
+    assert updates_in(tmp_path) == {"2"}
+
+
+def updates_in(profile):
+    """The updates that a trace for Perfetto has."""
+    [file] = profile.rglob("perfetto_trace.json.gz")
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    return {event["args"]["step_num"] for event in events if event.get("name") == "update"}
+
+
+def counting():
+    """A step that does nothing but count, from a state in which so many have been made."""
+    return SimpleNamespace(step=lambda state, batch: (SimpleNamespace(step=state.step + 1), None))
+
+
+def test_a_trace_that_is_cut_short_is_whole(tmp_path):
+    programs, state = counting(), SimpleNamespace(step=0)
+    with Probes(Span(2, 5)).watching(programs, tmp_path):
+        for _ in range(3):
+            state, _ = programs.step(state, None)
+    assert updates_in(tmp_path) == {"2", "3"}
+
+
+def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
+    programs = counting()
+    with (
+        Probes(Span(2, 1)).watching(programs, tmp_path),
+        pytest.raises(BadInput, match="update 2 was made before this start, whose first is 3"),
+    ):
+        programs.step(SimpleNamespace(step=2), None)
+
+
+def test_a_run_that_ends_before_is_told(tmp_path, capfd):
+    programs, state = counting(), SimpleNamespace(step=0)
+    with Probes(Span(4, 1)).watching(programs, tmp_path):
+        for _ in range(3):
+            state, _ = programs.step(state, None)
+    assert "warning: --profile: nothing is traced; the run ended before update 4" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    start = command(tmp_path / "run", "train.steps=4")
+    arguments = start[start.index("train") :]
+    told = run(*arguments, "--profile=4:2", env=environment(), status=2)
+    assert told == "error: --profile: this run ends at update 4, before update 5, the last to be traced\n"
+    told = run(*arguments, "--profile=3:2", "--debug-nans", env=environment())
+    assert f"updates 3 to 4 are traced in {tmp_path / 'run/profile'}" in told
+    assert updates_in(tmp_path / "run/profile") == {"3", "4"}

@@ -1,0 +1,353 @@
+"""Runs trained together equal the same runs trained apart, whatever befalls them on the way."""
+
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from tests.support.training_runs import metrics, weights
+from transformer_jax import load_run
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.experiment import train_run, train_runs_together
+from transformer_jax.model.layers import FeedForward
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.journal import Ending, Journal
+from transformer_jax.training.together import Together, incompatible, standing_together, with_values
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
+
+# As for any reordering of float32 sums over ten updates by Adam (test_step.py).
+WITHIN = 2e-5
+
+
+def experiments(*changes, **common):
+    return [experiment(**{**common, **own}) for own in changes]
+
+
+def together(configs, devices=1):
+    mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
+    schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
+    return Together(configs, schedules, mesh)
+
+
+def trained(programs, runs, batches, state=None):
+    state = programs.begin([None] * runs) if state is None else state
+    for batch in batches:
+        state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("devices", "changes"),
+    [
+        (
+            1,
+            [
+                {"seed": 0, "model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
+                {
+                    "seed": 2**32 - 1,
+                    "model__dropout": 0.3,
+                    "model__attention_dropout": 0.2,
+                    "train__label_smoothing": 0.0,
+                    "optimizer__beta2": 0.9,
+                    "optimizer__learning_rate": 1e-2,
+                },
+                {"seed": 2, "optimizer__learning_rate": 1e30},
+            ],
+        ),
+        pytest.param(
+            8,
+            [
+                {"seed": seed, "optimizer__weight_decay": decay, "optimizer__clip_norm": norm}
+                for seed, decay, norm in ((0, 0.1, 0.1), (1, 0.01, 1.0))
+            ],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["one device", "divided three ways"],
+)
+def test_ten_updates_are_those_of_each_run_alone(devices, changes):
+    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
+    where one of the runs diverges; what is taken out lies as it would alone."""
+    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
+    configs, data = experiments(*changes, **divided), batches()
+    programs = together(configs, devices)
+    states = trained(programs, len(configs), data[:5])
+    states = programs.begin([programs.take(states, run) for run in range(len(configs))])
+    states = trained(programs, len(configs), data[5:], states)
+    for run in range(2):
+        alone = Trainer(configs[run], devices)
+        ours, theirs = programs.take(states, run), alone.train(data)
+        assert worst_difference(ours, theirs) < (WITHIN,)
+        for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+        places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
+        assert places[0] == places[1]
+    assert worst_difference(programs.take(states, 0), programs.take(states, 1)) > (0.01,), "a test of nothing"
+    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True][: len(configs)]
+
+
+def test_what_may_not_differ_is_named():
+    one = experiment()
+    assert incompatible([one]) == incompatible(experiments({"seed": 1}, {"optimizer__schedule": "linear"})) == []
+    problems = incompatible(
+        experiments({}, {"model__d_ff": 64, "data__seed": 1, "train__steps": 11, "optimizer__clip_norm": 1.0})
+    )
+    assert problems == [
+        "model.d_ff = 32, 64: must be the same for all",
+        "data.seed = 0, 1: must be the same for all",
+        "optimizer.clip_norm = None, 1.0: all have one, or none has",
+        "train.steps = 10, 11: must be the same for all",
+    ]
+
+
+class Stand:
+    """Where a run stands: a journal as far as its checkpoints' steps."""
+
+    def __init__(self, *steps):
+        self.checkpoints = self
+        self.steps = list(steps)
+
+
+@pytest.mark.parametrize(
+    ("steps", "group", "step"),
+    [
+        ([(), ()], [0, 1], 0),
+        ([(6,), ()], [0, 1], 0),
+        ([(6, 12), (6, 12)], [0, 1], 12),
+        ([(6, 12), (6,), (0, 6, 12)], [0, 1, 2], 6),
+        ([(6, 12), (2,), (12,)], [0, 2], 12),  # the second failed long ago, or it would have 6
+        ([(2,), (2, 90, 100), (2, 90)], [1, 2], 90),
+        ([(6, 12), (12,), (6,)], [0, 1], 12),
+    ],
+)
+def test_runs_go_on_from_the_newest_step_that_all_have(steps, group, step):
+    stands = [Stand(*own) for own in steps]
+    assert standing_together(stands) == ([stands[number] for number in group], step)
+
+
+def test_numbers_take_the_place_of_a_configs_own():
+    config = experiment()
+    changed = with_values(config, {"seed": 5, "model.dropout": 0.5, "model.parts.attention": "x"})
+    assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
+    assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.0, None)
+    assert changed.train is config.train
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("together")
+
+
+def run_of(place, **changes):
+    """A run on the copy task, of 24 updates with a checkpoint every six."""
+    task = {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8}
+    usual = {
+        **{f"data__task__{name}": value for name, value in task.items()},
+        "data__corpus": "copy",
+        "data__tokenizer": "words",
+        "data__tokens_per_batch": 256,
+        "data__num_shapes": 1,
+        "data__directory": str(place / "data"),
+        "train__compile_cache": str(place / "cache"),
+        "train__steps": 24,
+        "train__log_every": 5,
+        "train__eval_every": 6,
+        "train__checkpoint_every": 6,
+        "train__keep_latest": 2,
+        "train__max_bad_steps": 3,
+    }
+    return experiment(**{**usual, **changes})
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """Two that go well and differ in more than the seed, one that diverges, and one that learns nothing."""
+    other = {"seed": 1, "optimizer__learning_rate": 1e-2, "train__label_smoothing": 0.0, "model__dropout": 0.0}
+    changes = (
+        {},
+        other,
+        {"seed": 2, "optimizer__learning_rate": 1e30},
+        {"seed": 3, "optimizer__learning_rate": 1e-12},
+    )
+    return [run_of(place, **{"model__dropout": 0.1, "train__patience": 2, **own}) for own in changes]
+
+
+@pytest.fixture(scope="module")
+def apart(place, runs):
+    """The two, each alone."""
+    for number, config in enumerate(runs[:2]):
+        assert train_run(config, place / "apart" / str(number)) == "finished"
+    return place / "apart"
+
+
+def folders_in(place, name, count=4):
+    return [place / name / str(number) for number in range(count)]
+
+
+def assert_ended_as_they_should(endings):
+    *healthy, diverged, idle = endings
+    assert healthy == [Ending("finished")] * 2
+    assert diverged.failed and "not finite in 3 steps in a row" in diverged.why
+    assert idle == Ending("finished: no better valid_loss in 2 validations")
+
+
+@pytest.fixture(scope="module")
+def joined(place, runs):
+    """All four together."""
+    assert_ended_as_they_should(train_runs_together(runs, folders_in(place, "joined")))
+    return place / "joined"
+
+
+def assert_alike(ours, theirs):
+    """Two run folders tell of the same run: but for rounding, and for what the clock has a part in."""
+    assert metrics(ours) == [pytest.approx(line, rel=1e-4, nan_ok=True) for line in metrics(theirs)]
+    ours, theirs = weights(ours), weights(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, atol=WITHIN * np.abs(array).max(), err_msg=name)
+
+
+def saved_steps(folder):
+    with Checkpoints(RunFolder(folder).checkpoints, read_only=True) as checkpoints:
+        return checkpoints.steps
+
+
+def names_in(folder):
+    """Of files and folders, two levels deep."""
+    return sorted(str(path.relative_to(folder)) for pattern in ("*", "*/*") for path in folder.glob(pattern))
+
+
+@pytest.mark.slow
+def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
+    for number, config in enumerate(runs[:2]):
+        ours, theirs = joined / str(number), apart / str(number)
+        assert_alike(ours, theirs)
+        assert names_in(ours) == names_in(theirs)
+        assert (ours / "config.json").read_text() == (theirs / "config.json").read_text()
+        before = metrics(ours)
+        assert train_run(config, ours) == "finished" and metrics(ours) == before
+    assert metrics(joined / "0") != metrics(joined / "1")
+    assert len(load_run(joined / "1").translate(["a b c"])) == 1
+
+
+@pytest.mark.slow
+def test_each_ends_in_its_own_way(runs, joined):
+    assert saved_steps(joined / "2") == [] and all(line["step"] < 6 for line in metrics(joined / "2"))
+    # Nothing is learnt, so that the first of equal scores is the best.
+    assert saved_steps(joined / "3") == [6, 12, 18] and metrics(joined / "3")[-1]["step"] == 18
+    folders = [joined / str(number) for number in (0, 1, 3)]
+    before = [metrics(folder) for folder in folders]
+    assert [e.why[:8] for e in train_runs_together([runs[0], runs[1], runs[3]], folders)] == ["finished"] * 3
+    assert [metrics(folder) for folder in folders] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (([18, 24], [18]), "going on from the checkpoint of step 18"),  # the first is finished, and not repeated
+        (([18], [], [], []), "together: 4 runs"),  # only the first was saved: all begin again
+    ],
+    ids=["between the last saves", "between the first saves"],
+)
+def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told, capfd):
+    """Some have a checkpoint more than others, and all have later lines of metrics."""
+    folders = folders_in(place, f"kept {kept[0][-1]}", len(kept))
+    for folder, steps in zip(folders, kept, strict=True):
+        shutil.copytree(joined / folder.name, folder)
+        for step in saved_steps(folder):
+            if step not in steps:
+                shutil.rmtree(folder / "checkpoints" / str(step))
+    before = (folders[0] / "metrics.jsonl").stat().st_mtime_ns
+    assert train_runs_together(runs[: len(kept)], folders)[:2] == [Ending("finished")] * 2
+    heard = capfd.readouterr().err
+    assert told in heard and ("going on" in heard) == ("going on" in told)
+    assert ((folders[0] / "metrics.jsonl").stat().st_mtime_ns == before) == (24 in kept[0])
+    for folder in folders[:2]:
+        assert_alike(folder, apart / folder.name)
+        assert saved_steps(folder) == [18, 24]
+
+
+@pytest.mark.slow
+def test_stopped_between_checkpoints_and_taken_up_alone(place, runs, apart, monkeypatch):
+    folders = folders_in(place, "stopped")
+    log = Journal.log
+
+    def log_and_ask_to_stop(self, step, *arguments):
+        if step == 10 and self.folder.path == folders[0]:  # once: asked twice, they would end at once
+            signal.raise_signal(signal.SIGTERM)
+        return log(self, step, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "log", log_and_ask_to_stop)
+        endings = train_runs_together(runs, folders)
+    assert [ending for ending in endings if not ending.failed] == [Ending("stopped by SIGTERM", final=False)] * 3
+    assert [saved_steps(folder) for folder in folders] == [[6, 10], [6, 10], [], [6, 10]]
+    for folder, config in zip(folders[:2], runs[:2], strict=True):
+        assert train_run(config, folder) == "finished"
+        assert_alike(folder, apart / folder.name)
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_trained_in_harms_no_other(place, runs, apart, joined, monkeypatch):
+    """It is in use, or holds another run, or takes no checkpoint."""
+    folders = folders_in(place, "in use", 2)
+    with RunFolder(folders[1]).held():
+        first, second = train_runs_together(runs[:2], folders)
+    assert first == Ending("finished") and second.failed and "is training here" in second.why
+    assert_alike(folders[0], apart / "0")
+
+    first, second = train_runs_together(runs[:2], [joined / "0", folders[0]])
+    assert first == Ending("finished") and second.failed and "holds another run" in second.why
+
+    save = Checkpoints.save
+
+    def full(self, step, *arguments):
+        if step == 12 and self.directory.parent.name == "1":
+            raise Failed("the disk is full")
+        save(self, step, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    folders = folders_in(place, "full")
+    first, second, *_ = train_runs_together(runs, folders)
+    assert first == Ending("finished") and second == Ending("the disk is full", failed=True)
+    assert saved_steps(folders[0]) == [18, 24] and saved_steps(folders[1]) == [6]
+    assert_alike(folders[0], apart / "0")
+
+
+class KnowsItsRate(FeedForward):
+    """A part of one's own that is another program for each rate."""
+
+    def __call__(self, x_BTD, deterministic=True):
+        return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
+
+
+def test_a_part_that_must_know_a_number_is_refused(place):
+    parts = {"feed_forward": KnowsItsRate}
+    configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
+    with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
+        trained(together(configs), 2, [])
+
+
+def test_what_cannot_train_together_leaves_no_trace(place):
+    folders = folders_in(place, "never", 2)
+    with pytest.raises(BadInput, match=r"runs that cannot train together:\n  data.seed = 0, 1: must be the same"):
+        train_runs_together([run_of(place), run_of(place, data__seed=1)], folders)
+    with pytest.raises(BadInput, match=r"train.keep_latest = 1: must be at least 2"):
+        train_runs_together([run_of(place, train__keep_latest=1)] * 2, folders)
+    assert not (place / "never").exists()
+
+
+def test_the_sums_of_some_runs_begin_again_and_those_of_the_others_stay():
+    """One that ends between two lines of metrics, because it has its tokens, takes nothing from the others."""
+    programs = together(experiments({"seed": 0}, {"seed": 1}))
+    states = trained(programs, 2, batches(1))
+    left = programs.without_sums(states, kept=[1])
+    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
+        assert after[0] == 0 and after[1] == before[1] != 0
+        assert after.sharding.is_equivalent_to(before.sharding, after.ndim)

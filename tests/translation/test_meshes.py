@@ -1,0 +1,67 @@
+"""Where things lie changes no translation: the same texts and scores on every mesh, of a prime number of sentences."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.hlo import collectives
+from tests.support.small_models import built
+from tests.support.translating_runs import make_run, sentence
+from transformer_jax import load_run
+from transformer_jax.config import DecodeConfig, MeshConfig
+from transformer_jax.search.stages import Tail
+from transformer_jax.translation import translate
+from transformer_jax.update.sharding import batch_sharding, make_mesh
+
+pytestmark = pytest.mark.slow
+
+TEXTS = [sentence(number) for number in range(17)]
+PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
+
+
+def small_run(folder):
+    return make_run(folder, d_model=16, num_heads=2)
+
+
+def on_one_device(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        devices = jax.local_devices()[:1]
+        patch.setattr(jax, "local_devices", lambda: devices)
+        return decoded(folder, MeshConfig())
+
+
+def decoded(folder, mesh):
+    """Texts and scores by greedy and by beam search, and the log-probabilities of given translations."""
+    run = load_run(folder, "averaged", mesh=mesh)
+    found = [translation for beam in (1, 4) for translation in run.translations(TEXTS, beam=beam)]
+    texts, scores = zip(*((one.text, one.hypotheses[0].score) for one in found), strict=True)
+    return texts, scores, [score.log_probability for score in run.score(PAIRS)]
+
+
+def assert_decoded_alike(ours, theirs):
+    assert ours[0] == theirs[0] and len(set(ours[0])) > 10
+    assert ours[1] == pytest.approx(theirs[1], abs=1e-4)
+    assert ours[2] == pytest.approx(theirs[2], abs=1e-3)
+
+
+def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
+    """Of a mesh of all three axes and of one that has whole models; the others are in drills/test_every_mesh.py."""
+    folder = small_run(tmp_path / "run")
+    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 100)
+    one = on_one_device(folder)
+    assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), one)
+    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 1)  # sentences that are over leave their device
+    assert_decoded_alike(decoded(folder, MeshConfig()), one)
+
+
+def test_devices_that_have_the_whole_model_send_nothing():
+    model, variables = built()
+    mesh = make_mesh(MeshConfig(), jax.local_devices())
+    rows = np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32)
+    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(), "max_length": 12, "tail": Tail(1)}
+    searched = jax.jit(functools.partial(translate.search_on, **options))
+    program = searched.lower(variables["params"], *jax.device_put(rows, batch_sharding(mesh))).compile()
+    # Only who asks for all results where each device is has them sent, once, at the end.
+    assert collectives(program.as_text(), (8, 1, 1)) == []

@@ -1,0 +1,101 @@
+"""Decoding with the cache that beams share is decoding without a cache."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.small_models import SOURCE, assert_close, built, every_kind, every_norm
+from transformer_jax.config import DecodeConfig
+from transformer_jax.search.search import beam_search, gather_beams, repeat_beams
+from transformer_jax.search.stages import Tail
+from transformer_jax.translation.stepper import Stepper
+from transformer_jax.translation.translate import search
+
+BEAMS, LENGTH, GROWS_AT = 3, 5, 3
+IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
+
+
+@every_norm
+@every_kind
+def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
+    check_steps(*built(positions=positions, norm=norm), BEAMS)
+
+
+def test_there_may_be_more_beams_than_learned_positions():
+    check_steps(*built(positions="learned", max_length=LENGTH), LENGTH + 2)
+
+
+def check_steps(model, variables, beams):
+    """The beams are mixed at random after each step; every beam's logits are then those of its own whole target."""
+    stepper, dice = Stepper(model.config, variables["params"]), np.random.default_rng(0)
+    cache = stepper.start(SOURCE, GROWS_AT, beams)
+    targets_BKT = np.ones((len(SOURCE), beams, 1), np.int32)
+    for position in range(LENGTH):
+        if position == GROWS_AT:
+            cache = stepper.grow(cache, LENGTH)
+        logits_RN, cache = stepper.step(targets_BKT[:, :, -1].reshape(-1), cache)
+        whole_RTN = model.apply(variables, np.repeat(SOURCE, beams, 0), targets_BKT.reshape(-1, position + 1))
+        assert_close(logits_RN, whole_RTN[:, -1])
+        parents_BK = dice.integers(0, beams, targets_BKT.shape[:2])
+        cache = stepper.reorder(cache, jnp.asarray(parents_BK))
+        chosen_BK1 = dice.integers(3, 20, (*parents_BK.shape, 1)).astype(np.int32)
+        targets_BKT = np.concatenate([np.take_along_axis(targets_BKT, parents_BK[..., None], 1), chosen_BK1], -1)
+
+
+def test_the_search_finds_what_it_finds_with_copied_caches():
+    model, variables = built()
+    stepper = Stepper(model.config, variables["params"])
+    options = {"batch_size": len(SOURCE), "max_length": 8, "beam_size": BEAMS, "n_best": BEAMS, **IDS}
+    shared = jax.jit(
+        lambda: beam_search(stepper.step, stepper.start(SOURCE, 8, BEAMS), **options, reorder=stepper.reorder)
+    )
+
+    def step(tokens_R, cache):
+        logits_R1N, layers = model.apply(
+            variables, tokens_R[:, None], None, cache["mask"], cache=cache["layers"], method="decode"
+        )
+        return logits_R1N[:, 0], {**cache, "layers": layers}
+
+    def copied():
+        memory_BSD = model.apply(variables, SOURCE, method="encode")
+        layers = model.apply(variables, memory_BSD, 8, method="new_cache")
+        cache = {"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}
+        return beam_search(step, repeat_beams(cache, BEAMS), **options, reorder=gather_beams)
+
+    ours, theirs = shared(), jax.jit(copied)()
+    np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
+    assert_close(ours.scores_BN, theirs.scores_BN)
+
+
+def test_few_sentences_are_searched_on_as_with_all_of_them():
+    """In a cache that has grown, one by one and in fours."""
+    model, variables = built()
+    source_BS = np.random.default_rng(0).integers(3, 20, (8, 4)).astype(np.int32)
+    limits_B, decode = jnp.asarray([3, 14, 5, 9, 4, 13, 4, 12]), DecodeConfig(beam=3, n_best=2, alpha=4.0)
+    searched = jax.jit(search, static_argnames=("model", "decode", "max_length", "tail"))
+    found = [
+        searched(
+            variables["params"],
+            source_BS,
+            limits_B,
+            jnp.arange(8),
+            model=model.config,
+            decode=decode,
+            max_length=14,
+            tail=tail,
+        )
+        for tail in (None, Tail(1), Tail(4))
+    ]
+    assert (found[0].lengths_BN[:, 0] > 11).sum() >= 2  # and so into the room that is made in the tail
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.tokens_BNT, found[0].tokens_BNT)
+        assert_close(other.scores_BN, found[0].scores_BN)
+
+
+def test_learned_positions_count_positions_and_not_slots():
+    model, variables = built(positions="learned")
+    stepper = Stepper(model.config, variables["params"])
+    stepper.start(SOURCE, model.config.max_length, BEAMS)
+    with pytest.raises(ValueError, match="learned positions end at max_length = 16, but 17 are asked for"):
+        stepper.start(SOURCE, model.config.max_length + 1, BEAMS)

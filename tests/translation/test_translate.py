@@ -1,0 +1,182 @@
+"""Texts to translations: in order, whatever their company; scores that hold; nothing hidden."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.translating_runs import make_run, sentence
+from transformer_jax import Transformer, load_run
+from transformer_jax.config import MeshConfig
+from transformer_jax.data.tokenizer import BOS, EOS, PAD
+from transformer_jax.errors import BadInput
+from transformer_jax.search import stages
+from transformer_jax.search.stages import Tail
+from transformer_jax.translation.shapes import groups, rounded_up
+from transformer_jax.translation.translate import tail_of
+from transformer_jax.update.sharding import make_mesh
+
+TEXTS = [sentence(number) for number in range(11)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return load_run(make_run(tmp_path_factory.mktemp("runs") / "run"), "averaged")
+
+
+def tokens(translations):
+    return [[hypothesis.tokens for hypothesis in translation.hypotheses] for translation in translations]
+
+
+@pytest.mark.parametrize("options", [{"n_best": 3}, {"beam": 1}, {"sample": True, "seed": 3}], ids=str)
+def test_company_order_and_batch_size_do_not_matter(run, options):
+    together = run.translations(TEXTS, **options)
+    assert [translation.source.text for translation in together] == TEXTS
+    bigger = run.translations(TEXTS, **options, tokens_per_batch=4096)
+    assert tokens(bigger) == tokens(together)
+    alone = [run.translations([text], first_id=number, **options)[0] for number, text in enumerate(TEXTS)]
+    assert tokens(alone) == tokens(together)
+    if not options.get("sample"):  # what is sampled depends on a text's place, so that equal texts differ
+        assert tokens(run.translations(TEXTS[::-1], **options)[::-1]) == tokens(together)
+
+
+def test_the_n_best_are_sorted_distinct_and_score_what_scoring_says(run):
+    translations = run.translations(TEXTS, n_best=3)
+    for translation in translations:
+        hypotheses = translation.hypotheses
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert len({hypothesis.tokens for hypothesis in hypotheses}) == len(hypotheses) == 3
+        assert scores == sorted(scores, reverse=True)
+        for hypothesis in hypotheses:
+            assert hypothesis.score == pytest.approx(
+                hypothesis.log_probability / ((5 + len(hypothesis.tokens)) / 6) ** 0.6, rel=1e-5
+            )
+            assert hypothesis.tokens[-1] == EOS
+    pairs = [
+        (translation.source.tokens[:-1], hypothesis.tokens[:-1])
+        for translation in translations
+        for hypothesis in translation.hypotheses
+    ]
+    scored = run.score_tokens(*zip(*pairs, strict=True))
+    found = [hypothesis.log_probability for translation in translations for hypothesis in translation.hypotheses]
+    np.testing.assert_allclose([values.sum() for values in scored], found, rtol=1e-5)
+
+
+def test_max_length_limits_translations_of_any_source(run):
+    for translation in run.translations(TEXTS, max_length=4, beam=1):
+        assert len(translation.hypotheses[0].tokens) <= 4
+    free, limited = (run.translations(TEXTS, beam=1, max_length=limit) for limit in (None, 40))
+    assert tokens(limited) == tokens(free)
+    with pytest.raises(BadInput, match="min_length = 5 is more than max_length = 4"):
+        run.translations(TEXTS, max_length=4, min_length=5)
+
+
+def test_renormalized_probabilities_are_those_among_tokens_that_may_follow(run):
+    [found] = run.translations(TEXTS[3:4], beam=1, renormalize=True)
+    written = found.hypotheses[0].tokens
+    source_BS, target_BT = np.array([found.source.tokens]), np.array([[BOS, *written[:-1]]])
+    logits_TN = np.array(Transformer(run.config.model).apply({"params": run.params}, source_BS, target_BT)[0])
+    logits_TN[:, [PAD, BOS]] = -np.inf
+    expected = jax.nn.log_softmax(logits_TN)[np.arange(len(written)), np.array(written)].sum()
+    assert found.hypotheses[0].log_probability == pytest.approx(float(expected), abs=1e-4)
+    [usual] = run.translations(TEXTS[3:4], beam=1)
+    assert usual.hypotheses[0].tokens == written
+    assert usual.hypotheses[0].log_probability < found.hypotheses[0].log_probability
+
+
+def test_score_adds_up_over_the_tokens_of_the_text(run):
+    (score,) = run.score([("the dog", "the big cat")])
+    assert score.tokens == (*run.target_tokenizer.encode("the big cat"), EOS)
+    assert score.log_probability == pytest.approx(sum(score.token_log_probabilities))
+    assert run.score([]) == []
+
+
+def test_blank_texts_stay_blank_and_are_shown_to_no_model(run):
+    translations = run.translations(["", "the dog", "  \t "])
+    assert [translation.text for translation in translations][::2] == ["", ""]
+    assert [translation.source.tokens for translation in translations][::2] == [(), ()]
+    assert run.translate([]) == []
+
+
+def test_a_long_text_is_cut_and_says_so(run):
+    long, short = run.translations(["the dog " * 500, "the dog"])
+    assert (len(long.source.tokens), long.source.tokens[-1]) == (run.config.data.max_length, EOS)
+    assert long.source.full_length > 500
+    assert short.source.full_length == len(short.source.tokens)
+
+
+def test_a_translation_that_may_not_be_longer_says_so(run):
+    for translation in run.translations(TEXTS, extra_length=0, min_length=3):
+        best = translation.hypotheses[0]
+        assert best.at_limit == (len(best.tokens) == max(len(translation.source.tokens), 3))
+
+
+def test_a_translation_may_be_of_one_token(run):
+    """Which is then <eos>."""
+    assert tokens(run.translations(TEXTS[:2], max_length=1)) == [[(EOS,)], [(EOS,)]]
+
+
+def test_any_text_can_be_translated(run):
+    texts = ["<b>&amp;</b>", "🦜🦜", "مرحبا بالعالم", "\x00\x07\x1b[31m", "\u2028"]
+    assert len(run.translate(texts)) == len(texts)
+
+
+def test_attention_rows_sum_to_one_over_the_tokens_there_are(run):
+    (translation,) = run.translations(["the old dog"])
+    attention = run.attention(translation)
+    source, target = len(translation.source.tokens), len(translation.hypotheses[0].tokens)
+    assert attention.cross_NHTS.shape == (1, 2, target, source)
+    for weights in attention:
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+
+
+def test_wrong_use_is_told(run):
+    with pytest.raises(BadInput, match="bem: no option of decoding; did you mean beam"):
+        run.translate(["a"], bem=3)
+    with pytest.raises(BadInput, match="n_best = 5 is more than beam = 4"):
+        run.translate(["a"], n_best=5)
+    with pytest.raises(TypeError, match="texts is one string"):
+        run.translate("a sentence")
+
+
+def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
+    run = load_run(make_run(tmp_path / "run", positions="learned", max_length=12), "averaged")
+    (translation,) = run.translations(["the dog " * 20], min_length=12)
+    assert len(translation.source.tokens) == 12
+    assert len(translation.hypotheses[0].tokens) == 12
+    assert translation.hypotheses[0].at_limit
+    with pytest.raises(BadInput, match=r"pair 2 has .* this model's positions end at 12"):
+        run.score([("a", "b"), ("the dog " * 20, "b")])
+
+
+def test_the_end_of_a_large_batch_is_searched_by_a_quarter_of_it(run, monkeypatch):
+    taken, original = [], stages._taken
+
+    def watched(tree, chosen_C, batch_size):
+        taken.append((batch_size, chosen_C.size))
+        return original(tree, chosen_C, batch_size)
+
+    monkeypatch.setattr(stages, "_taken", watched)
+    translations = run.translate(["a cat"] * 256, tokens_per_batch=16_384)
+    assert taken == [(32, 8)] and len(set(translations)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "sentences"),
+    [((1, 1, 1), 32, 8), ((1, 1, 1), 16, None), ((8, 1, 1), 256, 8), ((8, 1, 1), 128, None), ((4, 2, 1), 256, None)],
+)
+def test_a_tail_is_a_quarter_of_what_a_device_with_the_whole_model_has(sizes, rows, sentences):
+    mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
+    assert tail_of(rows, mesh) == (sentences and Tail(sentences))
+
+
+def test_groups_hold_every_sentence_once_in_few_shapes():
+    lengths = np.random.default_rng(0).integers(1, 100, 997).tolist()
+    found = list(groups(lengths, extra_length=50, min_length=0, longest_target=None, tokens=4096, devices=8))
+    assert sorted(np.concatenate([group.members for group in found])) == list(range(997))
+    for group in found:
+        assert group.rows % 8 == 0
+        assert max(lengths[member] for member in group.members) <= group.source
+        assert group.rows * group.target <= 4096
+    assert len({group[1:] for group in found}) <= 12
+    assert sum(group.rows for group in found) < 997 + found[-1].rows
+    assert [rounded_up(length) for length in (1, 8, 9, 13, 17, 25, 33)] == [8, 8, 12, 16, 24, 32, 48]

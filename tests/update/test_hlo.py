@@ -1,0 +1,77 @@
+"""What the compiled step sends, and no more, and what memory it needs: read from its HLO; nothing is run."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.hlo import Configuration, collectives, compiled, compiled_elsewhere
+
+pytestmark = pytest.mark.slow
+
+SIZE = {
+    "vocab_size": 1000,
+    "d_model": 64,
+    "d_ff": 256,
+    "num_heads": 4,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 2,
+}
+CONFIGURATIONS = {
+    "one": Configuration((1, 1, 1), 64, 32, 1, SIZE),
+    "data in parts": Configuration((8, 1, 1), 256, 24, 4, {**SIZE, "dropout": 0.1}),
+    "fsdp": Configuration((2, 4, 1), 256, 32, 1, {**SIZE, "tie_embeddings": "none"}),
+    "fsdp alone in parts": Configuration((1, 8, 1), 512, 32, 2, {**SIZE, "d_model": 128, "dtype": "bfloat16"}),
+    "tensor": Configuration((4, 1, 2), 256, 32, 1, SIZE),
+    "all three in parts": Configuration((2, 2, 2), 256, 32, 2, {**SIZE, "activation": "swiglu"}),
+}
+
+
+def reduced(program, mesh, *axes):
+    """The shapes of all arrays that are added up over these axes, with how often that happens in a step.
+
+    Norms, losses and counts are added up as well: single numbers, left out here.
+    """
+    counted = Counter()
+    for collective in collectives(program.hlo, mesh):
+        if collective.kind == "all-reduce" and collective.axes in axes:
+            for _, shape in collective.shapes:
+                counted[shape] += collective.times if shape else 0
+    return +counted
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_step_sends_what_it_must_and_needs_the_memory_that_is_predicted(name, capfd):
+    """Along data each device's own slice of each gradient once an update, the tied table too, however many parts there
+    are, all of them and the losses and counts at one go; along fsdp matrices alone, forward and again backward in each
+    part; along data and fsdp nothing else."""
+    configuration = CONFIGURATIONS[name]
+    program, mesh = configuration.compiled(), configuration.mesh
+    over_data = reduced(program, mesh, ("data",), ("data", "fsdp"))
+    assert over_data == (Counter(program.parameters) if mesh[0] > 1 else Counter())
+    at_one_go = Counter(made.axes for made in collectives(program.hlo, mesh) if "data" in made.axes)
+    assert set(at_one_go.values()) <= {1}
+    kinds = {(collective.kind, collective.axes) for collective in collectives(program.hlo, mesh)}
+    assert kinds <= {("all-reduce", axes) for axes in [("data",), ("fsdp",), ("data", "fsdp"), ("tensor",)]} | {
+        ("all-gather", ("fsdp",)),
+        ("all-to-all", ("fsdp",)),
+    }
+    assert "rematerialization" not in capfd.readouterr().err
+    configuration.assert_predicted(program)
+
+
+def test_each_gradient_is_added_up_once_also_on_64_devices():
+    program = compiled_elsewhere(64, rows=256, train__accumulate=4, model__dropout=0.1)
+    assert {collective.kind for collective in collectives(program.hlo, (64, 1, 1))} == {"all-reduce"}
+    assert reduced(program, (64, 1, 1), ("data",)) == Counter(program.parameters)
+
+
+def test_fsdp_gathers_one_layer_at_a_time():
+    """Three layers more cost the memory of their slices, gradients' slices and activations: no layer is kept whole."""
+
+    def temporary(layers):
+        return compiled(
+            8, 8, mesh__fsdp=8, model__d_model=64, model__d_ff=256, model__num_encoder_layers=layers
+        ).temporary
+
+    layer = 4 * (4 * 64 * 64 + 2 * 64 * 256)  # bytes of its matrices
+    assert (temporary(4) - temporary(1)) / 3 < 0.5 * layer

@@ -1,0 +1,171 @@
+"""The optimizer (section 5.3): schedules against their formulas, Adam by hand, and what is refused."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from transformer_jax.config import OptimizerConfig
+from transformer_jax.errors import BadInput
+from transformer_jax.runs.digest import digests
+from transformer_jax.update.optimizer import inverse_sqrt_schedule, make_optimizer, make_schedule
+
+PARAMS = {"kernel": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "bias": jnp.array([1.0, -1.0])}
+GRADIENTS = {"kernel": jnp.array([[0.1, 0.2], [-0.3, 0.4]]), "bias": jnp.array([0.5, -0.6])}
+
+
+def config(**changes):
+    return dataclasses.replace(OptimizerConfig(), **changes)
+
+
+def rates(schedule, steps):
+    """At each update, counted from 1 as in the paper."""
+    return np.array([float(schedule(step - 1)) for step in steps])
+
+
+def updated(settings, steps=1, rate=0.1):
+    optimizer = make_optimizer(settings, lambda count: rate)
+    params, state = PARAMS, optimizer.init(PARAMS)
+    for _ in range(steps):
+        changes, state = optimizer.update(GRADIENTS, state, params)
+        params = optax.apply_updates(params, changes)
+    return params
+
+
+STEPS = [1, 2, 100, 3999, 4000, 4001, 20_000, 100_000]
+
+
+def test_equation_3():
+    formula = [512**-0.5 * min(step**-0.5, step * 4000**-1.5) for step in STEPS]
+    np.testing.assert_allclose(rates(inverse_sqrt_schedule(512), STEPS), formula, rtol=1e-6)
+    np.testing.assert_allclose(rates(make_schedule(OptimizerConfig(), 512, 100_000), STEPS), formula, rtol=1e-6)
+    np.testing.assert_allclose(rates(inverse_sqrt_schedule(512, scale=2.0), STEPS), 2 * np.array(formula), rtol=1e-6)
+
+
+def test_the_papers_peak():
+    """Table 3's base model: 7.0e-4 at step 4000."""
+    peak = max(rates(inverse_sqrt_schedule(512), range(3990, 4010)))
+    assert peak == pytest.approx(6.99e-4, rel=1e-3) == rates(inverse_sqrt_schedule(512), [4000])[0]
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 10])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_the_other_schedules(schedule, warmup):
+    steps, peak, final = 50, 3e-3, 0.1
+
+    def formula(step):
+        if step < warmup:
+            return peak * step / warmup
+        done = (step - warmup) / (steps - warmup)
+        if schedule == "constant":
+            return peak
+        if schedule == "linear":
+            return peak * (1 - (1 - final) * done)
+        return peak * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)
+
+    settings = config(schedule=schedule, learning_rate=peak, warmup_steps=warmup, final_fraction=final)
+    made = rates(make_schedule(settings, 512, steps), range(1, steps + 1))
+    np.testing.assert_allclose(made, [formula(step) for step in range(1, steps + 1)], rtol=1e-5)
+    assert made[-1] == pytest.approx(peak if schedule == "constant" else peak * final)
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant"])
+def test_warmup_rises_in_equal_parts_to_the_peak(schedule):
+    made = rates(make_schedule(config(schedule=schedule, learning_rate=0.5, warmup_steps=4), 8, 9), range(1, 10))
+    np.testing.assert_allclose(made[:4], [0.125, 0.25, 0.375, 0.5])
+    assert made.max() == made[3]
+
+
+def test_adam_is_the_papers():
+    """Kingma and Ba's algorithm 1 with beta2 = 0.98 and epsilon = 1e-9, written out."""
+    first = second = 0.0
+    params = {name: np.asarray(array, np.float64) for name, array in PARAMS.items()}
+    for name, gradient in GRADIENTS.items():
+        gradient = np.asarray(gradient, np.float64)
+        first = second = 0.0
+        for t in (1, 2, 3):
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.98 * second + 0.02 * gradient**2
+            params[name] -= 0.1 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.98**t)) + 1e-9)
+    ours = updated(OptimizerConfig(), steps=3)
+    for name, array in params.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-5)
+
+
+def test_weight_decay_is_decoupled_and_spares_vectors():
+    plain, decayed = updated(config(), rate=0.1), updated(config(weight_decay=0.5), rate=0.1)
+    np.testing.assert_allclose(decayed["kernel"], plain["kernel"] - 0.1 * 0.5 * PARAMS["kernel"], rtol=1e-6)
+    np.testing.assert_array_equal(decayed["bias"], plain["bias"])
+    named = updated(config(name="adamw", weight_decay=0.5), rate=0.1)
+    np.testing.assert_array_equal(named["kernel"], decayed["kernel"])
+
+
+def test_gradients_longer_than_clip_norm_are_shortened():
+    norm = float(optax.tree.norm(GRADIENTS))
+    sgd = config(name="sgd", beta1=0.9)
+    for clip, factor in ((norm / 4, 0.25), (norm * 4, 1.0)):
+        moved = PARAMS["bias"] - updated(dataclasses.replace(sgd, clip_norm=clip))["bias"]
+        np.testing.assert_allclose(moved, 0.1 * factor * GRADIENTS["bias"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["sgd", "adamw", "lion", "adafactor", "lamb", "rmsprop", "muon", "ademamix", "noisy_sgd"]
+)
+def test_any_optimizer_of_optax_by_its_name(name):
+    """It updates, and a checkpoint can take the digest of all it remembers."""
+    settings = config(name=name)
+    moved = updated(settings)
+    assert not np.array_equal(moved["kernel"], PARAMS["kernel"])
+    assert digests(make_optimizer(settings, lambda count: 0.1).init(PARAMS)) is not None
+
+
+def test_further_arguments_reach_it():
+    momentum = updated(config(name="sgd", arguments=("momentum=0.5", "nesterov=true")), steps=2)
+    trace = {name: 0.5 * gradient + gradient for name, gradient in GRADIENTS.items()}
+    moved = 0.1 * (1.5 * GRADIENTS["bias"]) + 0.1 * (GRADIENTS["bias"] + 0.5 * trace["bias"])
+    np.testing.assert_allclose(PARAMS["bias"] - momentum["bias"], moved, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"name": "adamm"}, "optimizer.name = 'adamm': optax has no such optimizer; did you mean adam"),
+        ({"name": "chain"}, "optimizer.name = 'chain': optax has no such optimizer"),
+        ({"name": "sgd", "beta2": 0.5}, "optimizer.beta2 = 0.5: optimizer.name = 'sgd' has none"),
+        ({"name": "sgd", "weight_decay": 0.1}, "optimizer.weight_decay = 0.1: 'sgd' has none"),
+        ({"arguments": ("nesterow=true",)}, "optimizer.arguments: 'nesterow=true'; must be NAME=VALUE, did you mean"),
+        ({"arguments": ("nesterov",)}, "optimizer.arguments: 'nesterov'; must be NAME=VALUE"),
+        ({"arguments": ("b1=0.5",)}, "optimizer.arguments: 'b1=0.5'"),
+        ({"arguments": ("learning_rate=1",)}, "optimizer.arguments: 'learning_rate=1'"),
+        ({"name": "lbfgs"}, "optimizer.name = 'lbfgs': cannot be used here"),
+    ],
+)
+def test_refused(changes, told):
+    with pytest.raises(BadInput) as problem:
+        make_optimizer(config(**changes), lambda count: 0.1)
+    assert told in str(problem.value)
+
+
+def test_the_schedule_counts_updates_under_jit():
+    """The rate inside the optimizer is the schedule's own at the count of updates made."""
+    schedule = make_schedule(config(schedule="linear", learning_rate=1.0, warmup_steps=2), 8, 6)
+    optimizer = make_optimizer(config(name="sgd"), schedule)
+    step = jax.jit(lambda state: optimizer.update({"w": jnp.ones(())}, state, {"w": jnp.ones(())}))
+    state, moved = optimizer.init({"w": jnp.ones(())}), []
+    for _ in range(6):
+        changes, state = step(state)
+        moved.append(-float(changes["w"]))
+    np.testing.assert_allclose(moved, rates(schedule, range(1, 7)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
+    """train.steps = 10^12, for a run that train.tokens or train.hours ends; linear could not be computed."""
+    config = OptimizerConfig(schedule=name, learning_rate=0.1, warmup_steps=4)
+    schedule = make_schedule(config, 16, 10**12)
+    assert float(schedule(jnp.int32(3))) == pytest.approx(0.1)
+    assert 0 < float(schedule(jnp.int32(10))) <= float(schedule(jnp.int32(3)))

@@ -1,0 +1,53 @@
+"""Training against torch: one and ten updates from the same weights, as golden values (tests/golden says how made)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from tests.support.places import GOLDEN
+from tests.support.small_runs import params_of, trainer
+from transformer_jax.data.assembly import Batch
+
+WITHIN = 1e-5  # of max|a - b| / max|b|, each parameter for itself; and of a parameter that is nearly zero, absolutely
+SIZE = {
+    "model__vocab_size": 17,
+    "model__d_model": 16,
+    "model__d_ff": 24,
+    "model__num_heads": 4,
+    "model__num_encoder_layers": 1,
+    "model__num_decoder_layers": 1,
+    "optimizer__learning_rate": None,  # equation 3's
+    "optimizer__warmup_steps": 40,
+    "train__steps": 100,
+    "train__label_smoothing": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN / "torch_training.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+def weights(golden, step):
+    return {name.removeprefix(f"{step}/"): array for name, array in golden.items() if name.startswith(f"{step}/")}
+
+
+@pytest.mark.parametrize("steps", [1, 10])
+def test_updates_equal_torchs(golden, steps):
+    run = trainer(**SIZE)
+    state = run.new()
+    begin = traverse_util.unflatten_dict(weights(golden, 0), sep="/")
+    assert params_of(state).keys() == weights(golden, 0).keys()
+    state = state.replace(params=jax.tree.map(jnp.asarray, begin))
+    for i in range(steps):
+        names = ("source", "target_input", "target_output")
+        state = run.train([Batch(*(golden[name][i] for name in names))], state)
+        assert float(run.pulse.loss) == pytest.approx(golden["losses"][i], rel=WITHIN)
+    ours = params_of(state)
+    for name, theirs in weights(golden, steps).items():
+        moved = np.abs(theirs - weights(golden, 0)[name]).max()
+        assert moved > 5e-4, "a test of nothing"
+        assert np.abs(ours[name] - theirs).max() <= WITHIN * max(np.abs(theirs).max(), 1.0), name

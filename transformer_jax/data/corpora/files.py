@@ -1,0 +1,158 @@
+"""Parallel text in files: two aligned ones, or TSV or JSONL with both sides."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.corpora.chunks import Chunk
+from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import Block, read_blocks, require_file
+
+
+class FileCorpus:
+    """Two aligned text files per split, or TSV or JSONL files with both sides; several files are read in turn."""
+
+    def __init__(self, config: DataConfig):
+        if not config.source:
+            raise BadInput("data.source: names no file; give data.source and data.target, or data.corpus")
+        self._keys = (config.source_language or "source", config.target_language or "target")
+        self._files: dict[str, list[tuple[str, str | None]]] = {}
+        self._line_counts: Counter[str] = Counter()
+        for split, prefix in (("train", ""), ("valid", "valid_"), ("test", "test_")):
+            sources, targets = getattr(config, f"{prefix}source"), getattr(config, f"{prefix}target")
+            if targets and not sources:
+                raise BadInput(f"data.{prefix}source: names no file, but data.{prefix}target names {targets[0]}")
+            for path in (*sources, *targets):
+                require_file(path)
+            if sources:
+                self._files[split] = list(zip(sources, targets or [None] * len(sources), strict=True))
+            for path in sources if not targets else ():
+                if _kind(path) == "lines":
+                    raise BadInput(
+                        f"data.{prefix}target: names no file, and {path} is neither .tsv nor .jsonl with both sides"
+                    )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._files)
+
+    def identity(self) -> dict[str, Any]:
+        checksums = {
+            split: [[self._checksums[path]["sha256"] for path in pair if path] for pair in pairs]
+            for split, pairs in self._files.items()
+        }
+        keys = list(self._keys) if any(_kind(pair[0]) == "jsonl" for pair in self._files["train"]) else []
+        return {"files": checksums, "keys": keys}
+
+    def sources(self) -> list[dict[str, Any]]:
+        return [
+            {"split": split, "file": path, "lines": self._line_counts[path], **self._checksums[path]}
+            for split, pairs in self._files.items()
+            for pair in pairs
+            for path in pair
+            if path
+        ]
+
+    @functools.cached_property
+    def _checksums(self) -> dict[str, dict[str, Any]]:
+        paths = {path for pairs in self._files.values() for pair in pairs for path in pair if path}
+        return {path: _checksum(path) for path in sorted(paths)}
+
+    def chunks(self, split: str, size: int) -> Iterator[Chunk]:
+        for source, target in self._files[split]:
+            pairs = 0
+            for chunk in self._chunks_of(source, target, size):
+                pairs += len(chunk.sources)
+                yield chunk
+            self._line_counts |= Counter({path: pairs for path in (source, target) if path})
+
+    def _chunks_of(self, source: str, target: str | None, size: int) -> Iterator[Chunk]:
+        if target is not None:
+            return _aligned(source, target, size)
+        parse = _tsv_pair if _kind(source) == "tsv" else self._jsonl_pair
+        return (_parsed(block, parse) for block in read_blocks(source, size))
+
+    def _jsonl_pair(self, line: str) -> tuple[str, str]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _Fault(f"is not JSON: {error}") from None
+        # The layout of other libraries' data sets: {"translation": {"de": ..., "en": ...}}.
+        record = record.get("translation", record) if isinstance(record, dict) else record
+        for key in self._keys:
+            if not isinstance(record, dict) or not isinstance(record.get(key), str):
+                has = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
+                raise _Fault(f"has no text under the key {key!r} (it has: {has}); set data.source_language and target_")
+        source, target = (record[key] for key in self._keys)
+        return _encodable(source), _encodable(target)
+
+
+class _Fault(Exception):
+    """What is wrong with a line, in words that follow its place."""
+
+
+def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
+    """Line i of one file with line i of the other; files of different length are no translations of each other."""
+    counts = [0, 0]
+    for blocks in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
+        counts = [count + len(block.lines if block else ()) for count, block in zip(counts, blocks, strict=True)]
+        left, right = blocks
+        if left is None or right is None or len(left.lines) != len(right.lines):
+            continue  # to the end of the longer file, to be able to say how long it is
+        faults = _placed(right, right.faults) | _placed(left, left.faults)
+        yield Chunk(left.lines, right.lines, left.place, faults, left.oddities + right.oddities)
+    if counts[0] != counts[1]:
+        raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
+
+
+def _parsed(block: Block, parse: Callable[[str], tuple[str, str]]) -> Chunk:
+    faults = dict(block.faults)
+    pairs = [("", "")] * len(block.lines)
+    for index, line in enumerate(block.lines):
+        if index not in faults:
+            try:
+                pairs[index] = parse(line)
+            except _Fault as fault:
+                faults[index] = str(fault)
+    sources, targets = zip(*pairs, strict=True)
+    return Chunk(list(sources), list(targets), block.place, _placed(block, faults), block.oddities)
+
+
+def _placed(block: Block, faults: Mapping[int, str]) -> dict[int, str]:
+    return {index: f"{block.place(index)}: {fault}" for index, fault in faults.items()}
+
+
+def _tsv_pair(line: str) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) != 2:
+        raise _Fault(f"has {len(columns)} columns; source and target, with one tab between them, would be right")
+    return columns[0], columns[1]
+
+
+def _encodable(text: str) -> str:
+    """JSON can spell what is no text: half of a surrogate pair, NUL."""
+    if "\0" in text:
+        raise _Fault(f"has a NUL character at {text.index(chr(0)) + 1}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _Fault(f"is not Unicode text: lone surrogate at {error.start + 1}") from None
+    return text
+
+
+def _kind(path: str) -> str:
+    name = path.removesuffix(".gz").removesuffix(".zst")
+    return {"tsv": "tsv", "jsonl": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2], "lines")
+
+
+def _checksum(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"sha256": digest, "bytes": file.tell()}

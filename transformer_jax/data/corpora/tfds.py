@@ -1,0 +1,173 @@
+"""Translation data sets of TensorFlow Datasets, read without TensorFlow."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.corpora.chunks import Chunk
+from transformer_jax.errors import BadInput
+from transformer_jax.schema import nearest
+
+SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
+
+
+class TfdsCorpus:
+    """A prepared TFDS data set in either direction. One in array_record is read by index, one in tfrecord in a row."""
+
+    def __init__(self, config: DataConfig):
+        self._name = config.corpus
+        self._builder = _open(config.corpus, config.tfds_data_dir)
+        self._source, self._target = self._languages(config.source_language, config.target_language)
+        if not self._builder.is_prepared():
+            directory = config.tfds_data_dir or "the data directory of TFDS"
+            place = f" --data_dir={config.tfds_data_dir}" if config.tfds_data_dir else ""
+            raise BadInput(
+                f"data.corpus = {self._name!r}: is not prepared in {directory}; "
+                f"once, with TensorFlow installed: tfds build {self._name} --file_format=array_record{place}"
+            )
+        names = {
+            split: next((name for name in choices if name in self._builder.info.splits), None)
+            for split, choices in SPLIT_NAMES.items()
+        }
+        self._splits = {split: name for split, name in names.items() if name is not None}
+        if "train" not in self._splits:
+            raise BadInput(f"data.corpus = {self._name!r}: has no split train; {sorted(self._builder.info.splits)}")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._splits)
+
+    def identity(self) -> dict[str, Any]:
+        infos = {split: self._info(split) for split in self._splits}
+        return {
+            "data set": self._builder.info.full_name,
+            "direction": f"{self._source} to {self._target}",
+            "splits": {split: [info.num_examples, int(info.num_bytes)] for split, info in infos.items()},
+        }
+
+    def sources(self) -> list[dict[str, Any]]:
+        return [self.identity()]
+
+    def chunks(self, split: str, size: int) -> Iterator[Chunk]:
+        info = self._info(split)
+        is_tfrecord = self._builder.info.file_format.value == "tfrecord"
+        examples = self._tfrecord_examples(info, size) if is_tfrecord else self._indexed_examples(info, size)
+        seen = 0
+        for batch in examples:
+            yield self._chunk(batch, split, seen)
+            seen += len(batch)
+        if seen != info.num_examples:
+            raise BadInput(
+                f"data.corpus = {self._name!r}: {split} has {seen:,} examples on disk, but {info.num_examples:,} "
+                "by its own account; it was not copied whole"
+            )
+
+    def _info(self, split: str) -> Any:
+        return self._builder.info.splits[self._splits[split]]
+
+    def _languages(self, source: str, target: str) -> tuple[str, str]:
+        """The two languages asked for; a data set of two has only one other for the one that was named."""
+        from tensorflow_datasets.core.features import FeaturesDict, Text
+
+        features = self._builder.info.features
+        features = features if isinstance(features, FeaturesDict) else {}
+        found = [name for name, feature in features.items() if isinstance(feature, Text)]
+        for option, language in (("source", source), ("target", target)):
+            if language and language not in found:
+                raise BadInput(
+                    f"data.{option}_language = {language!r}: {self._name} has no such language; "
+                    f"{nearest(language, found)}"
+                )
+        if not source and not target:
+            source, target = (self._builder.info.supervised_keys or (*found, "", ""))[:2]
+        elif len(found) == 2:
+            source = source or next(language for language in found if language != target)
+            target = target or next(language for language in found if language != source)
+        if source not in found or target not in found or source == target:
+            raise BadInput(
+                f"data.corpus = {self._name!r}: which text is translated into which? "
+                f"Set data.source_language and data.target_language (there are: {', '.join(found) or 'none'})"
+            )
+        return source, target
+
+    def _chunk(self, examples: Sequence[dict[str, bytes]], split: str, start: int) -> Chunk:
+        faults: dict[int, str] = {}
+        sides: dict[str, list[str]] = {self._source: [], self._target: []}
+        for index, example in enumerate(examples):
+            for language, texts in sides.items():
+                content = example[language]
+                try:
+                    text = content.decode()
+                except UnicodeDecodeError as error:
+                    text = ""
+                    faults[index] = f"{self._place(split, start + index)}: {language} is not UTF-8: {error.reason}"
+                if "\0" in text:
+                    text = ""
+                    faults[index] = f"{self._place(split, start + index)}: {language} has a NUL character"
+                texts.append(text)
+        return Chunk(sides[self._source], sides[self._target], lambda index: self._place(split, start + index), faults)
+
+    def _place(self, split: str, index: int) -> str:
+        return f"{self._name}/{self._splits[split]}:{index}"
+
+    def _indexed_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
+        try:
+            examples = self._builder.as_data_source(info.name)
+            for start in range(0, len(examples), size):
+                yield examples.__getitems__(range(start, min(start + size, len(examples))))
+        except (RuntimeError, IndexError, OSError) as error:  # what array_record raises for a damaged file
+            raise BadInput(f"{self._builder.data_path}: {info.name} cannot be read: {error}") from None
+
+    def _tfrecord_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
+        batch = []
+        for path in info.filepaths:
+            for record in _tfrecords(Path(path)):
+                batch.append(self._builder.info.features.deserialize_example_np(record))
+                if len(batch) == size:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+
+
+def _open(name: str, data_dir: str | None) -> Any:
+    """TFDS's builder for a name, from its code or from files in `data_dir` that explain themselves."""
+    # TFDS reports each directory that it looks into and finds empty.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate  # importing it registers wmt14_translate and its like
+
+    name_alone, _, pair = name.partition("/")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (ValueError, OSError):  # an unknown name, an unknown configuration, or no name at all
+        known = tfds.list_builders(with_community_datasets=False)
+        if name_alone in known:
+            pairs = list(tfds.builder_cls(name_alone).builder_configs)
+            raise BadInput(f"data.corpus = {name!r}: {name_alone} has no {pair}; {nearest(pair, pairs)}") from None
+        close = difflib.get_close_matches(name_alone, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "copy, reverse, sort and grammar need no data set"
+        place = f" in {data_dir}" if data_dir else ""
+        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {hint}") from None
+    if not pair and len(builder.builder_configs) > 1:
+        raise BadInput(
+            f"data.corpus = {name!r}: name one of {', '.join(f'{name}/{p}' for p in builder.builder_configs)}"
+        )
+    return builder
+
+
+def _tfrecords(path: Path) -> Iterator[bytes]:
+    """The records of a tfrecord file: length, its checksum, content, its checksum, and so on."""
+    with open(path, "rb") as file:
+        while header := file.read(12):
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else 0
+            content = file.read(length + 4)
+            if len(header) < 12 or len(content) < length + 4:
+                raise BadInput(f"{path}: ends in the middle of a record; it was not copied whole")
+            yield content[:-4]

@@ -1,0 +1,201 @@
+"""One run from end to end, as the commands and the sweeps make it: prepared, trained, and measured on a test set."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.data.prepare import prepare
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
+from transformer_jax.evaluation import (
+    bleu_evaluator,
+    bleu_statistics,
+    load_metrics,
+    measures,
+    metric_signature,
+    own_measures,
+    perplexities,
+)
+from transformer_jax.files.atomic import explained, publish_record, published
+from transformer_jax.processes.compilation import use_cache
+from transformer_jax.processes.distributed import team
+from transformer_jax.processes.hardware import keep_freed_memory
+from transformer_jax.runs import evaluations
+from transformer_jax.runs.export import other_shapes
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.training.journal import Ending, Evaluator
+from transformer_jax.training.loop import train
+from transformer_jax.training.probes import Probes
+from transformer_jax.training.together import refuse_incompatible, train_together
+from transformer_jax.translation.load import Run
+from transformer_jax.tryout import try_out
+from transformer_jax.version import __version__
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """Texts with the name they are known by."""
+
+    __test__: ClassVar[bool] = False  # pytest collects what is called Test...
+
+    name: str
+    file_name: str
+    sources: list[str]
+    references: list[str]
+
+    @property
+    def digest(self) -> str:
+        return evaluations.texts_sha256(self.sources, self.references)
+
+
+class Evaluation(NamedTuple):
+    """All that was measured, and the translations it was measured on."""
+
+    record: dict[str, Any]
+    hypotheses: list[str]
+
+    def save(self, directory: Path, name: str) -> None:
+        """The translations a line each, then the scores: who finds the scores finds their translations."""
+        with explained(directory):
+            directory.mkdir(exist_ok=True)
+            with published(directory / f"{name}.txt") as file:
+                file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
+            publish_record(directory / f"{name}.json", self.record)
+
+
+def train_run(
+    experiment: ExperimentConfig,
+    workdir: str | Path,
+    params: Any = None,
+    probes: Probes | None = None,
+    accept_changed_code: bool = False,
+) -> str:
+    """Prepares the data, if need be, and trains in `workdir`, or resumes the run there; returns why it ended.
+
+    A new run begins with `params`, if they are given, and otherwise with random parameters. A run whose custom code
+    was edited is resumed only with `accept_changed_code`.
+    """
+    try_out(experiment)
+    keep_freed_memory()
+    use_cache(experiment.train.compile_cache)
+    folder = RunFolder(workdir, team().is_first, accept_changed_code)
+    with folder.held():
+        prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
+        experiment = with_vocabulary(experiment, prepared)
+        if params is not None:
+            refuse_other_shapes(experiment, params)
+        return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params, probes)
+
+
+def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:
+    """Parameters to begin with must be those of the experiment's model."""
+    if differences := other_shapes(experiment, params):
+        more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
+        raise BadInput(f"--init-from: other weights than this config's model has: {differences[0]} by the config{more}")
+
+
+def train_runs_together(
+    experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path], accept_changed_code: bool = False
+) -> list[Ending]:
+    """`train_run` of several runs in one program, which differ only in numbers: how each of them ended, or failed.
+
+    Raises BadInput where they cannot train together; training/together.py says what may differ.
+    """
+    refuse_incompatible(experiments)
+    for experiment in experiments:
+        try_out(experiment)
+    keep_freed_memory()
+    use_cache(experiments[0].train.compile_cache)
+    folders = [RunFolder(workdir, accept_changed_code=accept_changed_code) for workdir in workdirs]
+    for folder in folders:
+        refuse_foreign(folder.path)  # before any data is prepared there
+    prepared: dict[Path, Prepared] = {}
+    for experiment, folder in zip(experiments, folders, strict=True):
+        # Without data.directory each run has the data in its own folder, as when it is alone.
+        if (directory := folder.data(experiment)) not in prepared:
+            prepared[directory] = prepared_data(experiment, folder)
+    if len({own.fingerprint for own in prepared.values()}) > 1:
+        raise BadInput(
+            f"runs that train together need the same data; not all of these are: {', '.join(map(str, prepared))}"
+        )
+    data = next(iter(prepared.values()))
+    experiments = [with_vocabulary(experiment, data) for experiment in experiments]
+    return train_together(experiments, data, folders, evaluators_of(experiments[0], data))
+
+
+def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
+    """A run's data, prepared if need be, and as it was prepared."""
+    prepared = prepare(experiment, folder.data(experiment))
+    if folder.writes:  # of several processes only one reads it all
+        prepared.verify()
+    return prepared
+
+
+def evaluators_of(experiment: ExperimentConfig, prepared: Prepared) -> list[Evaluator]:
+    """What the training loop calls besides its own validation."""
+    return [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
+
+
+def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
+    """The experiment with the sizes of the vocabularies there really are, in place of those asked for."""
+    # Marian cuts source and target in two ways into the same tokens, which have one table.
+    one_table = experiment.model.tie_embeddings == "all" and prepared.same_tokens
+    target_size = None if one_table else prepared.target_vocab_size
+    model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
+    return dataclasses.replace(experiment, model=model)
+
+
+def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> TestSet:
+    """A split of the data a run was prepared with."""
+    data = experiment.data
+    files: tuple[str, ...] = getattr(data, f"{split}_source", ())
+    name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+    return TestSet(name, split, *Prepared.open(RunFolder(workdir).data(experiment)).texts(split))
+
+
+def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
+    """What the record of an evaluation must agree in to be that of this model, search and test set."""
+    metrics = load_metrics(decode.metrics)
+    return {
+        "test_set_sha256": test_set.digest,
+        "weights_sha256": model.weights_sha256,
+        "steps": list(model.steps),
+        "decode": evaluations.search(decode),
+        "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
+        "version": __version__,
+    }
+
+
+def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
+    """Translates and scores a whole test set, every sentence of it once."""
+    metrics = load_metrics(decode.metrics)  # before the work, for they may be refused
+    known_by = identity(model, decode, test_set)
+    translations = model.translations(test_set.sources, decode=decode)
+    hypotheses = [translation.line for translation in translations]
+    measured = measures(hypotheses, test_set.references)
+    measured |= own_measures(metrics, test_set.sources, hypotheses, test_set.references)
+    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
+    log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
+    record = {
+        "test_set": test_set.name,
+        **known_by,
+        "n": len(hypotheses),
+        "weights": weights,
+        "decode": dataclasses.asdict(decode),
+        "measures": {name: measure._asdict() for name, measure in measured.items()},
+        "perplexity": perplexities(log_probabilities, test_set.references),
+        "hypotheses_sha256": evaluations.lines_sha256(hypotheses),
+        "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
+        # Of each sentence, so that two runs can be compared without their texts.
+        "sentences": {
+            "bleu_statistics": bleu_statistics(hypotheses, test_set.references),
+            "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
+            "tokens": [len(values) for values in log_probabilities],
+        },
+    }
+    return Evaluation(record, hypotheses)

@@ -1,0 +1,275 @@
+"""Random clauses: which words go together, and which constructions would be doubtful in one of the languages.
+
+What is avoided here is avoided because it would be ambiguous or odd: an adverbial behind a relative clause could belong
+to either clause, *never* does not go with *no*, and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from transformer_jax.grammar import modifiers, verbs
+from transformer_jax.grammar.dice import Dice
+from transformer_jax.grammar.nouns import AROUND_FURNITURE
+from transformer_jax.grammar.phrases import OWNED, Freedom, PhraseSampler, adjectives_of
+from transformer_jax.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
+from transformer_jax.grammar.words import Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
+
+ANY_TENSE = frozenset(Tense)
+SIMPLE_TENSES = frozenset({Tense.PRESENT, Tense.PAST})
+# Tenses that an embedded clause may have, by the tense of the clause around it.
+TENSES_INSIDE = {
+    Tense.PRESENT: frozenset({Tense.PRESENT, Tense.PERFECT, Tense.PAST}),
+    Tense.PAST: frozenset({Tense.PAST}),
+    Tense.PERFECT: frozenset({Tense.PRESENT, Tense.PERFECT}),
+    Tense.FUTURE: frozenset({Tense.PRESENT, Tense.PERFECT}),
+}
+
+_BEING = Kind.PERSON | Kind.ANIMAL
+_DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
+_TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
+_VERB_GROUPS = (
+    (verbs.TRANSITIVE, 0.38),
+    (verbs.INTRANSITIVE, 0.16),
+    (verbs.DITRANSITIVE, 0.13),
+    (verbs.PREPOSITIONAL, 0.11),
+    (verbs.MOTION, 0.07),
+    (verbs.PLACEMENT, 0.04),
+    (verbs.POSITION, 0.06),
+    ((verbs.BE,), 0.07),
+)
+_NEVER_WITH_RELATIVE = (modifiers.THIS, *modifiers.POSSESSIVES)
+_OBJECT_FRAMES = (Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT)
+
+
+@cache
+def _verbs_with_subject(kind: Kind) -> tuple[Verb, ...]:
+    return tuple(verb for verb in verbs.VERBS if verb.subject & kind and verb.frame is not Frame.CLAUSAL)
+
+
+@cache
+def _verbs_with_object(kind: Kind) -> tuple[Verb, ...]:
+    return tuple(verb for verb in verbs.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
+
+
+def is_animate(subject: Phrase) -> bool:
+    if isinstance(subject, NounPhrase):
+        return bool(subject.noun.kind & _BEING)
+    if isinstance(subject, RelativePronoun):
+        return bool(subject.antecedent.kind & _BEING)
+    return True
+
+
+def has_relative(phrase: Phrase | None) -> bool:
+    return isinstance(phrase, NounPhrase) and phrase.relative is not None
+
+
+class ClauseSampler:
+    """Draws clauses. `depth` is how many clauses may yet be nested in one another."""
+
+    def __init__(self, dice: Dice):
+        self._dice = dice
+        self.phrases = PhraseSampler(dice)
+
+    def verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
+        """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is no lasting state."""
+        while True:
+            verb = self._dice.pick(self._dice.weighted(_VERB_GROUPS))
+            is_state = verb.is_stative or verb.frame in {Frame.COPULA, Frame.POSITION}
+            if not (past and verb.past == verb.english) and not (dynamic and is_state):
+                return verb
+
+    def clause(
+        self,
+        verb: Verb,
+        depth: int,
+        tenses: frozenset[Tense] = ANY_TENSE,
+        *,
+        subject: Phrase | None = None,
+        object: Phrase | None = None,
+        is_main: bool = False,
+        is_question: bool = False,
+        may_negate: bool = True,
+    ) -> Clause:
+        """A clause around the verb, and around a subject or object that is already there.
+
+        `is_main`: the time may come first.  `is_question`: no quantifier, as its scope would be unclear.
+        `may_negate`: *not*, and *no* with the subject, are possible.
+        """
+        negated = may_negate and self._dice.chance(0.15)
+        if subject is None:
+            freedom = Freedom.SUBJECT if may_negate else Freedom.FREE
+            if negated or is_question:
+                freedom = Freedom.DEFINITE
+            subject = self._subject(verb, 0 if is_question else depth, freedom, tenses)
+        tense = self._tense(verb, tenses)
+        clause = Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
+        clause = self._with_objects(clause, depth, is_question=is_question)
+        return self._with_adverbials(clause, is_main=is_main, is_question=is_question)
+
+    def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
+        allowed = tenses & SIMPLE_TENSES if verb.is_stative or verb.frame is Frame.COPULA else tenses
+        weights = [(tense, weight) for tense, weight in _TENSE_WEIGHTS if tense in allowed]
+        tense = self._dice.weighted(weights) if weights else Tense.PRESENT
+        is_unclear = tense is Tense.PAST and verb.past == verb.english
+        return Tense.PRESENT if is_unclear else tense
+
+    def _modal(self, verb: Verb, subject: Phrase, tense: Tense) -> Modal | None:
+        fits = tense in SIMPLE_TENSES and is_animate(subject)
+        if not fits or verb.is_stative or verb.frame in {Frame.COPULA, Frame.CLAUSAL}:
+            return None
+        return self._dice.pick(modifiers.MODALS) if self._dice.chance(0.22) else None
+
+    def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> Phrase:
+        kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
+        if kind & Kind.PERSON and self._dice.chance(0.3):
+            return self.phrases.pronoun()
+        if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
+            phrase = replace(self.phrases.noun_phrase(kind, Freedom.DEFINITE), adjectives=())
+        else:
+            phrase = self.phrases.noun_phrase(kind, freedom)
+        return self._maybe_with_relative(phrase, 0.2, min(depth, 1), tenses)
+
+    def _with_objects(self, clause: Clause, depth: int, *, is_question: bool) -> Clause:
+        """Adds whatever the frame asks for and is not there yet."""
+        verb, frame = clause.verb, clause.verb.frame
+        if frame is Frame.COPULA:
+            return replace(clause, predicate=self._predicate(clause.subject))
+        if frame is Frame.MOTION:
+            return replace(clause, goal=self._location(verb.object, clause, is_goal=True))
+        if frame is Frame.POSITION:
+            return replace(clause, place=self._location(verb.object, clause, is_goal=False))
+        if frame in _OBJECT_FRAMES and clause.object is None:
+            clause = replace(clause, object=self._object(clause, depth, is_question=is_question))
+        if frame is Frame.PLACEMENT:
+            return replace(clause, goal=self._location(Kind.FURNITURE, clause, is_goal=True))
+        if frame is Frame.DITRANSITIVE:
+            return replace(clause, recipient=self._recipient(clause))
+        return clause
+
+    def _predicate(self, subject: Phrase) -> Adjective:
+        kind = subject.noun.kind if isinstance(subject, NounPhrase) else Kind.PERSON
+        if isinstance(subject, RelativePronoun):
+            kind = subject.antecedent.kind
+        return self._dice.pick(adjectives_of(kind, colours=False))
+
+    def _object(self, clause: Clause, depth: int, *, is_question: bool) -> Phrase:
+        verb = clause.verb
+        if verb.object & Kind.PERSON and _is_light(clause.subject) and self._dice.chance(0.2):
+            return self._object_pronoun(clause.subject)
+        if clause.is_negated:
+            is_direct = verb.frame is not Frame.PREPOSITIONAL
+            freedom = Freedom.INDEFINITE if is_direct else Freedom.DEFINITE
+        else:
+            freedom = Freedom.INDEFINITE if is_question else Freedom.FREE
+        phrase = self.phrases.noun_phrase(verb.object, freedom)
+        is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
+        if is_plain_dative and phrase.determiner is modifiers.NONE and not clause.is_negated:
+            phrase = replace(phrase, determiner=modifiers.THE)  # *er hilft Köchen* is stiff
+        is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
+        return self._maybe_with_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense]) if is_last else phrase
+
+    def _object_pronoun(self, subject: Phrase) -> Pronoun:
+        """Not *I see me*, which would need a reflexive."""
+        subject_is_first = isinstance(subject, Pronoun) and subject.is_first_person
+        pronoun = self.phrases.pronoun()
+        while subject_is_first and pronoun.is_first_person:
+            pronoun = self.phrases.pronoun()
+        return pronoun
+
+    def _recipient(self, clause: Clause) -> NounPhrase | Pronoun:
+        if _is_light(clause.subject) and self._dice.chance(0.3):
+            return self._object_pronoun(clause.subject)
+        return self.phrases.noun_phrase(Kind.PERSON, Freedom.DEFINITE)
+
+    def _location(self, kind: Kind, clause: Clause, *, is_goal: bool) -> Location:
+        freedom = Freedom.DEFINITE_PLACE if clause.is_negated else Freedom.PLACE
+        phrase = self.phrases.noun_phrase(kind, freedom)
+        at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._dice.pick(AROUND_FURNITURE)
+        preposition = to if is_goal else at
+        assert preposition is not None
+        return Location(preposition, phrase)
+
+    def _with_adverbials(self, clause: Clause, *, is_main: bool, is_question: bool) -> Clause:
+        """Adds time or frequency, manner and place; behind a relative clause nothing but what can come early."""
+        dice, verb = self._dice, clause.verb
+        if verb.frame is Frame.COPULA or (isinstance(clause.subject, NounPhrase) and not is_animate(clause.subject)):
+            return clause
+        is_closed = has_relative(clause.object)
+        # *not every day* and *every day not* are not the same: neither is said.
+        times = [
+            time
+            for time in modifiers.TIMES
+            if clause.tense in time.tenses and not (clause.is_negated and time is modifiers.EVERY_DAY)
+        ]
+        if verb.frame is not Frame.CLAUSAL and not verb.is_stative and dice.chance(0.35 if is_main else 0.15):
+            time_first = is_main and (is_closed or dice.chance(0.45))
+            if time_first or not is_closed:
+                clause = replace(clause, time=dice.pick(times), time_first=time_first)
+        elif not is_question and self._may_be_frequent(clause) and dice.chance(0.15):
+            clause = replace(clause, frequency=dice.pick(modifiers.FREQUENCIES))
+        if is_closed:
+            return clause
+        if verb.manners and self._may_have_manner(clause) and dice.chance(0.3):
+            clause = replace(clause, manner=dice.pick(verb.manners))
+        if verb.allows_place and self._may_have_place(clause) and dice.chance(0.3):
+            clause = replace(clause, place=self._location(Kind.PLACE, clause, is_goal=False))
+        return clause
+
+    def _may_be_frequent(self, clause: Clause) -> bool:
+        """Only with definite subjects, of clear scope, and not behind a relative clause: *who sleeps often reads*."""
+        if clause.is_negated or clause.tense is Tense.FUTURE or clause.verb.is_stative:
+            return False
+        return _is_light(clause.subject)
+
+    def _may_have_manner(self, clause: Clause) -> bool:
+        if clause.frequency:
+            return False
+        if clause.object is None:
+            return True
+        is_plain = _is_definite(clause.object) or isinstance(clause.object, RelativePronoun)
+        return is_plain and (clause.time is None or clause.time_first)
+
+    def _may_have_place(self, clause: Clause) -> bool:
+        if clause.object is None:
+            return not (clause.is_negated and clause.manner)
+        return clause.manner is None and not (clause.is_negated and clause.verb.frame is Frame.PREPOSITIONAL)
+
+    def _maybe_with_relative(
+        self, phrase: NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
+    ) -> NounPhrase:
+        """A relative clause narrows down what is meant, so it does not go with *this*, *my* or a possessor."""
+        is_bare_mass = phrase.noun.is_mass and phrase.determiner is modifiers.NONE
+        is_settled = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
+        if depth <= 0 or is_bare_mass or is_settled or not self._dice.chance(probability):
+            return phrase
+        return replace(phrase, relative=self._relative(phrase, depth - 1, tenses))
+
+    def _relative(self, head: NounPhrase, depth: int, tenses: frozenset[Tense]) -> Clause:
+        """The head is subject or object in it, or owns the subject or object (*whose*)."""
+        pronoun = RelativePronoun(head.noun, head.number)
+        kind = head.noun.kind
+        if kind & Kind.PERSON and self._dice.chance(0.2):
+            owned = self.phrases.noun_phrase(OWNED, Freedom.DEFINITE)
+            owned = replace(owned, determiner=modifiers.THE, possessor=None, whose=pronoun)
+            return self._clause_about(owned, owned.noun.kind, depth, tenses)
+        return self._clause_about(pronoun, kind, depth, tenses)
+
+    def _clause_about(self, opener: Phrase, kind: Kind, depth: int, tenses: frozenset[Tense]) -> Clause:
+        as_subject, as_object = _verbs_with_subject(kind), _verbs_with_object(kind)
+        if as_subject and self._dice.chance(0.5):
+            return self.clause(self._dice.pick(as_subject), depth, tenses, subject=opener)
+        return self.clause(self._dice.pick(as_object), depth, tenses, object=opener)
+
+
+def _is_light(subject: Phrase) -> bool:
+    """Whether German may well put the subject before an object pronoun: it puts pronouns before what is long or new."""
+    return _is_definite(subject) and not has_relative(subject)
+
+
+def _is_definite(phrase: Phrase | None) -> bool:
+    """Pronouns and definite noun phrases that are about particular ones: not *every* and not *all*."""
+    if isinstance(phrase, NounPhrase):
+        return phrase.determiner.is_definite and phrase.determiner not in (modifiers.EVERY, modifiers.ALL)
+    return phrase is not None

@@ -1,0 +1,235 @@
+"""From the abstract sentence to English."""
+
+from __future__ import annotations
+
+from transformer_jax.grammar import modifiers
+from transformer_jax.grammar.tree import (
+    Clause,
+    Coordination,
+    Embedded,
+    Location,
+    NounPhrase,
+    Phrase,
+    Question,
+    RelativePronoun,
+    Sentence,
+    Statement,
+    opens,
+)
+from transformer_jax.grammar.verbs import BE
+from transformer_jax.grammar.words import Conjunction, Interrogative, Kind, Noun, Number, Pronoun, Tense, Verb
+
+
+def render(sentence: Sentence) -> str:
+    """The English sentence: tokens with single spaces between them, lower case but for *I* and the days."""
+    if isinstance(sentence, Question):
+        tokens = [*_question(sentence.clause), "?"]
+    elif isinstance(sentence, Coordination):
+        comma = [","] if sentence.conjunction is modifiers.BUT else []
+        left, right = _declarative(sentence.left), _declarative(sentence.right)
+        tokens = [*left, *comma, sentence.conjunction.english, *right, "."]
+    else:
+        tokens = [*_statement(sentence), "."]
+    return " ".join(tokens)
+
+
+def _statement(statement: Statement) -> list[str]:
+    clause = _declarative(statement.clause)
+    if statement.adverbial is None:
+        return clause
+    adverbial = _embedded(statement.adverbial)
+    return [*adverbial, ",", *clause] if statement.adverbial_first else [*clause, *adverbial]
+
+
+def _embedded(embedded: Embedded) -> list[str]:
+    word = embedded.introducer
+    return [word.english if isinstance(word, Conjunction) else word.value[0], *_declarative(embedded.clause)]
+
+
+def _declarative(clause: Clause) -> list[str]:
+    auxiliary, main = _verb_group(clause, needs_auxiliary=clause.is_negated)
+    time_first = clause.time.english.split() if clause.time and clause.time_first else []
+    if auxiliary == ["can"] and clause.is_negated:
+        auxiliary = ["cannot"]
+    elif clause.is_negated:
+        auxiliary = [*auxiliary, "not"]
+    return [*time_first, *_subject(clause), *auxiliary, *_frequency(clause), *main, *_behind_the_verb(clause)]
+
+
+def _question(clause: Clause) -> list[str]:
+    """Subject questions keep the order of statements; in all others the auxiliary comes before the subject."""
+    if opens(clause.subject):
+        return _declarative(clause)
+    auxiliary, main = _verb_group(clause, needs_auxiliary=True)
+    if clause.question:
+        auxiliary = [clause.question.value[0], *auxiliary]
+    elif opens(clause.object):
+        assert clause.object is not None
+        auxiliary = [*_phrase(clause.object, is_subject=False), *auxiliary]
+    negation = ["not"] if clause.is_negated else []
+    stranded = clause.verb.english_preposition if opens(clause.object) else ""
+    behind = _behind_the_verb(clause, stranded_preposition=stranded)
+    return [*auxiliary, *_subject(clause), *negation, *_frequency(clause), *main, *behind]
+
+
+def _relative(clause: Clause) -> list[str]:
+    if opens(clause.subject):
+        return _declarative(clause)
+    assert clause.object is not None
+    preposition = clause.verb.english_preposition
+    return [*_prepositional(preposition, clause.object), *_declarative(clause)]
+
+
+def _subject(clause: Clause) -> list[str]:
+    return _phrase(clause.subject, is_subject=True)
+
+
+def _frequency(clause: Clause) -> list[str]:
+    return [clause.frequency.english] if clause.frequency else []
+
+
+def _behind_the_verb(clause: Clause, stranded_preposition: str = "") -> list[str]:
+    """Particle, objects, predicate, goal, manner, place, time, complement."""
+    tokens = _particle_and_objects(clause)
+    if stranded_preposition:
+        tokens.append(stranded_preposition)
+    if clause.predicate:
+        tokens.append(clause.predicate.english)
+    if clause.goal:
+        tokens += _location(clause.goal)
+    if clause.manner:
+        tokens += clause.manner.english.split()
+    if clause.place:
+        tokens += _location(clause.place)
+    if clause.time and not clause.time_first:
+        tokens += clause.time.english.split()
+    if clause.complement:
+        tokens += _embedded(clause.complement)
+    return tokens
+
+
+def _particle_and_objects(clause: Clause) -> list[str]:
+    """*picks up the child*, but *picks him up*; *gives him a book*, but *explains the book to him*."""
+    particle = [clause.verb.particle] if clause.verb.particle else []
+    if clause.object is None or opens(clause.object):
+        direct = []
+    else:
+        direct = _prepositional(clause.verb.english_preposition, clause.object)
+    recipient = _phrase(clause.recipient, is_subject=False) if clause.recipient else []
+    if clause.verb.recipient_to:
+        return [*direct, "to", *recipient]
+    if isinstance(clause.object, Pronoun) and not clause.verb.english_preposition:
+        return [*direct, *particle]
+    return [*particle, *recipient, *direct]
+
+
+def _location(location: Location) -> list[str]:
+    return [*location.preposition.english.split(), *_phrase(location.phrase, is_subject=False)]
+
+
+def _prepositional(preposition: str, phrase: Phrase) -> list[str]:
+    if not preposition:
+        return _phrase(phrase, is_subject=False)
+    if isinstance(phrase, RelativePronoun) and not _is_person(phrase.antecedent):
+        return [preposition, "which"]
+    return [preposition, *_phrase(phrase, is_subject=False)]
+
+
+def _phrase(phrase: Phrase, *, is_subject: bool) -> list[str]:
+    if isinstance(phrase, Pronoun):
+        return [phrase.english if is_subject else phrase.english_object]
+    if isinstance(phrase, RelativePronoun):
+        if not _is_person(phrase.antecedent):
+            return ["that"]
+        return ["who" if is_subject else "whom"]
+    if isinstance(phrase, Interrogative):
+        return ["whom" if phrase is Interrogative.WHO and not is_subject else phrase.value]
+    return _noun_phrase(phrase)
+
+
+def _noun_phrase(phrase: NounPhrase) -> list[str]:
+    adjectives = [word.english for word in phrase.adjectives]
+    head = noun_form(phrase.noun, phrase.number)
+    if phrase.possessor:
+        owner = _noun_phrase(phrase.possessor)
+        ends_in_plural_s = phrase.possessor.number is Number.PLURAL and owner[-1].endswith("s")
+        determiner = [*owner, "'" if ends_in_plural_s else "'s"]
+    elif phrase.whose:
+        determiner = ["whose"]
+    else:
+        determiner = _determiner(phrase, following=[*adjectives, head][0])
+    relative = _relative(phrase.relative) if phrase.relative else []
+    return [*determiner, *adjectives, *head.split(), *relative]
+
+
+def _determiner(phrase: NounPhrase, following: str) -> list[str]:
+    word = phrase.determiner
+    if word is modifiers.A:
+        return ["an" if following[0] in "aeiou" else "a"]
+    if phrase.number is Number.PLURAL and word.english_plural:
+        return [word.english_plural]
+    return [word.english] if word.english else []
+
+
+def _is_person(noun: Noun) -> bool:
+    return Kind.PERSON in noun.kind
+
+
+def noun_form(noun: Noun, number: Number) -> str:
+    return noun.english if number is Number.SINGULAR else noun.english_plural or _with_s(noun.english)
+
+
+def _with_s(word: str) -> str:
+    """The ending of both the plural and the third person."""
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "sh", "ch", "x", "z", "o")) else "s")
+
+
+def _past(verb: Verb) -> str:
+    if verb.past:
+        return verb.past
+    if verb.english.endswith("y") and verb.english[-2] not in "aeiou":
+        return verb.english[:-1] + "ied"
+    return verb.english + ("d" if verb.english.endswith("e") else "ed")
+
+
+def _verb_group(clause: Clause, *, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
+    """(auxiliary, rest), with *do* for the auxiliary where one is needed and the verb has none of its own."""
+    verb, modal, is_past = clause.verb, clause.modal, clause.tense is Tense.PAST
+    if clause.tense is Tense.FUTURE:
+        return ["will"], [verb.english]
+    if clause.tense is Tense.PERFECT:
+        return ["has" if _is_third_singular(clause.subject) else "have"], [verb.participle or _past(verb)]
+    if verb is BE:
+        return [_form_of_be(clause)], []
+    if modal is modifiers.CAN:
+        return [modal.english_past if is_past else modal.english], [verb.english]
+    if needs_auxiliary:
+        infinitive = [modal.infinitive, "to", verb.english] if modal else [verb.english]
+        return [_inflected("do", "does", "did", clause)], infinitive
+    if modal:
+        return [], [_inflected(modal.english, modal.english_third, modal.english_past, clause), "to", verb.english]
+    return [], [_inflected(verb.english, _with_s(verb.english), _past(verb), clause)]
+
+
+def _inflected(base: str, third: str, past: str, clause: Clause) -> str:
+    if clause.tense is Tense.PAST:
+        return past
+    return third if _is_third_singular(clause.subject) else base
+
+
+def _form_of_be(clause: Clause) -> str:
+    is_past = clause.tense is Tense.PAST
+    if _is_third_singular(clause.subject):
+        return "was" if is_past else "is"
+    if isinstance(clause.subject, Pronoun) and clause.subject.number is Number.SINGULAR:
+        return "was" if is_past else "am"
+    return "were" if is_past else "are"
+
+
+def _is_third_singular(subject: Phrase) -> bool:
+    if isinstance(subject, Interrogative):
+        return True
+    is_first_person = isinstance(subject, Pronoun) and subject.is_first_person
+    return subject.number is Number.SINGULAR and not is_first_person

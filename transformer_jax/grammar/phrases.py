@@ -1,0 +1,138 @@
+"""Random noun phrases: which determiners, adjectives and possessors go with which nouns."""
+
+from __future__ import annotations
+
+import enum
+from functools import cache
+
+from transformer_jax.grammar import modifiers, nouns
+from transformer_jax.grammar.dice import Dice
+from transformer_jax.grammar.tree import NounPhrase
+from transformer_jax.grammar.words import Adjective, Determiner, Kind, Noun, Number, Pronoun
+
+_PLURAL_SHARE, _PLURAL_SHARE_OF_PLACES = 0.35, 0.12
+_ATTEMPTS_AT_A_NEW_NOUN = 5
+
+
+class Freedom(enum.Enum):
+    """How much choice of determiners the context leaves: a quantifier beside a negation would be ambiguous in scope."""
+
+    DEFINITE = "definite ones alone"
+    INDEFINITE = "definite ones and those that negation turns into kein"
+    FREE = "all but no"
+    SUBJECT = "all"
+    PLACE = "those that places commonly have"
+    DEFINITE_PLACE = "the definite ones among these"
+
+
+_Weights = tuple[tuple[Determiner, float], ...]
+_DEFINITE: _Weights = ((modifiers.THE, 0.64), (modifiers.THIS, 0.06))
+_SINGULAR: dict[Freedom, _Weights] = {
+    Freedom.DEFINITE: _DEFINITE,
+    Freedom.INDEFINITE: (*_DEFINITE, (modifiers.A, 0.3)),
+    Freedom.FREE: (*_DEFINITE, (modifiers.A, 0.3), (modifiers.EVERY, 0.03)),
+    Freedom.SUBJECT: (*_DEFINITE, (modifiers.A, 0.15), (modifiers.EVERY, 0.05), (modifiers.NO, 0.04)),
+    Freedom.PLACE: (*_DEFINITE, (modifiers.A, 0.1)),
+    Freedom.DEFINITE_PLACE: _DEFINITE,
+}
+_QUANTIFIERS: _Weights = (
+    (modifiers.ALL, 0.04),
+    (modifiers.MANY, 0.06),
+    (modifiers.SOME, 0.06),
+    *((word, 0.03) for word in modifiers.NUMERALS),
+)
+_PLURAL: dict[Freedom, _Weights] = {
+    Freedom.DEFINITE: _DEFINITE,
+    Freedom.INDEFINITE: (*_DEFINITE, (modifiers.NONE, 0.25)),
+    Freedom.FREE: (*_DEFINITE, (modifiers.NONE, 0.2), *_QUANTIFIERS),
+    Freedom.SUBJECT: (*_DEFINITE, (modifiers.NONE, 0.08), *_QUANTIFIERS, (modifiers.NO, 0.02)),
+    Freedom.PLACE: _DEFINITE,
+    Freedom.DEFINITE_PLACE: _DEFINITE,
+}
+_MASS: dict[Freedom, _Weights] = {
+    freedom: _DEFINITE if freedom is Freedom.DEFINITE else (*_DEFINITE, (modifiers.NONE, 0.6)) for freedom in Freedom
+}
+_PLACES = (Freedom.PLACE, Freedom.DEFINITE_PLACE)
+
+# What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
+OWNED = (
+    Kind.OWN
+    | Kind.TEXT
+    | Kind.FOOD
+    | Kind.DRINK
+    | Kind.THING
+    | Kind.CLOTHES
+    | Kind.VEHICLE
+    | Kind.FURNITURE
+    | Kind.ROOM
+)
+
+
+@cache
+def nouns_of(kind: Kind) -> tuple[Noun, ...]:
+    return tuple(noun for noun in nouns.NOUNS if noun.kind & kind)
+
+
+@cache
+def adjectives_of(kind: Kind, *, colours: bool) -> tuple[Adjective, ...]:
+    return tuple(word for word in modifiers.ADJECTIVES if word.kind & kind and word.is_colour is colours)
+
+
+class PhraseSampler:
+    """Draws noun phrases and pronouns; within one sentence a noun comes up twice only if there is little choice."""
+
+    def __init__(self, dice: Dice):
+        self._dice = dice
+        self._used: set[str] = set()
+
+    def start_sentence(self) -> None:
+        self._used.clear()
+
+    def noun(self, kind: Kind) -> Noun:
+        choices = nouns_of(kind)
+        noun = self._dice.pick(choices)
+        for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
+            if noun.english not in self._used:
+                break
+            noun = self._dice.pick(choices)
+        self._used.add(noun.english)
+        return noun
+
+    def noun_phrase(self, kind: Kind, freedom: Freedom) -> NounPhrase:
+        noun = self.noun(kind)
+        dice = self._dice
+        if noun.is_mass:
+            number, determiners = Number.SINGULAR, _MASS[freedom]
+        elif dice.chance(_PLURAL_SHARE_OF_PLACES if freedom in _PLACES else _PLURAL_SHARE):
+            number, determiners = Number.PLURAL, _PLURAL[freedom]
+        else:
+            number, determiners = Number.SINGULAR, _SINGULAR[freedom]
+        determiner = dice.weighted(determiners)
+        adjectives = self.adjectives(noun.kind)
+        possessor = None
+        if determiner is modifiers.THE and noun.kind & OWNED:
+            if dice.chance(0.22):
+                determiner = dice.pick(modifiers.POSSESSIVES)
+            elif dice.chance(0.15):
+                possessor = self._possessor()
+        return NounPhrase(noun, number, determiner, adjectives, possessor)
+
+    def adjectives(self, kind: Kind) -> tuple[Adjective, ...]:
+        """None, one, or a plain one before a colour: two of a rank would need a comma in German."""
+        drawn: list[Adjective] = []
+        for colours, probability in ((False, 0.32), (True, 0.14)):
+            choices = adjectives_of(kind, colours=colours)
+            if choices and self._dice.chance(probability):
+                drawn.append(self._dice.pick(choices))
+        return tuple(drawn)
+
+    def pronoun(self) -> Pronoun:
+        return self._dice.pick(modifiers.PRONOUNS)
+
+    def _possessor(self) -> NounPhrase:
+        """*the old king 's*: a person, with a determiner that shows the genitive."""
+        noun = self.noun(Kind.PERSON)
+        number = Number.PLURAL if self._dice.chance(0.2) else Number.SINGULAR
+        determiner = self._dice.weighted(_DEFINITE)
+        adjectives = self.adjectives(noun.kind) if self._dice.chance(0.5) else ()
+        return NounPhrase(noun, number, determiner, adjectives)

@@ -1,0 +1,133 @@
+"""The abstract sentence: what is said, before either language says it.
+
+The sampler grows these trees; the two realisers read them and never see one another's strings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformer_jax.grammar import modifiers
+from transformer_jax.grammar.words import (
+    Adjective,
+    Conjunction,
+    Determiner,
+    Frequency,
+    Interrogative,
+    Manner,
+    Modal,
+    Noun,
+    Number,
+    Preposition,
+    Pronoun,
+    QuestionAdverb,
+    Tense,
+    TimeAdverbial,
+    Verb,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RelativePronoun:
+    """*who*, *that*: agrees with the noun it refers to. `whose` stands in NounPhrase.whose instead."""
+
+    antecedent: Noun
+    number: Number
+
+
+@dataclass(frozen=True, slots=True)
+class NounPhrase:
+    """Possessor (*the king 's horse*) and whose (*whose horse*) stand in for THE, at most one of them."""
+
+    noun: Noun
+    number: Number
+    determiner: Determiner
+    adjectives: tuple[Adjective, ...] = ()
+    possessor: NounPhrase | None = None
+    whose: RelativePronoun | None = None
+    relative: Clause | None = None
+
+    @property
+    def is_indefinite(self) -> bool:
+        """Whether negation turns its determiner into German *kein*."""
+        return self.determiner is modifiers.A or self.determiner is modifiers.NONE
+
+
+Phrase = NounPhrase | Pronoun | RelativePronoun | Interrogative
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A preposition and its noun phrase: a place (*in the garden*) or a goal (*into the garden*)."""
+
+    preposition: Preposition
+    phrase: NounPhrase
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A subordinate clause behind its conjunction, or an indirect question behind its question word."""
+
+    introducer: Conjunction | QuestionAdverb
+    clause: Clause
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One verb with everything that depends on it.
+
+    A subject or object that `opens` its clause makes it a question or a relative clause; so does the adverb `question`.
+    `time_first` puts the time before everything else, which only a main clause may do.
+    """
+
+    verb: Verb
+    subject: Phrase
+    tense: Tense = Tense.PRESENT
+    modal: Modal | None = None
+    is_negated: bool = False
+    object: Phrase | None = None
+    recipient: NounPhrase | Pronoun | None = None
+    predicate: Adjective | None = None
+    time: TimeAdverbial | None = None
+    frequency: Frequency | None = None
+    manner: Manner | None = None
+    place: Location | None = None
+    goal: Location | None = None
+    time_first: bool = False
+    question: QuestionAdverb | None = None
+    complement: Embedded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A main clause, perhaps with an adverbial clause before or behind it."""
+
+    clause: Clause
+    adverbial: Embedded | None = None
+    adverbial_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A yes/no question, or a wh-question if the clause holds an interrogative."""
+
+    clause: Clause
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """Two main clauses joined by *and* or *but*."""
+
+    conjunction: Conjunction
+    left: Clause
+    right: Clause
+
+
+Sentence = Statement | Question | Coordination
+
+
+def opens(phrase: Phrase | None) -> bool:
+    """Whether a phrase must open its clause: relative pronouns, interrogatives, and noun phrases with one of them."""
+    if isinstance(phrase, NounPhrase):
+        return phrase.whose is not None or phrase.determiner is modifiers.WHICH
+    return isinstance(phrase, RelativePronoun | Interrogative)

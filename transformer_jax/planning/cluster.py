@@ -1,0 +1,154 @@
+"""Planning past the machines at hand: what an update is predicted to take on a cluster, and which mesh is best there.
+
+Nothing here is measured. Computing is the model's FLOPs (model/size.py) at an assumed share of the peak, sending is
+bytes (cost.py) over bandwidth, and no overlap of the two is assumed.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from transformer_jax.errors import BadInput
+from transformer_jax.model.size import training_flops
+from transformer_jax.model_config import ModelConfig
+from transformer_jax.planning.cost import Bytes, Memory, MeshSize, Work, bytes_sent, memory
+from transformer_jax.processes.data_sheets import PEAKS, Peak
+from transformer_jax.schema import nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Accelerators and what connects them. Rates are of one device; bandwidths are those of one direction."""
+
+    devices: int
+    flops: float  # peak FLOP/s
+    memory: float  # bytes
+    bandwidth: float  # bytes/s to another device of its group
+    group: int  # devices that such links connect: those of a machine, or of a TPU pod
+    between: float  # bytes/s to a device of another group
+    utilisation: float = 0.4  # the share of the peak that the computation reaches on one device
+    # Where the peak is from, which is then that of bfloat16; none: whoever described the cluster gave it.
+    sheet: Peak | None = dataclasses.field(default=None, compare=False)
+
+    def ring(self, size: int, inner: int) -> float:
+        """Bytes/s of rings along an axis of this size, whose neighbours are `inner` devices apart.
+
+        Those that leave a group leave it from each of its devices on the axis, at the same time.
+        """
+        if size * inner <= self.group:
+            return self.bandwidth
+        return min(self.bandwidth, self.between * max(1, self.group // inner))
+
+    def seconds(self, sent: Bytes, mesh: MeshSize) -> float:
+        """To send, one axis after the other. Neighbours along tensor are closest, then those along fsdp."""
+        rates = (
+            self.ring(mesh.data, mesh.fsdp * mesh.tensor),
+            self.ring(mesh.fsdp, mesh.tensor),
+            self.ring(mesh.tensor, 1),
+        )
+        return sum(size / rate for size, rate in zip(sent, rates, strict=True))
+
+
+# From the vendors' data sheets, bfloat16; but `between` is the buyer's choice: for GPUs, 400 Gbit/s each.
+SHEETS = {"H100": PEAKS["NVIDIA H100 80GB HBM3"], "TPUv5p": PEAKS["TPU v5p"]}
+KNOWN = {
+    "H100": {"flops": 989e12, "memory": 80e9, "bandwidth": 450e9, "group": 8, "between": 50e9},
+    "TPUv5p": {"flops": 459e12, "memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
+}
+KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name not in ("devices", "sheet"))
+MOST_DEVICES = 1_000_000
+
+
+def parse_cluster(text: str) -> Cluster:
+    """64xH100, 64xH100,utilisation=0.3 or, of devices that are not known, 64,flops=...,memory=... and so on."""
+    first, *pairs = text.split(",")
+    number, _, name = first.partition("x")
+    if not number.isdecimal() or len(number) > len(str(MOST_DEVICES)) or not 1 <= int(number) <= MOST_DEVICES:
+        raise BadInput(
+            f"--cluster={text}: must begin with how many devices there are, from 1 to {MOST_DEVICES:,}, as 64xH100"
+        )
+    if name and name not in KNOWN:
+        raise BadInput(f"--cluster={text}: {name!r} is not known here; {nearest(name, list(KNOWN))}")
+    values: dict[str, float] = dict(KNOWN.get(name, {}))
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if key not in KEYS:
+            raise BadInput(f"--cluster={text}: {key!r} is not a key; {nearest(key, list(KEYS))}")
+        try:
+            values[key] = _number(key, value)
+        except ValueError as problem:
+            raise BadInput(f"--cluster={text}: {key} = {value!r} {problem}") from None
+    missing = [key for key in KEYS if key not in values and key != "utilisation"]
+    if missing:
+        raise BadInput(f"--cluster={text}: {', '.join(missing)} missing; or name a known device: {', '.join(KNOWN)}")
+    given = [pair.partition("=")[0] for pair in pairs]
+    sheet = None if "flops" in given else SHEETS.get(name)
+    return Cluster(int(number), **values, sheet=sheet)  # type: ignore[arg-type]
+
+
+def _number(key: str, text: str) -> float:
+    """One of a cluster's numbers; or what is wrong with it."""
+    try:
+        number = int(text) if key == "group" else float(text)
+    except ValueError:
+        raise ValueError("is no whole number" if key == "group" else "is no number") from None
+    if not 0 < number < math.inf:
+        raise ValueError("must be above 0, and finite")
+    if key == "utilisation" and number > 1:
+        raise ValueError("is a share: it must be at most 1")
+    return number
+
+
+class Plan(NamedTuple):
+    """What an update is predicted to be on one mesh."""
+
+    mesh: MeshSize
+    work: Work
+    memory: Memory
+    sent: Bytes
+    computing: float  # seconds
+    sending: float
+
+    @property
+    def seconds(self) -> float:
+        return self.computing + self.sending
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the time that is not spent sending: the speed-up over one device, divided by the devices."""
+        return self.computing / self.seconds
+
+
+def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, moments: float = 2.0) -> Plan:
+    """In as few parts as fit into memory; if none do, one row a part, and the memory tells."""
+    parts = 1
+    while (
+        memory(config, work._replace(parts=parts), mesh, moments).total > cluster.memory
+        and work._replace(parts=parts).on(mesh).rows > 1
+    ):
+        parts *= 2
+    work = work._replace(parts=parts)
+    own = work.on(mesh)
+    # Empty rows fill up what does not divide.
+    flops = training_flops(config, work.source, work.target).of(own.source_tokens, own.target_tokens) * parts
+    sent = bytes_sent(config, work, mesh)
+    computing = flops / mesh.tensor / (cluster.flops * cluster.utilisation)
+    return Plan(mesh, work, memory(config, work, mesh, moments), sent, computing, cluster.seconds(sent, mesh))
+
+
+def plans(config: ModelConfig, work: Work, cluster: Cluster, moments: float = 2.0) -> list[Plan]:
+    """Every mesh for the cluster, the fastest that fits first; those that do not fit come last."""
+    found = [plan(config, work, cluster, mesh, moments) for mesh in meshes(config, cluster)]
+    return sorted(found, key=lambda plan: (plan.memory.total > cluster.memory, plan.seconds))
+
+
+def meshes(config: ModelConfig, cluster: Cluster) -> Iterator[MeshSize]:
+    """Those whose axes divide the model evenly; tensor, which sends most, stays within a group."""
+    for tensor in _divisors(math.gcd(cluster.devices, cluster.group, config.num_heads, config.d_ff)):
+        for fsdp in _divisors(math.gcd(cluster.devices // tensor, config.d_model)):
+            yield MeshSize(cluster.devices // (tensor * fsdp), fsdp, tensor)
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -1,0 +1,43 @@
+"""SIGTERM and SIGINT: asked once to stop, a run saves and ends; asked twice, it ends at once."""
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from transformer_jax.files.progress import tell
+from transformer_jax.processes.distributed import team
+
+HEARD = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Listens while it is entered. `asked` tells which signal came."""
+
+    def __init__(self) -> None:
+        self.asked: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+            self._before = {number: signal.signal(number, self._hear) for number in HEARD}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stop_at(self, step: int, why: str | None = None) -> str | None:
+        """Why every process stops before this step, or None: a signal that one of them heard, or a reason it has."""
+        return team().stop_at(step, self.asked or why)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self.asked:
+            tell(f"{name} again: ending at once; the last checkpoint stands")
+            os._exit(1)
+        self.asked = f"by {name}"
+        tell(f"{name}: saving, then ending (once more ends at once)")

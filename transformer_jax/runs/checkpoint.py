@@ -1,0 +1,257 @@
+"""Checkpoints: orbax writes and reads them; what is ours is to be strict about what is read back.
+
+A checkpoint is restored only if it holds exactly the arrays that are asked for, and only if every bit of them is the
+one that was saved. A damaged one is named and passed over for the one before; a fitting but different one is refused.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.runs.digest import digests
+from transformer_jax.update.sharding import path_name
+
+# How many differences between a checkpoint and a model are shown.
+SHOWN_DIFFERENCES = 12
+
+
+class DamagedCheckpoint(Exception):
+    """What is on the disk is not what was saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A state as it was saved, what was noted with it, and the newer checkpoints that were damaged, with reasons."""
+
+    step: int
+    state: Any
+    notes: dict[str, Any]
+    damaged: dict[int, str]
+
+
+class Keep:
+    """Which checkpoints stay: the newest and the best. Orbax's own policy forgets the scores at a restart."""
+
+    def __init__(self, latest: int, best: int):
+        self._latest, self._best = latest, best
+        self.scores: dict[int, float] = {}
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
+        # Of equal scores the earlier is the better one, as for patience: a later one must be better to be the best.
+        scored = sorted((step for step in steps if step in self.scores), key=lambda step: (self.scores[step], -step))
+        kept = {*steps[-self._latest :], *(scored[-self._best :] if self._best else ())}
+        return [checkpoint.step in kept for checkpoint in checkpoints]
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
+
+    Saving happens in the background; an error there is raised by the next call. The newest is never deleted.
+    """
+
+    def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax tells its diary there
+        _hear_no_coroutines()
+        self.directory = directory.absolute()
+        self._keep = Keep(keep_latest, keep_best)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=self._keep,
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+            create=not read_only,
+        )
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        if not read_only:
+            self._keep.scores = self.scores()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._check(self._manager.close)
+        except Failed:
+            # A save that failed in the background says what is safe. But it is not the reason of any other ending.
+            if error is None or isinstance(error, Failed):
+                raise
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps there are checkpoints of, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, step: int, state: Any, notes: dict[str, Any], score: float | None = None) -> None:
+        """Begins to write a checkpoint. It has its name only once it is whole."""
+        self._check(self._manager.check_for_errors)
+        content = {"notes": notes, "leaves": _shapes(state), "digests": digests(state), "score": score}
+        record = {"content": json.dumps(content, sort_keys=True)}
+        record["crc32"] = str(zlib.crc32(record["content"].encode()))
+        arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
+        if score is not None:
+            self._keep.scores[step] = score
+        self._check(lambda: self._manager.save(step, args=arguments))
+
+    def wait(self) -> None:
+        """Until all that was begun is on the disk."""
+        self._check(self._manager.wait_until_finished)
+        self._check(self._manager.check_for_errors)
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """What was recorded with each checkpoint whose record can be read: its score, the notes."""
+        found = {}
+        for step in self.steps:
+            with contextlib.suppress(DamagedCheckpoint):
+                found[step] = self._record(step)
+        return found
+
+    def scores(self) -> dict[int, float]:
+        """The score of each checkpoint that has one, as it was saved."""
+        return {step: record["score"] for step, record in self.records().items() if record["score"] is not None}
+
+    def rank(self, scores: dict[int, float]) -> None:
+        """Has these scores, and no others, decide which of the checkpoints so far are the best."""
+        self._keep.scores = scores
+
+    def restore_newest(self, wanted: Any) -> Restored | None:
+        """The newest undamaged checkpoint, laid out as the abstract state `wanted`; None if there never was one."""
+        damaged: dict[int, str] = {}
+        for step in reversed(self.steps):
+            try:
+                state, notes = self.restore(step, wanted)
+                return Restored(step, state, notes, damaged)
+            except DamagedCheckpoint as problem:
+                damaged[step] = str(problem)
+        if damaged:
+            told = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
+            raise BadInput(f"{self.directory}: every checkpoint is damaged ({told})")
+        return None
+
+    def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
+        """One checkpoint's state and notes. Raises DamagedCheckpoint, or BadInput where it is of another model."""
+        record = self._record(step)
+        if differences := _differences(record["leaves"], _shapes(wanted)):
+            more = len(differences) - SHOWN_DIFFERENCES
+            shown = differences[:SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+            raise BadInput(
+                f"{self.directory / str(step)}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(shown)
+            )
+        try:
+            state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))[
+                "state"
+            ]
+        except Exception as error:
+            _quiet_futures()
+            raise DamagedCheckpoint(_first_line(error)) from error
+        found = digests(state)
+        changed = [name for name, digest in record["digests"].items() if found[name] != digest]
+        if changed:
+            raise DamagedCheckpoint(
+                f"{changed[0]} is not what was saved" + (f", nor {len(changed) - 1} more" if changed[1:] else "")
+            )
+        return state, record["notes"]
+
+    def notes(self, step: int) -> dict[str, Any]:
+        """What was noted with a checkpoint, without its state. Raises DamagedCheckpoint."""
+        return self._record(step)["notes"]
+
+    def drop_after(self, step: int) -> None:
+        """Deletes the checkpoints of later steps, the newest first, because the run goes on from this one."""
+        for later in reversed(self.steps):
+            if later > step:
+                self._manager.delete(later)
+
+    def set_aside(self, step: int) -> Path:
+        """Moves a damaged checkpoint out of the way of the one that will take its place."""
+        aside = self.directory.parent / "damaged_checkpoints" / str(step)
+        if jax.process_index() == 0:
+            aside.parent.mkdir(exist_ok=True)
+            if aside.exists():
+                aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
+            (self.directory / str(step)).rename(aside)
+        multihost_utils.sync_global_devices(f"checkpoint {step} is set aside")  # of one process: nothing
+        self._manager.reload()
+        return aside
+
+    def _check(self, act: Callable[[], Any]) -> None:
+        """Acts; tells an error of this save, or of the last one in the background, for what it is."""
+        try:
+            act()
+        except Exception as error:
+            _quiet_futures()
+            whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
+            safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
+            raise Failed(
+                f"a checkpoint could not be written to {self.directory} ({_reason(error)}); {safe}. "
+                "The same command goes on from there"
+            ) from error
+
+    def _record(self, step: int) -> dict[str, Any]:
+        try:
+            record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
+            if zlib.crc32(record["content"].encode()) != int(record["crc32"]):
+                raise DamagedCheckpoint("its record is not what was saved")
+            return json.loads(record["content"])
+        except DamagedCheckpoint:
+            raise
+        except Exception as error:
+            _quiet_futures()
+            raise DamagedCheckpoint(f"its record cannot be read: {_first_line(error)}") from error
+
+
+def _shapes(tree: Any) -> dict[str, str]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {path_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
+    """What a reader needs to see which of the two is the wrong one."""
+    return [
+        f"{name}: {saved.get(name, 'nothing')} saved, {wanted.get(name, 'nothing')} wanted"
+        for name in {**saved, **wanted}
+        if saved.get(name) != wanted.get(name)
+    ]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return "the disk is full" if "No space left" in text or "RESOURCE_EXHAUSTED" in text else _first_line(error)
+
+
+def _quiet_futures() -> None:
+    """After a failed restore, what orbax forgot to await would complain at exit, hundreds of lines in all."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def _hear_no_coroutines() -> None:
+    """The same, for what complains already while the restore is failing."""
+    if sys.unraisablehook is not _quieter:
+        _heard_before.append(sys.unraisablehook)
+        sys.unraisablehook = _quieter
+
+
+def _quieter(unraisable: Any) -> None:
+    is_forgotten = "coroutine" in repr(unraisable.object) or "Event loop is closed" in str(unraisable.exc_value)
+    if not is_forgotten:
+        _heard_before[-1](unraisable)
+
+
+_heard_before: list[Callable[[Any], Any]] = []

@@ -1,0 +1,180 @@
+"""The custom code of a run: recorded and copied into its folder, compared on resume, found again for inference.
+
+RUN/code/code.json        which code the run was trained with, and from which step; one version, unless it was changed
+RUN/code/DIGEST/mine.py   a copy of a custom file, with the modules that it imports beside itself
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax import config as configuration
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.custom_code import CustomCode, code_digest, module_digests, module_files, read_code
+from transformer_jax.errors import BadInput
+from transformer_jax.extension import file_of
+from transformer_jax.files.atomic import publish_record, published
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import plain_name, read_record
+from transformer_jax.schema import is_address
+
+# A trained run may be measured with a metric that was edited since: each score carries its metric's digest.
+MAY_BE_EDITED = "decode.metrics"
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """The custom code that a run was trained with from a step on, by what uses it: "train.loss:z_loss"."""
+
+    step: int
+    code: Mapping[str, CustomCode]
+
+
+def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Every option that names custom code, with the address."""
+    for option in schema.options(ExperimentConfig):
+        given = schema.value_at(config, option.path)
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(value, str) and is_address(value):
+                yield option.path, value
+
+
+def code_of(config: ExperimentConfig) -> dict[str, CustomCode]:
+    """The custom code that a config names, as it is now."""
+    return {_key(option, address): read_code(file_of(address)) for option, address in addresses(config)}
+
+
+def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> list[str]:
+    """What both name and is another code now, a line each."""
+    lines = []
+    for key in old.keys() & new.keys():
+        if names := new[key].changed_since(old[key]):
+            lines.append(f"{key} ({new[key].main}): {', '.join(names)} changed")
+    return sorted(lines)
+
+
+class KeptCode:
+    """RUN/code: what was recorded there, and the copies."""
+
+    def __init__(self, run: Path):
+        self.path = run / "code"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "code.json"
+
+    def versions(self) -> list[Version]:
+        """Oldest first; none where no custom code was recorded."""
+        if not self.record.is_file():
+            return []
+        try:
+            return [
+                Version(int(item["step"]), {key: self._read(stored) for key, stored in item["code"].items()})
+                for item in read_record(self.record)["versions"]
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadInput(f"{self.record}: is damaged: it is not a record of custom code") from None
+
+    def _read(self, stored: dict[str, Any]) -> CustomCode:
+        plain_name(stored["main"], self.record)
+        return CustomCode(**stored)
+
+    def latest(self) -> Mapping[str, CustomCode] | None:
+        versions = self.versions()
+        return versions[-1].code if versions else None
+
+    def notes(self) -> list[str]:
+        """What a reader of this run's results must know: that they come from several versions of its code."""
+        versions = self.versions()
+        notes = []
+        if versions and versions[0].step:
+            notes.append(f"the code of the steps before {versions[0].step:,} was not recorded")
+        for before, after in itertools.pairwise(versions):
+            notes += [
+                f"custom code was changed at step {after.step:,}: {line}" for line in changes(before.code, after.code)
+            ]
+        return notes
+
+    def keep(self, config: ExperimentConfig, code: Mapping[str, CustomCode], step: int) -> None:
+        """Records the code from a step on, and copies it."""
+        versions = [version for version in self.versions() if version.step < step]
+        if versions and versions[-1].code == code:
+            return
+        if not code and not versions:
+            return
+        self.path.mkdir(exist_ok=True)
+        for option, address in addresses(config):
+            self._copy(file_of(address), code[_key(option, address)])
+        stored = [
+            {"step": version.step, "code": {key: dataclasses.asdict(code) for key, code in version.code.items()}}
+            for version in [*versions, Version(step, code)]
+        ]
+        publish_record(self.record, {"versions": stored})
+
+    def _copy(self, file: str, code: CustomCode) -> None:
+        place = self._place(code)
+        for name, original in module_files(file).items():
+            content = original.read_bytes()
+            if code_digest(content) != code.modules.get(name):
+                raise BadInput(f"{original}: was edited while the run started; start it again")
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            with published(place / name) as copy:
+                copy.write(content)
+
+    def _place(self, code: CustomCode) -> Path:
+        return self.path / code.digest[:12]
+
+    def found(self, config: ExperimentConfig, config_file: Path, started_in: str | None) -> ExperimentConfig:
+        """The config with each address where its code is: in the current directory, where training began, or the copy.
+
+        Without the layers of its model a run is of no use, so these must be there. Of the others some uses can do
+        without, and those that cannot report it.
+        """
+        values: dict[str, Any] = schema.to_dict(config)
+        recorded, moved = self.latest() or {}, False
+        for option in schema.options(ExperimentConfig):
+            given = schema.value_at(config, option.path)
+            places = [
+                self._find(option.path, value, recorded, config_file, started_in)
+                for value in (given if isinstance(given, tuple) else (given,))
+            ]
+            found = tuple(places) if isinstance(given, tuple) else places[0]
+            if found != given:
+                schema.put(values, option.path, found)
+                moved = True
+        return configuration.from_config_dict(values) if moved else config
+
+    def _find(
+        self, option: str, value: Any, recorded: Mapping[str, CustomCode], config_file: Path, started_in: str | None
+    ) -> Any:
+        if not isinstance(value, str) or not is_address(value):
+            return value
+        places = dict.fromkeys([value, os.path.join(started_in or "", value)])
+        existing = [place for place in places if Path(file_of(place)).is_file()]
+        code = recorded.get(_key(option, value))
+        for place in existing:
+            if code is None or option == MAY_BE_EDITED or module_digests(file_of(place)) == code.modules:
+                return place
+        if code is not None and (copy := self._place(code) / code.main).is_file():
+            if module_digests(copy) != code.modules:
+                raise BadInput(f"{copy}: is not what was recorded, or imports another module than was recorded")
+            why = "has changed since the training" if existing else "is not there"
+            tell(f"warning: {file_of(value)} {why}; {option} is the copy that the run has kept, {copy}")
+            return f"{copy}:{value.rpartition(':')[2]}"
+        if option.startswith("model.parts."):
+            where = " nor in ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
+            why = "has changed since the training" if existing else f"there is no such file in {where}"
+            raise BadInput(
+                f"{config_file}: {option} = {value}: {why}; put the file of the training where the config names it"
+            )
+        return value
+
+
+def _key(option: str, address: str) -> str:
+    return f"{option}:{address.rpartition(':')[2]}"

@@ -1,0 +1,245 @@
+"""A run's weights for use outside of training: one checkpoint or the average of several, as files any numpy can read.
+
+An exported folder holds `model.safetensors` (one array for each parameter, named by its path), `config.json`, the
+tokenizer files, and `weights.json`, which says where the weights come from. It is complete in itself.
+"""
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from transformer_jax import config as configuration
+from transformer_jax.config import ExperimentConfig, MeshConfig
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import explained, publish_record, published, remove
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import plain_name, read_record
+from transformer_jax.runs.best import Criterion
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.code import KeptCode
+from transformer_jax.runs.folder import BY_WHOM, RunFolder, read_metrics
+from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.sharding import make_mesh
+from transformer_jax.update.step import TrainState, abstract_state
+
+
+class SavedWeights:
+    """The parameters in a run's checkpoints, as numpy arrays."""
+
+    def __init__(self, folder: RunFolder):
+        self.config, self._metrics = folder.load_config(), folder.metrics
+        self._data = folder.data(self.config)
+        folder.doubt_config()
+        if not folder.checkpoints.is_dir():
+            raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
+        self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
+        self._wanted = _abstract(self.config)
+
+    def newest(self) -> tuple[int, Any]:
+        restored = self._checkpoints.restore_newest(self._wanted)
+        if restored is None:
+            raise BadInput(f"{self._checkpoints.directory}: has no checkpoint yet; transformer-jax train makes them")
+        for step, reason in restored.damaged.items():
+            tell(f"warning: the checkpoint of step {step} is damaged ({reason}); using that of step {restored.step}")
+        return restored.step, jax.device_get(restored.state.params)
+
+    def of_step(self, step: int) -> Any:
+        if step not in self._checkpoints.steps:
+            known = ", ".join(map(str, self._checkpoints.steps)) or "none"
+            raise BadInput(f"{self._checkpoints.directory}: has no checkpoint of step {step}; there are: {known}")
+        try:
+            state, _ = self._checkpoints.restore(step, self._wanted)
+        except DamagedCheckpoint as problem:
+            raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
+        return jax.device_get(state.params)
+
+    def last_steps(self, count: int) -> list[int]:
+        return self._enough(self._checkpoints.steps, count)
+
+    def best_steps(self, count: int) -> list[int]:
+        """The steps of highest validation score by train.best_metric, best first; of equal scores the earlier first."""
+        records = self._checkpoints.records()
+        lines = read_metrics(self._metrics) if self._metrics.is_file() else []
+        noted = [Criterion.noted(records[step]["notes"]) for step in sorted(records)]
+        measured = next((criterion.measured for criterion in reversed(noted) if criterion), {})
+        criterion = Criterion(self.config.train.best_metric, self.config.train.best_is, measured)
+        scores = criterion.scores(records, lines, earlier=criterion)
+        ranked = sorted(scores, key=lambda step: (-scores[step], step))
+        return self._enough(ranked, -count, f" with a score, the {criterion}")
+
+    def data(self, step: int) -> Prepared:
+        """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
+        prepared = Prepared.open(self._data)
+        with contextlib.suppress(DamagedCheckpoint):
+            if self._checkpoints.notes(step).get("data", prepared.fingerprint) != prepared.fingerprint:
+                tell(
+                    f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: "
+                    "if its tokenizer is another one, translations and scores are meaningless"
+                )
+        return prepared
+
+    def average(self, steps: Sequence[int]) -> Any:
+        """The mean of the parameters of several checkpoints (section 6.1), summed in float64."""
+        total: Any = None
+        for step in steps:
+            params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self.of_step(step))
+            total = params if total is None else jax.tree.map(np.add, total, params)
+        return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
+
+    def _enough(self, steps: list[int], count: int, which: str = "") -> list[int]:
+        if abs(count) > len(steps):
+            raise BadInput(
+                f"{self._checkpoints.directory}: {abs(count)} checkpoints were asked for, there are {len(steps)}"
+                f"{which}; train.keep_latest and train.keep_best say how many are kept"
+            )
+        return steps[-count:] if count > 0 else steps[:-count]
+
+
+def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:
+    """Writes an exported folder of a run's weights."""
+    config = folder.load_config()
+    prepared = Prepared.open(folder.data(config))
+    tokenizers = {side: (path.name, path.read_bytes()) for side, path in prepared.tokenizer_files.items()}
+    write_model(directory, config, params, tokenizers, steps, replace, folder.code)
+
+
+def write_model(
+    directory: Path,
+    config: ExperimentConfig,
+    params: Any,
+    tokenizers: dict[str, tuple[str, bytes]],
+    steps: Sequence[int] = (),
+    replace: bool = False,
+    code: KeptCode | None = None,
+) -> None:
+    """Writes an exported folder, whole or not at all. `tokenizers`: the file's name and content, by side.
+
+    `code`: of the run, of which the folder gets a copy.
+    """
+    from safetensors.numpy import save
+
+    with new_folder(directory, replace) as unfinished:
+        # safetensors writes an array that is not contiguous as it lies in memory: transposed, without a word.
+        arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
+        content = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode()}
+        for name, data in (*content.items(), *tokenizers.values()):
+            with published(unfinished / name) as file:
+                file.write(data)
+        files = {**content, **dict(tokenizers.values())}
+        origin = {
+            "steps": list(steps),
+            "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
+            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        }
+        if code is not None and code.path.is_dir():
+            shutil.copytree(code.path, unfinished / code.path.name)
+        publish_record(unfinished / ORIGIN, origin)
+
+
+@contextlib.contextmanager
+def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
+    """A folder to write into, which takes its name only when it is complete."""
+    if directory.exists() and not replace:
+        raise BadInput(f"{directory}: is there already; give another place or remove it")
+    unfinished = directory.with_name(directory.name + ".unfinished")
+    claim = unfinished / ".unfinished"  # says that the folder is ours to remove
+    with explained(directory):
+        if not replace and unfinished.is_dir() and any(unfinished.iterdir()) and not claim.exists():
+            raise BadInput(
+                f"{unfinished}: is where the folder would be written, and holds something else; move it away"
+            )
+        remove(unfinished)
+        unfinished.mkdir(parents=True)
+        claim.touch()
+        yield unfinished
+        claim.unlink()
+        remove(directory)
+        unfinished.rename(directory)
+
+
+class Exported(NamedTuple):
+    """What is in an exported folder."""
+
+    config: ExperimentConfig
+    params: Any
+    tokenizers: dict[str, Path]  # the files, by side
+    steps: list[int]
+
+
+def read_export(directory: Path) -> Exported:
+    """All of an exported folder, if its files are those that were written."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    for name in (WEIGHTS, ORIGIN):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory}: is no exported model (it has no {name}); transformer-jax export makes one")
+    config = RunFolder(directory).load_config()
+    try:
+        arrays = load_file(directory / WEIGHTS)
+    except (SafetensorError, ValueError) as error:
+        raise BadInput(f"{directory}: is damaged: {error}") from None
+    tokenizers, steps = _origin(directory)
+    params = traverse_util.unflatten_dict(arrays, sep="/")
+    for difference in other_shapes(config, params):
+        raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
+    return Exported(config, params, tokenizers, steps)
+
+
+def steps_of_export(directory: Path) -> list[int]:
+    """Whose weights an exported folder holds."""
+    return _origin(directory)[1]
+
+
+def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
+    """The tokenizers and the steps in weights.json, which also says what each file was."""
+    path = directory / ORIGIN
+    origin = read_record(path)
+    steps, names, digests = origin.get("steps"), origin.get("tokenizers"), origin.get("sha256", {})
+    if not isinstance(steps, list) or not isinstance(names, dict) or not isinstance(digests, dict):
+        raise BadInput(f"{path}: is no record of exported weights; transformer-jax export makes one")
+    if "source" not in names or not all(isinstance(step, int) for step in steps):
+        raise BadInput(f"{path}: names no tokenizer of the source, or steps that are no numbers")
+    tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
+    for name, digest in digests.items():  # folders of earlier versions have none
+        file = directory / plain_name(name, path)
+        if not file.is_file():
+            raise BadInput(f"{file}: there is no such file, but {ORIGIN} names it")
+        with open(file, "rb") as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() == digest:
+                continue
+        if name != "config.json":
+            raise BadInput(f"{file}: is damaged: it is not what was written, by {ORIGIN}")
+        tell(f"warning: {file} is not what was written there ({BY_WHOM}); taken as it is")
+    return tokenizers, steps
+
+
+def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
+    """Where parameters are not those of a config: one line each."""
+    arrays, wanted = flat(params), flat(_abstract(config).params)
+    lines = []
+    for name in {**arrays, **wanted}:
+        found, right = (tree[name].shape if name in tree else "nothing" for tree in (arrays, wanted))
+        if found != right:
+            lines.append(f"{name} is {found}, and {right}")
+    return lines
+
+
+def flat(params: Any) -> dict[str, Any]:
+    """Parameters by their paths: encoder/layers_0/self_attention/query/kernel."""
+    return traverse_util.flatten_dict(params, sep="/")
+
+
+def _abstract(config: ExperimentConfig) -> TrainState:
+    """The state of a config on this process's first device: its shapes, which no learning rate has a part in."""
+    mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
+    return abstract_state(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)

@@ -1,0 +1,347 @@
+"""A run's folder, which explains itself: config.json, versions.json, metrics.jsonl, checkpoints/, data/ ..."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from transformer_jax import config as configuration
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig, TrainConfig
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files import paths
+from transformer_jax.files.atomic import explained, is_same_file, made, publish_record, published
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import parse_object, read_bytes, read_record
+from transformer_jax.runs.code import KeptCode, changes, code_of
+from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.schema import is_address
+from transformer_jax.version import source_digest
+
+# The update at which a learning rate's schedule ends, None where it has no end.
+ScheduleEnd = Callable[[TrainConfig], int | None]
+
+PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
+# Of these, and of the library's source, another version may compute other numbers.
+IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
+# What may differ when a run is resumed: it changes how long and how the work is done, not what is computed. Paths may
+# differ too: they do not say what is in the files, and the data itself is compared with that of the checkpoint.
+MAY_CHANGE = ("train.", "mesh.", "decode.", "model.attention_implementation")
+# ... but these, of train.*, are part of what is computed.
+MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
+
+# In versions.json: what config.json was when it was written; which source of this library it is; which packages made
+# the steps before those of the last start, where they were others; how many updates the run has, which train.epochs
+# leaves to the data.
+CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
+LAST_STEP = "last_step"
+# Characters that make a path a pattern.
+PATTERN = "[]*?\\"
+BY_WHOM = "changed by hand, or damaged"
+
+
+class RunFolder:
+    """Where everything of one run lies. Of several processes one writes; for the others it is to read.
+
+    `accept_changed_code`: resume although the run's custom code was edited, and record that.
+    """
+
+    def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
+        self.path, self.writes = Path(paths.expanded(path)), writes
+        self.accept_changed_code, self._told = accept_changed_code, False
+
+    @property
+    def code(self) -> KeptCode:
+        return KeptCode(self.path)
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def averaged(self) -> Path:
+        return self.path / "averaged"
+
+    @property
+    def profile(self) -> Path:
+        return self.path / "profile"
+
+    def data(self, config: ExperimentConfig) -> Path:
+        return Path(config.data.directory) if config.data.directory else self.path / "data"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Makes the folder and keeps every other training out of it until this one ends, however it ends.
+
+        A training that comes to nothing leaves nothing: no folder that was not there, and nothing in one that was.
+        """
+        refuse_patterns(self.path)
+        if not self.writes:
+            yield
+            return
+        with explained(self.path):
+            refuse_foreign(self.path)
+        with contextlib.ExitStack() as stack:
+            with explained(self.path):
+                stack.enter_context(made(self.path))
+                lock = stack.enter_context(self._locked())
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            try:
+                yield
+            finally:
+                if os.listdir(self.path) == [self.lock.name]:
+                    self.lock.unlink()
+
+    def _locked(self) -> IO[str]:
+        """The file of the lock, which is ours until it is closed."""
+        while True:
+            self.lock.touch()
+            lock = open(self.lock, "r+")  # noqa: SIM115
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with lock:
+                    raise BadInput(
+                        f"{self.path}: process {lock.read().strip()} is training here; wait, or use another --workdir"
+                    ) from None
+            if is_same_file(lock, self.lock):
+                lock.truncate(0)
+                return lock
+            lock.close()  # who held it has taken it away in between
+
+    def load_config(self) -> ExperimentConfig:
+        """The config the run was started with, and its custom code where it is."""
+        return self.code.found(self._stored_config(), self.config, self._started_in())
+
+    def _stored_config(self) -> ExperimentConfig:
+        if not self.config.is_file():
+            raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
+        try:
+            config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
+        except ConfigError as error:
+            raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
+        started_in = self._started_in()
+        return config if started_in is None else schema.with_paths(config, functools.partial(_from, started_in))
+
+    def _started_in(self) -> str | None:
+        """The directory that relative paths in the config begin at: addresses, and those of earlier versions."""
+        with contextlib.suppress(OSError, BadInput):
+            directory = read_record(self.path / "versions.json").get("directory")
+            return directory if isinstance(directory, str) else None
+        return None
+
+    def last_step(self) -> int | None:
+        """How many updates the run has at most; earlier versions did not record it."""
+        with contextlib.suppress(OSError, BadInput):
+            recorded = read_record(self.path / "versions.json").get(LAST_STEP)
+            return recorded if isinstance(recorded, int) else None
+        return None
+
+    def doubt_config(self) -> None:
+        """Warns of a config.json that is not what the training wrote: the weights do not tell, and results may."""
+        versions = self.path / "versions.json"
+        with contextlib.suppress(BadInput):
+            wanted = read_record(versions).get(CONFIG_DIGEST) if versions.is_file() else None
+            if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
+                tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
+
+    def recorded(self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None) -> ExperimentConfig | None:
+        """The config of the run that has begun here, refused if it is another run's; None without a checkpoint.
+
+        `schedule_end`: the update at which the learning rate's schedule ends, None where it has no end.
+        """
+        return None if self._newest_step() is None else self._same_run(config, schedule_end)
+
+    def settle(self, config: ExperimentConfig, last_step: int | None = None) -> None:
+        """Records what this run is, or refuses where it is another.
+
+        Of several processes the first one records, and the others compare.
+        """
+        code, step = code_of(config), self._newest_step()
+        if step is not None or not self.writes:
+            self._same_run(config, lambda _: None)
+        if not self.writes:
+            return
+        with explained(self.path):
+            self.code.keep(config, code, step or 0)
+            text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
+            versions = {**_versions(), **self._earlier(step), LAST_STEP: last_step}
+            versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
+            publish_record(self.path / "versions.json", versions)  # first, for with the config there is a run
+            with published(self.config) as file:
+                file.write(text)
+
+    def notes(self) -> list[str]:
+        """What a reader of the results must know: steps of this run that were made by other code."""
+        lines = self.code.notes()
+        with contextlib.suppress(BadInput):
+            versions = read_record(self.path / "versions.json")
+            for before in versions.get(EARLIER, []):
+                changed = [
+                    f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)
+                ]
+                lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
+        return lines
+
+    def _newest_step(self) -> int | None:
+        """Of the checkpoints, also damaged ones; None where the run has not begun."""
+        if not (self.config.is_file() and self.checkpoints.is_dir()):
+            return None
+        names = [path.name for path in self.checkpoints.iterdir()]
+        return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
+
+    def _same_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd) -> ExperimentConfig:
+        """The config of the run here, which must be the same run."""
+        started_in, is_recorded = self._started_in() or os.getcwd(), self.code.latest() is not None
+        there = self._stored_config()
+        differences = _differences(
+            _with_plain_addresses(there, started_in, is_recorded),
+            _with_plain_addresses(config, os.getcwd(), is_recorded),
+            schedule_end,
+        )
+        if differences:
+            self.doubt_config()
+            raise BadInput(
+                f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
+                + "\n  ".join(differences)
+            )
+        self._refuse_changed_code(changes(self.code.latest() or {}, code_of(config)))
+        return there
+
+    def _refuse_changed_code(self, changed: list[str]) -> None:
+        if not changed:
+            return
+        told = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
+        if not self.accept_changed_code:
+            raise BadInput(
+                f"{told}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
+                "--accept-changed-code, which reports will mention"
+            )
+        if self.writes and not self._told:
+            self._told = True
+            tell(f"warning: {told}; accepted")
+
+    def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
+        """The versions that made the steps so far, where they are not today's."""
+        path = self.path / "versions.json"
+        if step is None or not path.is_file():
+            return {}
+        with contextlib.suppress(BadInput):
+            before, now = read_record(path), _versions()
+            earlier = before.get(EARLIER, [])
+            if any(before.get(name) != now.get(name) for name in IDENTIFYING):
+                made_by = {name: before[name] for name in IDENTIFYING if name in before}
+                earlier = [*earlier, {"until": step, **made_by}]
+            return {EARLIER: earlier} if earlier else {}
+        return {}
+
+    def drop_metrics_after(self, step: int) -> None:
+        """Takes up metrics.jsonl at a checkpoint: later lines told of steps that are about to be made again."""
+        if not self.metrics.is_file() or not self.writes:
+            return
+        kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
+        with explained(self.path), published(self.metrics) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl. A last line that a killed process left unfinished is no line."""
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            if isinstance(line, dict) and isinstance(line.get("step"), int) and all(map(_is_told, line.values())):
+                lines.append(line)
+    return lines
+
+
+def refuse_patterns(path: Path) -> None:
+    """Orbax looks its files up as patterns: below `a[1]` it would not find what it has written, and below `a*` more."""
+    found = sorted(set(str(path.absolute())) & set(PATTERN))
+    if found:
+        raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
+
+
+def _is_told(value: Any) -> bool:
+    """Whether it can stand in a line of metrics."""
+    return value is None or isinstance(value, (int, float))
+
+
+def _from(directory: str, path: str) -> str:
+    """A path in the config of a training that was started in that directory, unless it is only here."""
+    there = paths.absolute(path, directory)
+    return path if os.path.exists(path) and not os.path.exists(there) else there
+
+
+def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd) -> list[str]:
+    lines = []
+    for option in schema.options(ExperimentConfig):
+        path = option.path
+        if schema.is_path(option.kind) or (path.startswith(MAY_CHANGE) and not path.startswith(MAY_NOT_CHANGE)):
+            continue
+        before, now = schema.value_at(old, path), schema.value_at(new, path)
+        if before != now:
+            lines.append(f"{path}: {before} there, {now} here")
+    before, now = schedule_end(old.train), schedule_end(new.train)
+    if before != now:
+        schedule = new.optimizer.schedule
+        lines.append(f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here")
+    return lines
+
+
+def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: bool) -> ExperimentConfig:
+    """The config with each address of custom code as it is compared: without its folder where the code itself is
+    compared, and otherwise as an absolute path."""
+    values = schema.to_dict(config)
+    for option in schema.options(ExperimentConfig):
+        given = schema.value_at(config, option.path)
+        plain = [
+            (os.path.basename(value) if by_name else os.path.abspath(os.path.join(directory, value)))
+            if isinstance(value, str) and is_address(value)
+            else value
+            for value in (given if isinstance(given, tuple) else (given,))
+        ]
+        schema.put(values, option.path, tuple(plain) if isinstance(given, tuple) else plain[0])
+    return configuration.from_config_dict(values)
+
+
+def identifying_versions() -> dict[str, str]:
+    """Of what computes a run's numbers, as it is installed here."""
+    now = _versions()
+    return {name: now[name] for name in IDENTIFYING if name in now}
+
+
+def _versions() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": " ".join(sys.argv),
+    }
+    found["directory"] = os.getcwd()  # where relative addresses in the config begin
+    found["xla_flags"] = os.environ.get("XLA_FLAGS", "")  # they can change the last digits of every number
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    found[SOURCE_DIGEST] = source_digest()
+    return found

@@ -1,0 +1,179 @@
+"""A trained model at hand: `load_run(workdir)` translates and scores texts."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
+from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
+from transformer_jax.errors import BadInput
+from transformer_jax.files import paths
+from transformer_jax.model.stacks import position_limit
+from transformer_jax.runs.export import SavedWeights, flat, read_export, steps_of_export
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.foreign import WEIGHTS
+from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
+from transformer_jax.translation.translate import Translation, Translator
+from transformer_jax.update.sharding import make_mesh, state_shardings
+
+
+class Score(NamedTuple):
+    """How probable a given translation is."""
+
+    log_probability: float
+    tokens: tuple[int, ...]  # with <eos>
+    token_log_probabilities: tuple[float, ...]
+
+
+class Run:
+    """A model with its tokenizers, on all devices of this process: what `load_run` returns.
+
+    The devices share the sentences, and on a mesh with `fsdp` or `tensor` the parameters, which may not fit into one.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        params: Any,
+        tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        steps: list[int],
+        mesh: MeshConfig | None = None,
+    ):
+        self.config, self.tokenizer, self.target_tokenizer = config, tokenizer, target_tokenizer
+        self.steps = steps  # whose weights these are; of several, the average
+        mesh = mesh or MeshConfig()
+        self._mesh = make_mesh(mesh, jax.local_devices())
+        self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, mesh.replicate)["params"])
+        self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
+        self._scorer = Scorer(config.model, self._mesh)
+
+    @property
+    def weights_sha256(self) -> str:
+        """The digest of the parameters, bit by bit: weights with another one are other weights."""
+        digest = hashlib.sha256()
+        for name, leaf in sorted(flat(self.params).items()):
+            array = np.asarray(jax.device_get(leaf))
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def translate(self, texts: Sequence[str], **changes: Any) -> list[str]:
+        """The best translation of each text. `changes` to config.decode by name: beam=8, sample=True ..."""
+        return [translation.text for translation in self.translations(texts, **changes)]
+
+    def translations(
+        self, texts: Sequence[str], first_id: int = 0, decode: DecodeConfig | None = None, **changes: Any
+    ) -> list[Translation]:
+        """Translations with all that is known of them. Sampling draws by a text's number, counted from `first_id`."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string: give a list of them")
+        return self._translator.translate(self.params, texts, decode or self.decode_config(**changes), first_id)
+
+    def decode_config(self, **changes: Any) -> DecodeConfig:
+        """config.decode with changes, checked like any config."""
+        known = [field.name for field in dataclasses.fields(DecodeConfig)]
+        for name in changes:
+            if name not in known:
+                raise BadInput(f"{name}: no option of decoding; {schema.nearest(name, known)}")
+        return dataclasses.replace(self.config.decode, **changes)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """The log-probability of each (source, target): every target token's given those before it, and <eos>'s."""
+        sources = self.tokenizer.encode_batch([source for source, _ in pairs])
+        targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
+        scores = self.score_tokens(sources, targets)
+        return [
+            Score(float(values.sum()), (*target, EOS), tuple(values.tolist()))
+            for values, target in zip(scores, targets, strict=True)
+        ]
+
+    def score_tokens(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The same for pairs that are tokens already (without special ones): an array of log-probabilities each."""
+        self._refuse_what_has_no_position(sources, targets)
+        return self._scorer.score(self.params, token_pairs(sources, targets), self.config.decode.tokens_per_batch)
+
+    def attention(self, translation: Translation, rank: int = 0) -> Attention:
+        """What every layer and head attended to, when this model reads the source and writes that hypothesis."""
+        if not translation.source.tokens:
+            raise BadInput(f"{translation.source.text!r}: has no tokens, so that there is no attention to them")
+        target = translation.hypotheses[rank].tokens
+        return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
+
+    def _refuse_what_has_no_position(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+        limit = position_limit(self.config.model)
+        for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
+            longest = max(map(len, sides)) + 1
+            if limit is not None and longest > limit:
+                raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
+
+
+class Weights(NamedTuple):
+    """A set of parameters, and all that is needed to make use of it."""
+
+    config: ExperimentConfig
+    params: Any
+    tokenizers: dict[str, Path]  # the files, by side; one vocabulary and one way to cut: only "source"
+    steps: list[int]
+
+
+def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
+    """The model of a run, or of an exported folder.
+
+    `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
+    `mesh`: how it lies on the devices; by default each has it whole.
+    """
+    found = read_weights(workdir, weights)
+    tokenizer = load_tokenizer(found.tokenizers["source"])
+    target_tokenizer = load_tokenizer(found.tokenizers["target"]) if "target" in found.tokenizers else tokenizer
+    return Run(found.config, found.params, tokenizer, target_tokenizer, found.steps, mesh)
+
+
+def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
+    """The weights that `load_run` loads, or those of the checkpoint of one step."""
+    workdir = Path(paths.expanded(workdir))
+    if (workdir / WEIGHTS).is_file():
+        if weights != "latest" or at_step is not None:
+            asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
+            raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
+        return _exported(workdir)
+    folder = RunFolder(workdir)
+    if weights == "averaged":
+        if not folder.averaged.is_dir():
+            raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
+        return _exported(folder.averaged)
+    if weights not in ("latest", "best"):
+        if not (place := Path(paths.expanded(weights))).is_dir():
+            raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
+        return _exported(place)
+    saved = SavedWeights(folder)
+    if at_step is not None:
+        step, params = at_step, saved.of_step(at_step)
+    elif weights == "latest":
+        step, params = saved.newest()
+    else:
+        step = saved.best_steps(1)[0]
+        params = saved.of_step(step)
+    return Weights(saved.config, params, saved.data(step).tokenizer_files, [step])
+
+
+def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
+    """The steps of the weights that `load_run` would load, looked up without loading them; None if not known."""
+    folder = RunFolder(workdir)
+    try:
+        if weights == "averaged":
+            return steps_of_export(folder.averaged)
+        saved = SavedWeights(folder)
+        return saved.last_steps(1) if weights == "latest" else saved.best_steps(1) if weights == "best" else None
+    except (BadInput, OSError):
+        return None
+
+
+def _exported(directory: Path) -> Weights:
+    return Weights(*read_export(directory))

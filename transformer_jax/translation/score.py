@@ -1,0 +1,96 @@
+"""How probable a given translation is, token by token, and what the model attended to: one pass, no search."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.data.arrays import TokenPairs, flatten
+from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import EvaluationBatches
+from transformer_jax.data.tokenizer import BOS, PAD
+from transformer_jax.model.precision import matmul_precision
+from transformer_jax.model.stacks import HeadMasks
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
+from transformer_jax.processes.compilation import unfused_if_custom
+from transformer_jax.update.sharding import batch_devices, batch_sharding
+
+Tokens = Sequence[int]
+
+
+class Attention(NamedTuple):
+    """The weights of every layer (N) and head (H) for one pair; rows are queries, columns what they attend to."""
+
+    encoder_NHSS: np.ndarray
+    decoder_NHTT: np.ndarray
+    cross_NHTS: np.ndarray
+
+
+class Scorer:
+    """Log-probabilities of given targets under one model."""
+
+    def __init__(self, model: ModelConfig, mesh: Mesh):
+        self._mesh = mesh
+        self._score = jax.jit(
+            lambda params, batch: token_log_probabilities(model, params, batch),
+            out_shardings=NamedSharding(mesh, PartitionSpec()),
+            compiler_options=unfused_if_custom(mesh, model),
+        )
+
+    def score(self, params: Any, pairs: TokenPairs, tokens_per_batch: int) -> list[np.ndarray]:
+        """For each pair log P of each target token given those before it, <eos> last. Every pair exactly once."""
+        scores: list[np.ndarray] = [np.zeros(0)] * len(pairs)
+        if not scores:
+            return scores
+        longest = int(max(pairs.source_lengths.max(), pairs.target_lengths.max())) + 1
+        batches = EvaluationBatches(
+            pairs, tokens_per_batch=max(tokens_per_batch, longest), row_multiple=batch_devices(self._mesh)
+        )
+        for batch in batches:
+            placed = jax.device_put(batch._replace(pair_index=None), batch_sharding(self._mesh))
+            scores_BT = jax.device_get(self._score(params, placed))
+            for row, number in enumerate(np.asarray(batch.pair_index)):
+                if number >= 0:
+                    scores[number] = scores_BT[row, : pairs.target_lengths[number] + 1]
+        return scores
+
+
+def token_log_probabilities(
+    model: ModelConfig, params: Any, batch: Batch, head_masks: HeadMasks | None = None
+) -> jax.Array:
+    """log P of every token of batch.target_output, BT; 0 at padding."""
+    pair = (batch.source, batch.target_input)
+    with matmul_precision(model):
+        logits_BTN: Any = Transformer(model).apply({"params": params}, *pair, head_masks=head_masks)
+    chosen_BT = jnp.take_along_axis(logits_BTN, batch.target_output[..., None], axis=-1)[..., 0]
+    return jnp.where(batch.target_output == PAD, 0.0, chosen_BT - jax.nn.logsumexp(logits_BTN, axis=-1))
+
+
+def token_pairs(sources: Sequence[Tokens], targets: Sequence[Tokens]) -> TokenPairs:
+    """Token lists without special tokens as what batches are made from."""
+    arrays = []
+    for side in (sources, targets):
+        tokens, lengths = flatten(side, np.int32)
+        arrays += [tokens, np.concatenate([[0], np.cumsum(lengths)])]
+    return TokenPairs(*arrays)
+
+
+def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
+    """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
+    source_BS, target_BT = np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
+    with matmul_precision(model):
+        _, shown = Transformer(model).apply({"params": params}, source_BS, target_BT, mutable=["intermediates"])
+    stacks = shown["intermediates"]
+
+    def weights(stack: str, attention: str, layers: int) -> np.ndarray:
+        return np.stack([np.asarray(stacks[stack][f"layers_{i}"][attention]["weights"][0][0]) for i in range(layers)])
+
+    return Attention(
+        weights("encoder", "self_attention", model.num_encoder_layers),
+        weights("decoder", "self_attention", model.num_decoder_layers),
+        weights("decoder", "cross_attention", model.num_decoder_layers),
+    )
