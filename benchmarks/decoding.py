@@ -16,7 +16,7 @@ import numpy as np
 
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import DecodeConfig
-from transformer_jax.translation.translate import search
+from transformer_jax.translation.translate import Rows, search
 
 EXTRA_LENGTH, REPEATS = 50, 3
 
@@ -35,9 +35,7 @@ def seconds(model: ModelConfig, params: object, case: Case) -> tuple[float, floa
     run = functools.partial(
         jax.jit(search, static_argnames=("model", "decode", "max_length")),
         params,
-        source_BS.astype(np.int32),
-        np.full(case.sentences, case.tokens, np.int32),
-        np.arange(case.sentences),
+        Rows(source_BS.astype(np.int32), np.full(case.sentences, case.tokens, np.int32), np.arange(case.sentences)),
         model=model,
         decode=DecodeConfig(beam=case.beam, min_length=case.tokens),
         max_length=case.tokens + EXTRA_LENGTH,

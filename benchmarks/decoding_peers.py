@@ -24,7 +24,7 @@ from side_by_side import limits, machine, medians, turn_by_turn, write_json
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import DecodeConfig
 from transformer_jax.model.size import forward_flops
-from transformer_jax.translation.translate import search
+from transformer_jax.translation.translate import Rows, search
 
 VOCABULARY = 11_600
 EXTRA_LENGTH = 50
@@ -62,9 +62,7 @@ def ours() -> System:
         lengths, numbers = np.full(case.sentences, case.tokens, np.int32), np.arange(case.sentences)
         found = jitted(
             params,
-            case.sources().astype(np.int32),
-            lengths,
-            numbers,
+            Rows(case.sources().astype(np.int32), lengths, numbers),
             model=model,
             decode=DecodeConfig(beam=case.beam, min_length=case.tokens),
             max_length=case.tokens + EXTRA_LENGTH,

@@ -18,7 +18,7 @@ def test_imports_point_down():
         ("config", "model.attention"),
         ("model.layers", "data.batching"),
         ("data.batching", "update.step"),
-        ("search.search", "model.transformer"),
+        ("search.beam", "model.transformer"),
         ("training.loop", "translation.translate"),
     ],
 )

@@ -8,7 +8,10 @@ from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.sinusoid import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.search.search import beam_search, greedy_search, sample_search
+from transformer_jax.search.beam import beam_search
+from transformer_jax.search.greedy import greedy_search
+from transformer_jax.search.rules import SearchRules
+from transformer_jax.search.sampling import sample_search
 from transformer_jax.update.loss import label_smoothed_cross_entropy
 from transformer_jax.version import __version__
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from transformer_jax.translation.load import load_run
     from transformer_jax.update.optimizer import inverse_sqrt_schedule
 
-# These come when they are first asked for: what they need (orbax, optax) takes longer to import than all the rest.
+# Imported on first use: what they need (orbax, optax) takes longer to import than all the rest.
 LAZY = {
     "from_marian": "transformer_jax.interop.marian",
     "inverse_sqrt_schedule": "transformer_jax.update.optimizer",
@@ -27,6 +30,7 @@ LAZY = {
 __all__ = [
     "ModelConfig",
     "MultiHeadAttention",
+    "SearchRules",
     "Transformer",
     "__version__",
     "beam_search",

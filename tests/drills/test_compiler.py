@@ -23,7 +23,7 @@ from transformer_jax.processes import compilation
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together import Together
 from transformer_jax.translation.score import Scorer
-from transformer_jax.translation.translate import Translator, tail_of
+from transformer_jax.translation.translate import Rows, Translator, tail_of
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -174,11 +174,11 @@ def test_searches(name, search, decode):
     rows = SENTENCES * BEAM // decode.beam
     params = Programs(config, lambda count: 1e-3, mesh()).begin([None]).params
     limits, ids = np.full(rows, LONGEST, np.int32), np.arange(rows, dtype=np.int32)
-    given = jax.device_put((tokens(config.model, rows, LONGEST, 2), limits, ids), sharding.batch_sharding(mesh()))
+    given = jax.device_put(Rows(tokens(config.model, rows, LONGEST, 2), limits, ids), sharding.batch_sharding(mesh()))
     options = {"model": config.model, "decode": decode, "max_length": LONGEST, "tail": tail_of(rows, mesh())}
     searcher: Any = Translator(config, None, None, mesh())
-    lowered = searcher._search.lower(params, *given, **options, mesh=mesh())
-    fused, plain, kernels = with_and_without(lowered, params, *given)
+    lowered = searcher._search.lower(params, given, **options, mesh=mesh())
+    fused, plain, kernels = with_and_without(lowered, params, given)
     # Where two tokens are as probable but for rounding, either is right.
     same = (fused.tokens_BNT == plain.tokens_BNT).all(axis=(1, 2))
     different = difference(fused.log_probabilities_BN[same], plain.log_probabilities_BN[same])

@@ -17,7 +17,7 @@ from transformer_jax import Transformer
 from transformer_jax.config import DecodeConfig, from_json, to_json
 from transformer_jax.training.together import Together
 from transformer_jax.translation.score import token_log_probabilities
-from transformer_jax.translation.translate import search
+from transformer_jax.translation.translate import Rows, search
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import make_eval_step
 
@@ -73,7 +73,7 @@ def score(config):
 def decode(config, **options):
     searched = functools.partial(search, model=config.model, decode=DecodeConfig(**options), max_length=12)
     numbers = jax.ShapeDtypeStruct((2,), np.int32)
-    return jax.jit(searched).trace(params_of(config), TOKENS, numbers, numbers)
+    return jax.jit(searched).trace(params_of(config), Rows(TOKENS, numbers, numbers))
 
 
 def sample(config):

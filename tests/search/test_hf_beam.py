@@ -7,7 +7,7 @@ import pytest
 from flax import traverse_util
 
 from tests.support.places import GOLDEN
-from transformer_jax import ModelConfig, beam_search
+from transformer_jax import ModelConfig, SearchRules, beam_search
 from transformer_jax.translation.stepper import Stepper
 
 RECORDED = np.load(GOLDEN / "hf_beam.npz")
@@ -66,19 +66,15 @@ def test_the_same_targets_with_the_same_scores(name):
         # They give the <eos> that ends a target of the greatest length probability 1.
         return jnp.where(cache.position == LONGEST - 1, certain_end_N[None], logits_RN), after
 
+    # Marian's targets begin with <pad>.
+    rules = SearchRules(len(source_BS), LONGEST, PAD, EOS, PAD, length_penalty="average", alpha=penalty)
     found = jax.jit(
         lambda: beam_search(
             step,
             stepper.start(source_BS, LONGEST, beams),
-            batch_size=len(source_BS),
-            max_length=LONGEST,
-            bos_id=PAD,  # with which Marian's targets begin
-            eos_id=EOS,
-            pad_id=PAD,
+            rules,
             beam_size=beams,
             n_best=beams,
-            length_penalty="average",
-            alpha=penalty,
             reorder=stepper.reorder,
         )
     )()

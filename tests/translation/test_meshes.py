@@ -11,7 +11,6 @@ from tests.support.small_models import built
 from tests.support.translating_runs import make_run, sentence
 from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig, MeshConfig
-from transformer_jax.search.stages import Tail
 from transformer_jax.translation import translate
 from transformer_jax.update.sharding import batch_sharding, make_mesh
 
@@ -49,19 +48,19 @@ def assert_decoded_alike(ours, theirs):
 def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
     """Of a mesh of all three axes and of one that has whole models; the others are in drills/test_every_mesh.py."""
     folder = small_run(tmp_path / "run")
-    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 100)
+    monkeypatch.setattr(translate, "MIN_TAIL", 100)
     one = on_one_device(folder)
     assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), one)
-    monkeypatch.setattr(translate, "FEWEST_IN_TAIL", 1)  # sentences that are over leave their device
+    monkeypatch.setattr(translate, "MIN_TAIL", 1)  # sentences that are over leave their device
     assert_decoded_alike(decoded(folder, MeshConfig()), one)
 
 
 def test_devices_that_have_the_whole_model_send_nothing():
     model, variables = built()
     mesh = make_mesh(MeshConfig(), jax.local_devices())
-    rows = np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32)
-    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(), "max_length": 12, "tail": Tail(1)}
+    rows = translate.Rows(np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32))
+    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(), "max_length": 12, "tail": 1}
     searched = jax.jit(functools.partial(translate.search_on, **options))
-    program = searched.lower(variables["params"], *jax.device_put(rows, batch_sharding(mesh))).compile()
+    program = searched.lower(variables["params"], jax.device_put(rows, batch_sharding(mesh))).compile()
     # Only who asks for all results where each device is has them sent, once, at the end.
     assert collectives(program.as_text(), (8, 1, 1)) == []

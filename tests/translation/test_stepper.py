@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.small_models import SOURCE, assert_close, built, every_kind, every_norm
 from transformer_jax.config import DecodeConfig
-from transformer_jax.search.search import beam_search, gather_beams, repeat_beams
-from transformer_jax.search.stages import Tail
+from transformer_jax.search.beam import beam_search, repeat_beams
+from transformer_jax.search.rules import SearchRules
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.translation.translate import search
+from transformer_jax.translation.translate import Rows, search
 
 BEAMS, LENGTH, GROWS_AT = 3, 5, 3
 IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
@@ -46,9 +46,9 @@ def check_steps(model, variables, beams):
 def test_the_search_finds_what_it_finds_with_copied_caches():
     model, variables = built()
     stepper = Stepper(model.config, variables["params"])
-    options = {"batch_size": len(SOURCE), "max_length": 8, "beam_size": BEAMS, "n_best": BEAMS, **IDS}
+    rules = SearchRules(len(SOURCE), 8, **IDS)
     shared = jax.jit(
-        lambda: beam_search(stepper.step, stepper.start(SOURCE, 8, BEAMS), **options, reorder=stepper.reorder)
+        lambda: beam_search(stepper.step, stepper.start(SOURCE, 8, BEAMS), rules, BEAMS, BEAMS, reorder=stepper.reorder)
     )
 
     def step(tokens_R, cache):
@@ -61,7 +61,7 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
         memory_BSD = model.apply(variables, SOURCE, method="encode")
         layers = model.apply(variables, memory_BSD, 8, method="new_cache")
         cache = {"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}
-        return beam_search(step, repeat_beams(cache, BEAMS), **options, reorder=gather_beams)
+        return beam_search(step, repeat_beams(cache, BEAMS), rules, BEAMS, BEAMS)
 
     ours, theirs = shared(), jax.jit(copied)()
     np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
@@ -77,15 +77,13 @@ def test_few_sentences_are_searched_on_as_with_all_of_them():
     found = [
         searched(
             variables["params"],
-            source_BS,
-            limits_B,
-            jnp.arange(8),
+            Rows(source_BS, limits_B, jnp.arange(8)),
             model=model.config,
             decode=decode,
             max_length=14,
             tail=tail,
         )
-        for tail in (None, Tail(1), Tail(4))
+        for tail in (None, 1, 4)
     ]
     assert (found[0].lengths_BN[:, 0] > 11).sum() >= 2  # and so into the room that is made in the tail
     for other in found[1:]:

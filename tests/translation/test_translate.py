@@ -10,7 +10,6 @@ from transformer_jax.config import MeshConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.search import stages
-from transformer_jax.search.stages import Tail
 from transformer_jax.translation.shapes import groups, rounded_up
 from transformer_jax.translation.translate import tail_of
 from transformer_jax.update.sharding import make_mesh
@@ -149,13 +148,13 @@ def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
 
 
 def test_the_end_of_a_large_batch_is_searched_by_a_quarter_of_it(run, monkeypatch):
-    taken, original = [], stages._taken
+    taken, original = [], stages._rows_of
 
     def watched(tree, chosen_C, batch_size):
         taken.append((batch_size, chosen_C.size))
         return original(tree, chosen_C, batch_size)
 
-    monkeypatch.setattr(stages, "_taken", watched)
+    monkeypatch.setattr(stages, "_rows_of", watched)
     translations = run.translate(["a cat"] * 256, tokens_per_batch=16_384)
     assert taken == [(32, 8)] and len(set(translations)) == 1
 
@@ -166,7 +165,7 @@ def test_the_end_of_a_large_batch_is_searched_by_a_quarter_of_it(run, monkeypatc
 )
 def test_a_tail_is_a_quarter_of_what_a_device_with_the_whole_model_has(sizes, rows, sentences):
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
-    assert tail_of(rows, mesh) == (sentences and Tail(sentences))
+    assert tail_of(rows, mesh) == sentences
 
 
 def test_groups_hold_every_sentence_once_in_few_shapes():

@@ -1,69 +1,102 @@
-"""Which tokens may stand where in a target.
+"""What the three searches share: which targets are allowed, how they are scored, and what is returned.
 
-`<pad>` and `<bos>` never; `<eos>` neither before the minimum length nor, alone permitted there, after the limit; where
-the caller forces a prefix, only that.
+A search calls `step(tokens, cache) -> (logits, cache)` with the last token of every row and an opaque cache, and knows
+no model. Everything is pure and of static shape, for the caller to `jax.jit`. docs/decoding.md states the guarantees.
+
+Letters: B sentences, K beam, R rows of the decoder (B, or B * K in a beam), T target positions, C candidates,
+V vocabulary (N elsewhere in this package: here N counts the n-best).
 """
 
 import dataclasses
-import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from transformer_jax.search.stages import Cache, Stage
+
+Step = Callable[[Array, Cache], tuple[Array, Cache]]  # (tokens_R, cache) -> (logits_RV, cache)
 FREE = -1  # no token is forced at this position
+SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only tokens that `SearchRules.allows` may forbid
+
+# Log-probabilities only fall as a target grows, so that without a penalty short targets win. A target of n generated
+# tokens, <eos> included, scores log P / penalty(n).
+LENGTH_PENALTIES: dict[str, Callable[[int, float], float]] = {
+    "gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha,  # Wu et al. 2016, equation 14; the paper's, with alpha 0.6
+    "average": lambda n, alpha: float(n) ** alpha,  # alpha 1: the mean log-probability of a token
+    "none": lambda n, alpha: 1.0,
+}
+# Penalties outside this range would push float32 scores to zero or infinity, where all targets tie.
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["limits_B", "forced_BT"],
-    meta_fields=["bos_id", "eos_id", "pad_id", "min_length"],
-)
+class SearchResult(NamedTuple):
+    """The N best targets of every sentence, best first. Lengths count generated tokens, `<eos>` and prefix included."""
+
+    tokens_BNT: Array  # without <bos>, with <eos>, then <pad>
+    scores_BN: Array  # log-probability / length penalty; -inf in an empty slot
+    log_probabilities_BN: Array  # under the model's own distribution: nothing filtered, no temperature
+    lengths_BN: Array
+    finished_BN: Array  # False: the slot is empty, or holds a target that the model rules out
+
+
 @dataclasses.dataclass(frozen=True)
-class Rules:
-    """What greedy search, sampling and beam search all keep to."""
+class SearchRules:
+    """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
+    `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length` on; at a sentence's limit, its entry of
+    `max_lengths`, it is forced. `prefix` holds the forced first tokens of each sentence, filled up with `<pad>`.
+    `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding.
+    """
+
+    batch_size: int
+    max_length: int
     bos_id: int
     eos_id: int
     pad_id: int
-    min_length: int
-    limits_B: Array  # the greatest permitted length of each sentence
-    forced_BT: Array  # the one token permitted at a position, or FREE
+    length_penalty: str = "gnmt"
+    alpha: float = 0.6
+    min_length: int = 0
+    max_lengths: Array | None = None  # [batch_size]
+    prefix: Array | None = None  # [batch_size, less than max_length]
+    stages: Sequence[Stage] = ()
+    tail: int | None = None
 
-    @classmethod
-    def build(
-        cls,
-        batch_size: int,
-        max_length: int,
-        bos_id: int,
-        eos_id: int,
-        pad_id: int,
-        max_lengths: Array | None,
-        min_length: int,
-        prefix: Array | None,
-    ) -> "Rules":
-        """Check what the caller asked for. The prefix and, at each sentence's limit, `<eos>` become forced tokens."""
-        if batch_size < 1 or max_length < 1:
-            raise ValueError(f"batch_size is {batch_size} and max_length {max_length}: both must be >= 1")
-        if not 0 <= min_length <= max_length:
-            raise ValueError(f"min_length is {min_length}: must be between 0 and max_length, which is {max_length}")
-        if pad_id == eos_id:
-            raise ValueError(f"pad_id and eos_id are both {pad_id}: a target could never end")
-        limits_B = jnp.full(batch_size, max_length) if max_lengths is None else jnp.asarray(max_lengths)
-        check_shape("max_lengths", limits_B, (batch_size,))
-        forced_BT = jnp.full((batch_size, max_length), FREE, jnp.int32)
-        shortest_B = jnp.full(batch_size, max(min_length, 1))
-        if prefix is not None:
-            prefix_BP = jnp.asarray(prefix, jnp.int32)
-            prefix_width = prefix_BP.size // batch_size
-            check_shape("prefix", prefix_BP, (batch_size, prefix_width))
-            if prefix_width >= max_length:
-                raise ValueError(f"prefix has {prefix_width} positions: must be less than max_length, {max_length}")
-            forced_BT = forced_BT.at[:, :prefix_width].set(jnp.where(prefix_BP == pad_id, FREE, prefix_BP))
-            shortest_B = jnp.maximum(shortest_B, jnp.sum(prefix_BP != pad_id, axis=1) + 1)
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.max_length < 1:
+            raise ValueError(f"batch_size is {self.batch_size} and max_length {self.max_length}: both must be >= 1")
+        if not 0 <= self.min_length <= self.max_length:
+            raise ValueError(
+                f"min_length is {self.min_length}: must be between 0 and max_length, which is {self.max_length}"
+            )
+        if self.pad_id == self.eos_id:
+            raise ValueError(f"pad_id and eos_id are both {self.pad_id}: a target could never end")
+        if self.max_lengths is not None:
+            check_shape("max_lengths", self.max_lengths, (self.batch_size,))
+        if self.prefix is not None:
+            width = jnp.size(self.prefix) // self.batch_size
+            check_shape("prefix", self.prefix, (self.batch_size, width))
+            if width >= self.max_length:
+                raise ValueError(f"prefix has {width} positions: must be less than max_length, {self.max_length}")
+        if self.tail is not None and not 1 <= self.tail <= self.batch_size:
+            raise ValueError(f"tail is {self.tail} sentences: must be between 1 and batch_size, {self.batch_size}")
+
+    def limits_and_forced(self) -> tuple[Array, Array]:
+        """limits_B, the greatest length of each sentence, and forced_BT, the token forced at each position, or FREE."""
+        size, max_length = self.batch_size, self.max_length
+        limits_B = jnp.full(size, max_length) if self.max_lengths is None else jnp.asarray(self.max_lengths)
+        forced_BT = jnp.full((size, max_length), FREE, jnp.int32)
+        shortest_B = jnp.full(size, max(self.min_length, 1))
+        if self.prefix is not None:
+            prefix_BP = jnp.asarray(self.prefix, jnp.int32)
+            is_given_BP = prefix_BP != self.pad_id
+            forced_BT = forced_BT.at[:, : prefix_BP.shape[1]].set(jnp.where(is_given_BP, prefix_BP, FREE))
+            shortest_B = jnp.maximum(shortest_B, jnp.sum(is_given_BP, axis=1) + 1)
         limits_B = jnp.clip(limits_B, shortest_B, max_length)
         is_last_BT = jnp.arange(max_length)[None, :] == limits_B[:, None] - 1
-        return cls(bos_id, eos_id, pad_id, min_length, limits_B, jnp.where(is_last_BT, eos_id, forced_BT))
+        return limits_B, jnp.where(is_last_BT, self.eos_id, forced_BT)
 
     def allows(self, tokens: Array, position: Array) -> Array:
         """Whether each token may be generated at `position` (the first is 0) where none is forced."""
@@ -71,7 +104,27 @@ class Rules:
         ends_too_soon = (tokens == self.eos_id) & (position + 1 < self.min_length)
         return ~(is_special | ends_too_soon)
 
+    def penalties_T(self) -> Array:
+        """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens."""
+        penalties = [length_penalty(self.length_penalty, self.alpha, n) for n in range(1, self.max_length + 1)]
+        return jnp.asarray(penalties, jnp.float32)
+
+
+def length_penalty(name: str, alpha: float, n: int) -> float:
+    """The penalty `name` for `n` generated tokens, `<eos>` included."""
+    if name not in LENGTH_PENALTIES:
+        raise ValueError(f"length_penalty is {name!r}: must be one of {', '.join(LENGTH_PENALTIES)}")
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha is {alpha}: must be a finite number")
+    try:
+        penalty = LENGTH_PENALTIES[name](n, alpha)
+    except OverflowError:
+        penalty = math.inf
+    if not _SMALLEST <= penalty <= _LARGEST:
+        raise ValueError(f"alpha is {alpha}: the {name} penalty of {n} tokens is {penalty}, beyond float32")
+    return penalty
+
 
 def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}: must be {shape}")
+    if jnp.shape(array) != shape:
+        raise ValueError(f"{name} has shape {jnp.shape(array)}: must be {shape}")

@@ -1,109 +1,88 @@
-"""How a search runs from its first position to its last: the cache grows on the way, and sentences that are over leave.
+"""How a search saves time: the cache grows from stage to stage, and finished sentences leave the batch.
 
-A search advances all sentences of its batch at once, in programs of static shape. Two things would be paid for in vain:
-slots of the cache that most targets never reach, and sentences that are over while others are not. So the cache grows
-from stage to stage, and once few sentences go on, these alone are searched to the end. Neither changes any result, but
-for rounding.
+A search advances all sentences of a batch at once, in programs of static shape, and would pay for cache slots that
+most targets never reach, and for sentences that are finished while others are not. So the cache grows on the way, and
+the last few unfinished sentences (the tail) are searched to their end alone. Results change only by rounding.
 """
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 Cache = Any  # a pytree of arrays that only the model's step understands
-
-
-class Search(Protocol):
-    """What a search knows of its sentences: a pytree whose leaves have them as their first axis, or no axis at all."""
-
-    @property
-    def position(self) -> Array: ...
-
-
-S = TypeVar("S", bound=Search)
+# The state of a search: a pytree with the field `position`, its leaves with sentences as their first axis or no axis.
+S = TypeVar("S", bound=Any)
+Advance = Callable[[tuple[S, Cache]], tuple[S, Cache]]
 
 
 class Stage(NamedTuple):
-    """A stretch of the search that gets by with a smaller cache: after `positions` tokens `grow` makes it larger."""
+    """A part of the search that needs only a smaller cache: after `positions` tokens `grow` makes it larger."""
 
     positions: int
     grow: Callable[[Cache], Cache]
 
 
-class Tail(NamedTuple):
-    """The end of a search, with so many `sentences` at once: it begins when no more than these go on.
-
-    But not before the last stage; should more go on after that, they take turns. Every leaf of the cache has sentences
-    as its first axis, or rows (those of a sentence side by side), or no axis.
-    """
-
-    sentences: int
-
-
 def run_stages(
     search: S,
     cache: Cache,
-    goes_on: Callable[[S], Array],
-    advance: Callable[[tuple[S, Cache]], tuple[S, Cache]],
+    is_live: Callable[[S], Array],
+    advance: Advance[S],
     stages: Sequence[Stage] = (),
-    tail: Tail | None = None,
+    tail: int | None = None,
 ) -> S:
-    """Advance until no sentence goes on.
+    """Advances until no sentence is live. `is_live(search)` has an entry for each sentence.
 
-    `goes_on(search)` says it of each; `advance` takes all that it needs to know of a sentence from the search.
+    The tail begins in the last stage, as soon as at most `tail` sentences are live. If more are live at that stage's
+    end, they take turns. Every leaf of the cache then has sentences or rows (those of a sentence side by side) as its
+    first axis, or no axis.
     """
-    batch_size = goes_on(search).size
-    if tail is not None and not 1 <= tail.sentences <= batch_size:
-        raise ValueError(f"tail has {tail.sentences} sentences: must be between 1 and the batch's {batch_size}")
     if not stages and tail is None:
-        return lax.while_loop(_more_than(0, goes_on), advance, (search, cache))[0]
+        return lax.while_loop(_while(is_live), advance, (search, cache))[0]
     *earlier, last = stages or [Stage(sys.maxsize, lambda cache: cache)]
     for stage in earlier:
-        search, cache = lax.while_loop(_more_than(0, goes_on, stage.positions), advance, (search, cache))
+        search, cache = lax.while_loop(_while(is_live, end=stage.positions), advance, (search, cache))
         cache = stage.grow(cache)
-    few = tail.sentences if tail else 0
-    search, cache = lax.while_loop(_more_than(few, goes_on, last.positions), advance, (search, cache))
+    in_last_stage = _while(is_live, more_than=tail or 0, end=last.positions)
+    search, cache = lax.while_loop(in_last_stage, advance, (search, cache))
     if tail is None:
-        return lax.while_loop(_more_than(0, goes_on), advance, (search, last.grow(cache)))[0]
+        return lax.while_loop(_while(is_live), advance, (search, last.grow(cache)))[0]
 
-    def some_to_the_end(carry: tuple[S, Array]) -> tuple[S, Array]:
-        ended, waiting_B = carry
-        chosen_C = jnp.argsort(~waiting_B, stable=True)[: tail.sentences]  # those that wait, or else any others
+    batch_size = is_live(search).size
+
+    def finish_some(carry: tuple[S, Array]) -> tuple[S, Array]:
+        search_all, waiting_B = carry
+        chosen_C = jnp.argsort(~waiting_B, stable=True)[:tail]  # those that wait, filled up with any others
         is_waiting_C = waiting_B[chosen_C]
-        some, their_cache = _taken((search, cache), chosen_C, batch_size)
+        some, some_cache = _rows_of((search, cache), chosen_C, batch_size)
+        are_live = _while(lambda some: is_live(some) & is_waiting_C)
+        some, _ = lax.while_loop(are_live, advance, (some, last.grow(some_cache)))
+        target_C = jnp.where(is_waiting_C, chosen_C, batch_size)  # the others are finished: nothing to write back
+        return _write_back(search_all, some, target_C), waiting_B.at[chosen_C].set(False)
 
-        def goes_on_in_turn(some: S) -> Array:
-            return goes_on(some) & is_waiting_C
-
-        some, _ = lax.while_loop(_more_than(0, goes_on_in_turn), advance, (some, last.grow(their_cache)))
-        # The others only fill the places: they are over, or were searched to their end before.
-        theirs_C = jnp.where(is_waiting_C, chosen_C, batch_size)
-        return _put_back(ended, some, theirs_C), waiting_B.at[chosen_C].set(False)
-
-    return lax.while_loop(lambda carry: jnp.any(carry[1]), some_to_the_end, (search, goes_on(search)))[0]
+    return lax.while_loop(lambda carry: jnp.any(carry[1]), finish_some, (search, is_live(search)))[0]
 
 
-def _more_than(
-    at_most: int, goes_on: Callable[[S], Array], positions: int = sys.maxsize
+def _while(
+    is_live: Callable[[S], Array], more_than: int = 0, end: int = sys.maxsize
 ) -> Callable[[tuple[S, Cache]], Array]:
-    """Whether more sentences go on than that, and fewer than `positions` tokens are decoded."""
+    """A loop condition: more than so many sentences are live, and fewer than `end` tokens are decoded."""
 
-    def is_running(carry: tuple[S, Cache]) -> Array:
+    def condition(carry: tuple[S, Cache]) -> Array:
         search, _ = carry
-        is_wanted = jnp.sum(goes_on(search)) > at_most
-        return is_wanted if positions == sys.maxsize else is_wanted & (search.position < positions)
+        enough = jnp.sum(is_live(search)) > more_than
+        return enough if end == sys.maxsize else enough & (search.position < end)
 
-    return is_running
+    return condition
 
 
-def _taken(tree: Any, chosen_C: Array, batch_size: int) -> Any:
-    """The chosen sentences of every leaf that has some, whether one row or several stand for a sentence."""
+def _rows_of(tree: Any, chosen_C: Array, batch_size: int) -> Any:
+    """The chosen sentences of every leaf that has an axis, whether a sentence has one row or several."""
 
-    def taken(leaf: Array) -> Array:
+    def rows(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
         if leaf.shape[0] % batch_size:
@@ -112,9 +91,9 @@ def _taken(tree: Any, chosen_C: Array, batch_size: int) -> Any:
             )
         return leaf.reshape(batch_size, -1, *leaf.shape[1:])[chosen_C].reshape(-1, *leaf.shape[1:])
 
-    return jax.tree.map(taken, tree)
+    return jax.tree.map(rows, tree)
 
 
-def _put_back(search: S, some: S, chosen_C: Array) -> S:
-    """`search` with the chosen sentences as they are in `some`; what is of no one sentence stays as it was."""
-    return jax.tree.map(lambda old, new: old.at[chosen_C].set(new, mode="drop") if old.ndim else old, search, some)
+def _write_back(search: S, some: S, target_C: Array) -> S:
+    """`search` with the rows of `some` at these sentences; leaves without an axis stay."""
+    return jax.tree.map(lambda old, new: old.at[target_C].set(new, mode="drop") if old.ndim else old, search, some)

@@ -1,4 +1,4 @@
-"""Texts to translations: tokenised, decoded in groups of similar length, put back into their order."""
+"""Translates texts: tokenized, decoded in groups of similar length, and returned in their order."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,18 +15,20 @@ from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_jax.model.stacks import position_limit
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
-from transformer_jax.search.search import SearchResult, Step, beam_search, sample_search
-from transformer_jax.search.stages import Stage, Tail
-from transformer_jax.translation.shapes import Group, groups, padded
+from transformer_jax.search.beam import beam_search
+from transformer_jax.search.rules import SearchResult, SearchRules, Step
+from transformer_jax.search.sampling import sample_search
+from transformer_jax.search.stages import Stage
+from transformer_jax.translation.shapes import groups, padded
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.update.sharding import batch_devices, batch_sharding
 
-# What `data.lines` takes for the end of a line, or refuses, as a space.
+# Replaces what would end a line of a file, or be refused in one, by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")
 
 
 class Source(NamedTuple):
-    """A text as the model is shown it: its tokens with <eos>; none for a blank text, which it is never shown."""
+    """A text as the model reads it: its tokens with <eos>; none for a blank text, which the model never sees."""
 
     text: str
     tokens: tuple[int, ...]
@@ -40,11 +42,11 @@ class Hypothesis(NamedTuple):
     tokens: tuple[int, ...]  # with <eos>
     score: float  # log-probability / length penalty
     log_probability: float
-    at_limit: bool  # it was ended because it may not be longer
+    at_limit: bool  # it ended because it may not be longer
 
     @property
     def line(self) -> str:
-        """The text as one line of a file: a model that spells bytes can write the end of a line, or a NUL."""
+        """The text as one line of a file: a model that spells bytes can write a line end or a NUL."""
         return self.text.translate(NO_LINE)
 
 
@@ -63,8 +65,16 @@ class Translation(NamedTuple):
         return self.hypotheses[0].line
 
 
-FEWEST_IN_TAIL = 8  # sentences a device: fewer gain too little for what the tail takes to compile
+MIN_TAIL = 8  # sentences on each device: a smaller tail saves less than it takes to compile
 BLANK = Hypothesis("", (), 0.0, 0.0, at_limit=False)
+
+
+class Rows(NamedTuple):
+    """The sentences of one search, by row."""
+
+    source_BS: Any
+    limits_B: Any  # the greatest length of each translation
+    ids_B: Any  # the number of each text, which decides what is sampled
 
 
 class Translator:
@@ -83,30 +93,37 @@ class Translator:
     def translate(
         self, params: Any, texts: Sequence[str], decode: DecodeConfig, first_id: int = 0
     ) -> list[Translation]:
-        """The translation of every text, in order. A text's number, from `first_id` on, decides what is sampled."""
-        sources = self.sources(texts, decode)
+        """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`."""
+        sources = self._sources(texts, decode)
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
         for group in groups(
             [len(sources[number].tokens) for number in shown],
             extra_length=decode.extra_length,
             min_length=decode.min_length,
-            longest_target=longest_target(self._config.model, decode),
+            longest_target=_longest_target(self._config.model, decode),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
         ):
             members = [shown[member] for member in group.members]
             wanted = [len(sources[number].tokens) + decode.extra_length for number in members]
             limits = [min(max(length, decode.min_length), group.target) for length in wanted]
-            ids = [first_id + number for number in members]
-            found = self._decode(params, [sources[number].tokens for number in members], limits, ids, group, decode)
+            empty = [0] * (group.rows - len(members))
+            rows = Rows(
+                padded([sources[number].tokens for number in members], group.rows, group.source, PAD),
+                # An empty row is one token long: it never delays the others.
+                np.asarray([*limits, *(1 for _ in empty)], np.int32),
+                np.asarray([*(first_id + number for number in members), *empty], np.int32),
+            )
+            found = self._decode(params, rows, group.target, decode)
             for row, number in enumerate(members):
                 translations[number] = Translation(sources[number], self._hypotheses(found, row, limits[row]))
         return translations
 
-    def sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
+    def _sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
         """The texts in tokens, cut where the model's input ends."""
-        longest = longest_source(self._config, decode)
+        longest = decode.max_source_length or self._config.data.max_length
+        longest = min(longest, position_limit(self._config.model) or longest)
         encoded = self._tokenizer.encode_batch(texts)
         return [
             Source(text, (*tokens[: longest - 1], EOS), len(tokens) + 1)
@@ -115,32 +132,16 @@ class Translator:
             for text, tokens in zip(texts, encoded, strict=True)
         ]
 
-    def _decode(
-        self,
-        params: Any,
-        sources: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        ids: Sequence[int],
-        group: Group,
-        decode: DecodeConfig,
-    ) -> SearchResult:
-        """Searches for the translations of one group. An empty row may have one token: it never delays the others."""
-        spare = [0] * (group.rows - len(sources))
-        rows = (
-            padded(sources, group.rows, group.source, PAD),
-            np.asarray([*limits, *(1 for _ in spare)], np.int32),
-            np.asarray([*ids, *spare], np.int32),
-        )
-        # Every process has all rows; each device takes its own share of them.
-        placed = jax.device_put(rows, batch_sharding(self._mesh))
+    def _decode(self, params: Any, rows: Rows, max_length: int, decode: DecodeConfig) -> SearchResult:
+        """The search's result for one group. Every process has all rows; each device takes its share of them."""
         found = self._search(
             params,
-            *placed,
+            jax.device_put(rows, batch_sharding(self._mesh)),
+            mesh=self._mesh,
             model=self._config.model,
             decode=decode,
-            max_length=group.target,
-            tail=tail_of(group.rows, self._mesh),
-            mesh=self._mesh,
+            max_length=max_length,
+            tail=tail_of(len(rows.ids_B), self._mesh),
         )
         return jax.device_get(found)
 
@@ -157,105 +158,76 @@ class Translator:
         return tuple(hypotheses)
 
 
-def tail_of(rows: int, mesh: Mesh) -> Tail | None:
-    """A quarter of each device's sentences, where that is worth compiling; of Multi30k no other share left out more.
+def tail_of(rows: int, mesh: Mesh) -> int | None:
+    """A quarter of each device's sentences, where that is worth compiling; on Multi30k no other share saved more.
 
-    On CPUs alone: an accelerator takes about as long for a quarter of the rows, and then turns would cost time.
+    On CPUs only: an accelerator takes about as long for a quarter of the rows, and turns would then cost time.
     """
     quarter = rows // mesh.size // 4
     is_cpu = mesh.devices.flat[0].platform == "cpu"
-    return Tail(quarter) if is_cpu and has_whole_models(mesh) and quarter >= FEWEST_IN_TAIL else None
+    return quarter if is_cpu and _has_whole_models(mesh) and quarter >= MIN_TAIL else None
 
 
-def has_whole_models(mesh: Mesh) -> bool:
+def _has_whole_models(mesh: Mesh) -> bool:
     """Whether each device has all parameters."""
     return mesh.size == mesh.shape["data"]
 
 
-def search_on(
-    params: Any, source_BS: jax.Array, limits_B: jax.Array, ids_B: jax.Array, *, mesh: Mesh, **options: Any
-) -> SearchResult:
-    """`search` over a batch that lies on all devices of the mesh."""
+def search_on(params: Any, rows: Rows, *, mesh: Mesh, **options: Any) -> SearchResult:
+    """`search` over a batch divided among the devices of the mesh."""
     searched: Callable[..., SearchResult] = partial(search, **options)
-    if has_whole_models(mesh):
-        # Each device searches its own sentences and is done when these are: on the way nothing is sent.
-        rows, whole = PartitionSpec("data"), PartitionSpec()
-        spread: dict[str, Any] = {"in_specs": (whole, rows, rows, rows), "out_specs": rows}
-        searched = jax.shard_map(searched, mesh=mesh, check_vma=False, **spread)
-    return searched(params, source_BS, limits_B, ids_B)
+    if _has_whole_models(mesh):
+        # Each device searches its own sentences and stops when these are finished: nothing is sent meanwhile.
+        by_row, whole = PartitionSpec("data"), PartitionSpec()
+        specs: dict[str, Any] = {"in_specs": (whole, by_row), "out_specs": by_row}
+        searched = jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)
+    return searched(params, rows)
 
 
 def search(
-    params: Any,
-    source_BS: jax.Array,
-    limits_B: jax.Array,
-    ids_B: jax.Array,
-    *,
-    model: ModelConfig,
-    decode: DecodeConfig,
-    max_length: int,
-    tail: Tail | None = None,
+    params: Any, rows: Rows, *, model: ModelConfig, decode: DecodeConfig, max_length: int, tail: int | None = None
 ) -> SearchResult:
     """The search that `decode` describes, over one batch. Pure; to be jitted."""
     stepper = Stepper(model, params)
-    # Few translations need all the room they may have, and attention pays for all the room there is.
-    expected = min(max(source_BS.shape[1] * 5 // 4 + 6, decode.min_length), max_length)
+    # Few translations need all the room that they may have, and attention pays for all the room there is.
+    expected = min(max(rows.source_BS.shape[1] * 5 // 4 + 6, decode.min_length), max_length)
     rooms = sorted({max(expected // 2, 1), expected, max_length})
     stages = [Stage(end, partial(stepper.grow, length=room)) for end, room in pairwise(rooms)]
-    if tail and expected == max_length:  # else it would begin half-way, when nearly all go on
+    if tail and expected == max_length:  # otherwise the tail would begin in the first stage, when nearly all are live
         stages.append(Stage(max_length, lambda cache: cache))
-    common: dict[str, Any] = {
-        "batch_size": source_BS.shape[0],
-        "max_length": max_length,
-        "max_lengths": limits_B,
-        "min_length": min(decode.min_length, max_length),
-        "length_penalty": decode.length_penalty,
-        "alpha": decode.alpha,
-        "bos_id": BOS,
-        "eos_id": EOS,
-        "pad_id": PAD,
-        "stages": stages,
-        "tail": tail,
-    }
-    step = among_possible(stepper.step) if decode.renormalize else stepper.step
-    if decode.sample:
-        return sample_search(
-            step,
-            stepper.start(source_BS, rooms[0]),
-            jax.random.key(decode.seed),
-            temperature=decode.temperature,
-            top_k=decode.top_k,
-            top_p=decode.top_p,
-            sentence_ids=ids_B,
-            **common,
-        )
-    return beam_search(
-        step,
-        stepper.start(source_BS, rooms[0], decode.beam),
-        beam_size=decode.beam,
-        n_best=decode.n_best,
-        reorder=stepper.reorder,
-        **common,
+    rules = SearchRules(
+        batch_size=rows.source_BS.shape[0],
+        max_length=max_length,
+        bos_id=BOS,
+        eos_id=EOS,
+        pad_id=PAD,
+        length_penalty=decode.length_penalty,
+        alpha=decode.alpha,
+        min_length=min(decode.min_length, max_length),
+        max_lengths=rows.limits_B,
+        stages=stages,
+        tail=tail,
     )
+    step = _renormalized(stepper.step) if decode.renormalize else stepper.step
+    if decode.sample:
+        keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(decode.seed), rows.ids_B)
+        cache = stepper.start(rows.source_BS, rooms[0])
+        return sample_search(step, cache, rules, keys_B, decode.temperature, decode.top_k, decode.top_p)
+    cache = stepper.start(rows.source_BS, rooms[0], decode.beam)
+    return beam_search(step, cache, rules, decode.beam, decode.n_best, reorder=stepper.reorder)
 
 
-def longest_target(model: ModelConfig, decode: DecodeConfig) -> int | None:
-    """Tokens, <eos> included, of the longest translation of any source; None where nothing but the source limits it."""
+def _longest_target(model: ModelConfig, decode: DecodeConfig) -> int | None:
+    """Tokens, <eos> included, of the longest translation of any source; None where only the source limits it."""
     limits = [limit for limit in (decode.max_length, position_limit(model)) if limit is not None]
     return min(limits, default=None)
 
 
-def among_possible(step: Step) -> Step:
-    """The step with no probability on the two tokens that never follow, so that the others share it all."""
+def _renormalized(step: Step) -> Step:
+    """The step without the two tokens that never follow, so that the others share all of the probability."""
 
     def step_without(tokens_R: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
         logits_RN, cache = step(tokens_R, cache)
         return logits_RN.at[:, jnp.asarray([PAD, BOS])].set(-jnp.inf), cache
 
     return step_without
-
-
-def longest_source(config: ExperimentConfig, decode: DecodeConfig) -> int:
-    """Tokens, <eos> included, of the longest source that is not cut."""
-    longest = decode.max_source_length or config.data.max_length
-    return min(longest, position_limit(config.model) or longest)

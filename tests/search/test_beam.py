@@ -1,0 +1,226 @@
+"""Beam search: against every target there is, stopping early, and the cache."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.searches import (
+    BATCH,
+    BOS,
+    EOS,
+    LENGTH,
+    NODES,
+    PAD,
+    VOCABULARY,
+    WIDE,
+    A,
+    assert_found,
+    assert_same,
+    beam,
+    brute_force,
+    greedy,
+    log_probability,
+    searched,
+    slow_beam,
+    start,
+    step,
+    tables_of,
+    targets_of,
+)
+from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
+from transformer_jax.search.greedy import greedy_search
+
+PENALTIES = [("none", 0.6), ("gnmt", 0.0), ("gnmt", 0.6), ("average", 1.0), ("average", -0.7)]
+
+
+@pytest.mark.parametrize(("name", "alpha"), PENALTIES)
+def test_a_wide_beam_finds_the_best_targets_there_are(name, alpha):
+    tables = tables_of(0, scale=3.0)
+    limits = np.arange(len(tables)) % 4 + 3  # three to six: at least seven targets each
+    result = beam(tables, beam_size=WIDE, length_penalty=name, alpha=alpha, n_best=5, max_lengths=limits)
+    for sentence, table in enumerate(tables):
+        expected = brute_force(table, name, alpha, limits[sentence])[:5]
+        assert_found(result, sentence, expected)
+        assert len(set(targets_of(result, sentence))) == 5
+        rescored = [log_probability(table, target) for target in targets_of(result, sentence)]
+        np.testing.assert_allclose(result.log_probabilities_BN[sentence], rescored, atol=1e-5)
+    assert (np.diff(result.scores_BN, axis=1) <= 0).all()
+
+
+NARROW = pytest.mark.parametrize(
+    ("beam_size", "n_best", "name", "alpha"),
+    [(2, 1, "gnmt", 0.6), (2, 2, "none", 0.0), (3, 1, "average", 1.0), (3, 3, "average", -0.7)],
+)
+
+
+@NARROW
+def test_a_narrow_beam_is_the_documented_one(beam_size, n_best, name, alpha):
+    options = {"beam_size": beam_size, "length_penalty": name, "alpha": alpha, "n_best": n_best}
+    for seed in range(12):
+        tables = tables_of(seed)
+        result = beam(tables, **options)
+        for sentence, table in enumerate(tables):
+            expected = slow_beam(table, beam_size, name, alpha, n_best)
+            assert_found(result, sentence, expected)
+
+
+def test_equals_rank_by_parent_then_by_token():
+    tables = np.zeros((3, NODES, VOCABULARY), np.float32)  # all continuations are equally probable everywhere
+    result = beam(tables, beam_size=3, length_penalty="average", alpha=1.0, n_best=3)
+    # Every score is log 1/5. The first step ranks <eos>, A, B; the second A<eos>, AA, AB and ends one more; the third
+    # continues AA and AB before B.
+    assert targets_of(result, 1) == [(EOS,), (A, EOS), (A, A, EOS)]
+
+
+# Stopping early changes nothing.
+
+
+@NARROW
+def test_stopping_early_changes_nothing(beam_size, n_best, name, alpha):
+    options = {"beam_size": beam_size, "length_penalty": name, "alpha": alpha, "n_best": n_best}
+    for seed in range(40):
+        tables = tables_of(seed, scale=0.5 + seed % 8)
+        tables[:, :, [PAD, BOS]] = -20  # or they take so much that no late hypothesis ever wins
+        options["max_lengths"] = np.random.default_rng(seed).integers(1, LENGTH + 1, BATCH)
+        assert_same(beam(tables, **options), beam(tables, early_stop=False, **options))
+
+
+def chain(*steps):
+    """A table whose only continuation worth having is A; steps: probabilities of <eos> at each position."""
+    table = np.full((NODES, VOCABULARY), -20, np.float32)
+    for position, ends in enumerate(steps):
+        table[2**position, [EOS, A]] = np.log([ends, 1 - ends])
+    return table
+
+
+def test_a_hypothesis_that_wins_late_is_waited_for():
+    # <eos> at once scores log 0.7 = -0.36, the live hypothesis -1.20 at its present length and at most -0.60 with its
+    # next token: it looks beaten. But every later token is certain, so its mean rises to -1.21 / 6 = -0.20.
+    table = chain(0.7, 0.001, 0.001, 0.001, 0.001, 0.999)
+    result = beam(table[None], beam_size=2, length_penalty="average", alpha=1.0)
+    assert targets_of(result, 0) == [(A, A, A, A, A, EOS)]
+
+
+def test_a_negative_alpha_is_bounded_by_the_shortest_end():
+    # log P * sqrt(n): <eos> at once scores -0.92, the live hypothesis -0.72 if it ends next and -1.25 at the limit.
+    # Here the *next* end is the most favourable, and a bound taken at the limit would stop before it.
+    table = chain(0.4, 0.95, 0.999, 0.999, 0.999, 0.999)
+    options = {"beam_size": 2, "length_penalty": "average", "alpha": -0.5}
+    expected = brute_force(table, "average", -0.5)[0]
+    assert expected[1] == (A, EOS)
+    assert_found(beam(table[None], **options), 0, [expected])
+
+
+def test_the_batch_ends_with_its_last_sentence():
+    taken = []
+
+    def counting_step(tokens_R, cache):
+        jax.debug.callback(lambda: taken.append(1))
+        return step(tokens_R, cache)
+
+    @functools.partial(jax.jit, static_argnames="early_stop")
+    def search(tables, limits, early_stop):
+        options = {"batch_size": 2, "beam_size": 2, "max_lengths": limits, "early_stop": early_stop}
+        return searched(beam_search, counting_step, start(tables, 2), **options)
+
+    def steps_taken(tables, limits=(LENGTH, LENGTH), early_stop=True):
+        taken.clear()
+        jax.block_until_ready(search(np.stack(tables), jnp.asarray(limits), early_stop))
+        jax.effects_barrier()
+        return len(taken)
+
+    short, longer = chain(0.999), chain(0.001, 0.001, 0.999)
+    assert steps_taken([short, short]) == 1
+    assert steps_taken([short, longer]) == 3
+    assert steps_taken([short, longer], early_stop=False) == LENGTH
+    assert steps_taken([short, longer], limits=(2, 4), early_stop=False) == 4
+
+
+def test_a_beam_of_one_is_greedy_search():
+    tables = tables_of(10)
+    options = {"length_penalty": "average", "alpha": 1.0}
+    one = beam(tables, beam_size=1, **options)
+    assert_same(one, greedy(tables, **options))
+    # Not a matter of course: a beam that went on after its <eos> would find better targets than the greedy ones.
+    assert (beam(tables, beam_size=3, **options).scores_BN > one.scores_BN + 1e-5).any()
+
+
+# Sentences do not know each other.
+
+
+@pytest.mark.parametrize("search", [greedy, beam, lambda tables: beam(tables, n_best=4)])
+def test_batch_companions_change_nothing(search):
+    tables, others = tables_of(11, 16), tables_of(12, 16, scale=5.0)
+    order = np.random.default_rng(0).permutation(16)
+    alone = search(tables)
+    mixed = search(np.where((np.arange(16) < 8)[:, None, None], tables, others)[order])
+    for row, sentence in enumerate(order):
+        if sentence < 8:
+            assert_same(
+                *(jax.tree.map(lambda leaf, i=i: leaf[i], found) for found, i in ((alone, sentence), (mixed, row)))
+            )
+
+
+# The cache.
+
+
+def test_default_reorder_moves_rows_and_leaves_the_rest():
+    cache = {"rows": jnp.arange(12).reshape(6, 2), "sentences": jnp.arange(2), "position": jnp.int32(7)}
+    moved = gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]))
+    np.testing.assert_array_equal(moved["rows"][:, 0], [4, 4, 0, 8, 6, 8])
+    np.testing.assert_array_equal(moved["sentences"], [0, 1])
+    assert moved["position"] == 7
+
+
+def test_a_repeated_cache_keeps_a_sentence_together():
+    repeated = repeat_beams({"rows": jnp.asarray([[1], [2]]), "position": jnp.int32(7)}, 3)
+    np.testing.assert_array_equal(repeated["rows"][:, 0], [1, 1, 1, 2, 2, 2])
+    assert repeated["position"] == 7
+
+
+def test_a_model_may_reorder_its_cache_its_own_way():
+    # Rows keep their own history and are never moved; a table of ancestors says whose history a row continues.
+    def custom_step(tokens_R, cache):
+        position, rows = cache["position"], jnp.arange(tokens_R.size)
+        written_RT = cache["tokens_RT"].at[:, position].set(tokens_R)
+        ancestors_RT = cache["ancestors_RT"].at[:, position].set(rows)
+        history_RT = written_RT[ancestors_RT, jnp.arange(LENGTH)[None, :]]
+        is_past_T = (jnp.arange(LENGTH) <= position) & (jnp.arange(LENGTH) > 0)
+        node_R = jnp.ones_like(tokens_R)
+        for t in range(LENGTH):
+            node_R = jnp.where(is_past_T[t], jnp.clip(2 * node_R + history_RT[:, t] - A, 0, NODES - 1), node_R)
+        logits_RV = cache["table_BNV"][rows // 3, node_R]
+        return logits_RV, cache | {"position": position + 1, "tokens_RT": written_RT, "ancestors_RT": ancestors_RT}
+
+    def custom_reorder(cache, parents_BK):
+        return cache | {"ancestors_RT": gather_beams(cache["ancestors_RT"], parents_BK)}
+
+    tables = tables_of(13, 8)
+    empty = jnp.zeros((24, LENGTH), jnp.int32)
+    cache = {"table_BNV": jnp.asarray(tables), "position": jnp.int32(0), "tokens_RT": empty, "ancestors_RT": empty}
+    options = {"batch_size": 8, "beam_size": 3, "n_best": 3, "reorder": custom_reorder}
+    assert_same(
+        jax.jit(lambda: searched(beam_search, custom_step, cache, **options))(),
+        beam(tables, beam_size=3, n_best=3),
+    )
+
+
+def test_a_large_vocabulary_is_searched_like_a_small_one():
+    # The same tables behind a vocabulary of a thousand, its possible tokens far apart, in several blocks.
+    tables, places = tables_of(17), np.array([0, 1, 70, 500, 999])
+    ids = {"bos_id": 1, "eos_id": 70, "pad_id": 0}
+
+    def large_step(tokens_R, cache):
+        small_R = jnp.argmax(tokens_R[:, None] == jnp.asarray(places)[None, :], axis=1)
+        logits_RV, cache = step(small_R, cache)
+        return jnp.full((tokens_R.size, 1000), -jnp.inf).at[:, places].set(logits_RV), cache
+
+    large = functools.partial(searched, step=large_step, batch_size=16, **ids)
+    large_beam = jax.jit(lambda: large(beam_search, cache=start(tables, 3), beam_size=3, n_best=2))()
+    large_greedy = jax.jit(lambda: large(greedy_search, cache=start(tables)))()
+    for large, small in ((large_beam, beam(tables, beam_size=3, n_best=2)), (large_greedy, greedy(tables))):
+        np.testing.assert_array_equal(large.tokens_BNT, places[np.asarray(small.tokens_BNT)])
+        np.testing.assert_allclose(large.scores_BN, small.scores_BN, atol=1e-5)

@@ -1,0 +1,174 @@
+"""Beam search (section 6.1). Length penalties, the proof of the stopping rule, and ties are in docs/decoding.md."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from transformer_jax.search.greedy import greedy_search
+from transformer_jax.search.rules import FREE, SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.stages import Cache, run_stages
+from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
+
+Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
+
+
+def gather_beams(cache: Cache, parents_BK: Array) -> Cache:
+    """The cache with every leaf whose leading axis counts rows (B * K) rearranged to continue the parents."""
+    batch_size, beam_size = parents_BK.shape
+    rows_R = (jnp.arange(batch_size)[:, None] * beam_size + parents_BK).reshape(-1)
+
+    def gather(leaf: Array) -> Array:
+        if leaf.ndim == 0 or leaf.shape[0] != rows_R.size:
+            return leaf
+        return leaf.at[rows_R].get(mode="promise_in_bounds")  # no bounds check on what may be the largest arrays
+
+    return jax.tree.map(gather, cache)
+
+
+def repeat_beams(cache: Cache, beam_size: int) -> Cache:
+    """A cache of B rows as one of B * K rows, those of a sentence side by side; scalar leaves stay as they are."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, beam_size, axis=0) if leaf.ndim else leaf, cache)
+
+
+def beam_search(
+    step: Step,
+    cache: Cache,
+    rules: SearchRules,
+    beam_size: int = 4,
+    n_best: int = 1,
+    early_stop: bool = True,
+    reorder: Reorder = gather_beams,
+) -> SearchResult:
+    """Keeps the K most probable unfinished targets of each sentence; returns the N finished ones of highest score.
+
+    `step` sees batch_size * beam_size rows, those of a sentence side by side, and `cache` is laid out for that already
+    (by `repeat_beams`, or better, with what beams share stored once per sentence). `reorder` makes row k of a sentence
+    continue the target of row parents_BK[b, k]. A beam of one is greedy search: the one target ends as soon as `<eos>`
+    is its most probable token.
+    """
+    if beam_size < 1:
+        raise ValueError(f"beam_size is {beam_size}: must be >= 1")
+    if not 1 <= n_best <= beam_size:
+        raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
+    if beam_size == 1:
+        return greedy_search(step, cache, rules)
+    penalties_T = rules.penalties_T()
+
+    def is_live(beam: _Beam) -> Array:
+        if early_stop:
+            return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
+        return beam.log_probabilities_BK[:, 0] > -jnp.inf
+
+    def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
+        beam, cache = carry
+        logits_RV, cache = step(beam.last_BK.reshape(-1), cache)
+        logits_BKV = logits_RV.astype(jnp.float32).reshape(*beam.last_BK.shape, -1)
+        candidates = _continuations(beam, rules, logits_BKV)
+        beam, parents_BK = _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
+        return beam, reorder(cache, parents_BK)
+
+    start = _first_beam(rules, beam_size, n_best)
+    return run_stages(start, cache, is_live, advance, rules.stages, rules.tail).found
+
+
+class _Beam(NamedTuple):
+    """The live targets of every sentence, most probable first (-inf: no target), and the best that have ended."""
+
+    position: Array
+    last_BK: Array
+    tokens_BKT: Array
+    log_probabilities_BK: Array
+    found: SearchResult
+    limits_B: Array
+    forced_BT: Array
+
+
+def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> _Beam:
+    """One live target for each sentence, the empty one; nothing found."""
+    size, max_length = rules.batch_size, rules.max_length
+    nothing_BN = jnp.full((size, n_best), -jnp.inf, jnp.float32)
+    found = SearchResult(
+        tokens_BNT=jnp.full((size, n_best, max_length), rules.pad_id, jnp.int32),
+        scores_BN=nothing_BN,
+        log_probabilities_BN=nothing_BN,
+        lengths_BN=jnp.zeros((size, n_best), jnp.int32),
+        finished_BN=jnp.zeros((size, n_best), bool),
+    )
+    last_BK = jnp.full((size, beam_size), rules.bos_id, jnp.int32)
+    tokens_BKT = jnp.full((size, beam_size, max_length), rules.pad_id, jnp.int32)
+    log_probabilities_BK = jnp.full((size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
+    return _Beam(jnp.int32(0), last_BK, tokens_BKT, log_probabilities_BK, found, *rules.limits_and_forced())
+
+
+class _Candidates(NamedTuple):
+    """The 2 K best continuations of each sentence, best first; of equals the lowest parent, then the lowest token."""
+
+    log_probabilities_BC: Array
+    parents_BC: Array
+    tokens_BC: Array
+
+
+def _continuations(beam: _Beam, rules: SearchRules, logits_BKV: Array) -> _Candidates:
+    """Ranks the continuations of all live targets of a sentence by log-probability."""
+    batch_size, beam_size, vocabulary = logits_BKV.shape
+    # No target can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
+    tokens = largest_entries(logits_BKV.reshape(-1, vocabulary), beam_size + SPECIAL_TOKENS)
+    per_beam = tokens.shape[1]
+    forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
+    is_free_B11 = forced_B11 == FREE
+    tokens_BKC = jnp.where(is_free_B11, tokens.reshape(batch_size, beam_size, per_beam), forced_B11)
+    is_first_C = jnp.arange(per_beam) == 0
+    allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, beam.position), is_first_C[None, None, :])
+    totals_BKC = beam.log_probabilities_BK[:, :, None] + log_probabilities(logits_BKV, tokens_BKC)
+    totals_BC = jnp.where(allowed_BKC, totals_BKC, -jnp.inf).reshape(batch_size, -1)
+    totals_BC, order_BC = lax.top_k(totals_BC, min(2 * beam_size, totals_BC.shape[1]))
+    return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC))
+
+
+def _select(beam: _Beam, candidates: _Candidates, is_ending_BC: Array, penalties_T: Array) -> tuple[_Beam, Array]:
+    """The next beam, and its parents: endings among the K best compete for `found`, the K best others stay live."""
+    beam_size, n_best = beam.last_BK.shape[1], beam.found.scores_BN.shape[1]
+    totals_BC, parents_BC, tokens_BC = candidates
+    targets_BCT = _take(beam.tokens_BKT, parents_BC).at[:, :, beam.position].set(tokens_BC)
+
+    ended_BK = jnp.where(is_ending_BC, totals_BC, -jnp.inf)[:, :beam_size]
+    ended = SearchResult(
+        targets_BCT[:, :beam_size],
+        ended_BK / penalties_T[beam.position],
+        ended_BK,
+        jnp.full_like(ended_BK, beam.position + 1, jnp.int32),
+        is_possible(ended_BK),
+    )
+    # What was found before stands first, so it wins a tie, and an empty slot is never overwritten by a non-ending.
+    both = jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), beam.found, ended)
+    best_BN = lax.top_k(both.scores_BN, n_best)[1]
+    found = jax.tree.map(lambda leaf: _take(leaf, best_BN), both)
+
+    live_BK, kept_BK = lax.top_k(jnp.where(is_ending_BC, -jnp.inf, totals_BC), beam_size)
+    next_beam = beam._replace(
+        position=beam.position + 1,
+        last_BK=_take(tokens_BC, kept_BK),
+        tokens_BKT=_take(targets_BCT, kept_BK),
+        log_probabilities_BK=live_BK,
+        found=found,
+    )
+    return next_beam, _take(parents_BC, kept_BK)
+
+
+def _take(values: Array, indices_BK: Array) -> Array:
+    """values[b, indices[b, k]] for arrays with any number of trailing axes."""
+    return jnp.take_along_axis(values, indices_BK.reshape(indices_BK.shape + (1,) * (values.ndim - 2)), axis=1)
+
+
+def _reachable_scores(beam: _Beam, penalties_T: Array) -> Array:
+    """An upper bound on the score of whatever the live targets of a sentence may become.
+
+    Log-probabilities can only fall, and a negative number divided by a penalty is greatest where the penalty is: since
+    penalties are monotone in the length, with the very next token or at the sentence's limit.
+    """
+    next_penalty = penalties_T[jnp.minimum(beam.position, penalties_T.size - 1)]
+    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.limits_B - 1])
+    return beam.log_probabilities_BK[:, 0] / greatest_penalty_B

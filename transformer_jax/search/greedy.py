@@ -1,0 +1,77 @@
+"""Greedy search, and the loop that it shares with sampling: one growing target for each sentence."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from transformer_jax.search.rules import FREE, SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.stages import Cache, run_stages
+from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
+
+
+def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
+    """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
+
+    def choose(logits_BV: Array, rollout: Rollout) -> Array:
+        best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS)
+        first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.position), axis=1, keepdims=True)
+        return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
+
+    return roll_out(step, cache, rules, choose)
+
+
+class Rollout(NamedTuple):
+    """One growing target for each sentence, and the number of positions decoded so far."""
+
+    position: Array
+    last_B: Array
+    ended_B: Array
+    tokens_BT: Array
+    log_probabilities_B: Array
+    forced_BT: Array
+    keys_B: Any  # of sampling; else None
+
+
+def roll_out(
+    step: Step, cache: Cache, rules: SearchRules, choose: Callable[[Array, Rollout], Array], keys_B: Any = None
+) -> SearchResult:
+    """Appends what `choose(logits_BV, rollout)` returns until every sentence has ended."""
+    size, penalties_T = rules.batch_size, rules.penalties_T()
+    start = Rollout(
+        position=jnp.int32(0),
+        last_B=jnp.full(size, rules.bos_id, jnp.int32),
+        ended_B=jnp.zeros(size, bool),
+        tokens_BT=jnp.full((size, rules.max_length), rules.pad_id, jnp.int32),
+        log_probabilities_B=jnp.zeros(size, jnp.float32),
+        forced_BT=rules.limits_and_forced()[1],
+        keys_B=keys_B,
+    )
+
+    def advance(carry: tuple[Rollout, Cache]) -> tuple[Rollout, Cache]:
+        rollout, cache = carry
+        position, ended_B = rollout.position, rollout.ended_B
+        logits_BV, cache = step(rollout.last_B, cache)
+        logits_BV = logits_BV.astype(jnp.float32)
+        forced_B = rollout.forced_BT[:, position]
+        chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
+        gained_B = log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
+        chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
+        return rollout._replace(
+            position=position + 1,
+            last_B=chosen_B,
+            ended_B=ended_B | (chosen_B == rules.eos_id),
+            tokens_BT=rollout.tokens_BT.at[:, position].set(chosen_B),
+            log_probabilities_B=rollout.log_probabilities_B + jnp.where(ended_B, 0.0, gained_B),
+        ), cache
+
+    rollout = run_stages(start, cache, lambda rollout: ~rollout.ended_B, advance, rules.stages, rules.tail)
+    lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
+    return SearchResult(
+        rollout.tokens_BT[:, None, :],
+        (rollout.log_probabilities_B / penalties_T[lengths_B - 1])[:, None],
+        rollout.log_probabilities_B[:, None],
+        lengths_B[:, None],
+        is_possible(rollout.log_probabilities_B)[:, None],
+    )
