@@ -12,8 +12,8 @@ import tracemalloc
 
 import numpy as np
 
-from transformer_jax.data.arrays import TokenPairs
 from transformer_jax.data.batching import BucketBatches, PackedBatches, TrainingBatches
+from transformer_jax.data.prepared import TokenPairs
 
 MEAN, SPREAD, DISAGREEMENT, LONGEST = 28, 0.55, 0.2, 250
 TOKENS_PER_BATCH = 25_000

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 from transformer_jax.training.header import VERSIONS, count
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together import Together

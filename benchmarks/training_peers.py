@@ -22,7 +22,7 @@ import side_by_side
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.training.programs import Programs

@@ -29,8 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig
-from transformer_jax.data.assembly import Batch
-from transformer_jax.data.batching import EvaluationBatches
+from transformer_jax.data.batching import Batch, EvaluationBatches
 from transformer_jax.data.tokenizer import PAD
 from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet

@@ -9,7 +9,7 @@ import pytest
 from tests.support import sweep_runs
 from tests.support.small_runs import experiment
 from transformer_jax.custom_code import CustomCode, module_files, read_code
-from transformer_jax.data.corpora.select import open_corpus
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import load_once
 from transformer_jax.files.atomic import publish_json

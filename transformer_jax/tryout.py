@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.corpora.select import open_corpus
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.evaluation import load_metrics
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.schema import is_meant_as_address

@@ -21,7 +21,7 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.corpora.select import open_corpus
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import load_tokenizer
 from transformer_jax.errors import BadInput

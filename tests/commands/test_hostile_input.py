@@ -162,7 +162,7 @@ def test_a_spoilt_sentencepiece_model(file):
         try:
             load_tokenizer(file / "spoilt.model").encode("a b")
         except BadInput as problem:
-            refused += str(problem).endswith("spoilt.model: is no SentencePiece model")
+            refused += str(problem).endswith("spoilt.model: is not a SentencePiece model")
     assert refused > 20
 
 

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.arrays import TokenPairs
-from transformer_jax.data.assembly import Batch
 from transformer_jax.data.batching import (
+    Batch,
     BucketBatches,
     EvaluationBatches,
     PackedBatches,
     TrainingBatches,
     training_batches,
 )
+from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 

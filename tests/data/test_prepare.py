@@ -1,65 +1,31 @@
-"""Prepare: text to arrays once; the same bytes however it got there; re-used, refused, held out, counted."""
+"""Prepare: text to arrays once; the same bytes however it got there; reused, refused, held out, counted."""
 
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig, TaskConfig
+from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
+from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
+from transformer_jax.data import cleaning
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import evenly_spread, prepare
-from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
-
-NOUNS = ("tower", "garden", "engine", "river", "teacher", "window", "bridge")
-VERBS = ("waits", "turned", "sings", "grows", "sleeps")
-PAIRS = [
-    (f"the {noun} {verb} {number} times", f"{number} mal {verb[::-1]} {noun[::-1]}, über alles ")
-    for number in range(20)
-    for noun in NOUNS
-    for verb in VERBS
-]
+from transformer_jax.files import atomic
 
 
-def write_text(directory: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[str, str]:
-    paths = directory / f"{name}.en", directory / f"{name}.de"
-    for side, path in enumerate(paths):
-        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
-    return str(paths[0]), str(paths[1])
-
-
-def experiment(directory: Path, pairs=PAIRS, *, vocab_size=400, target_vocab_size=None, **data) -> ExperimentConfig:
-    source, target = write_text(directory, "train", pairs)
-    tie = "all" if target_vocab_size is None else "none"
-    return ExperimentConfig(
-        model=ModelConfig(vocab_size=vocab_size, target_vocab_size=target_vocab_size, tie_embeddings=tie),
-        data=DataConfig(**{"source": (source,), "target": (target,), "valid_size": 30, "test_size": 20, **data}),
-    )
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-def decoded(prepared: Prepared, split: str) -> list[tuple[str, str]]:
-    pairs = prepared.pairs(split)
-    sides = [
-        (prepared.tokenizer, pairs.source_tokens, pairs.source_offsets),
-        (prepared.target_tokenizer, pairs.target_tokens, pairs.target_offsets),
-    ]
-    texts = [
-        [tokenizer.decode(tokens[start:end].tolist()) for start, end in itertools.pairwise(offsets)]
-        for tokenizer, tokens, offsets in sides
-    ]
-    return list(zip(*texts, strict=True))
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A folder with the text and, in `data`, what is prepared from it; not to be changed."""
+    directory = tmp_path_factory.mktemp("ready")
+    prepare(experiment(directory), directory / "data")
+    return directory
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "unigram", "words", "characters"])
@@ -76,19 +42,6 @@ def test_every_pair_is_there_exactly_and_in_order(tmp_path, tokenizer, separate)
     assert (prepared.target_vocab_size is not None) == separate
     if tokenizer in ("bpe", "unigram"):
         assert (prepared.vocab_size, prepared.target_vocab_size) == (300, 301 if separate else None)
-
-
-def test_references_never_pass_a_tokenizer(tmp_path):
-    pairs = [(f"Ａ ﬁ  {i} ", f" ² ⁇ {i}\u2028") for i in range(100)]
-    config = experiment(tmp_path, pairs, vocab_size=290, normalization="nmt_nfkc")
-    prepared = prepare(config, tmp_path / "data")
-    sources, references = prepared.texts("test")
-    assert set(zip(sources, references, strict=True)) < set(pairs)
-    assert decoded(prepared, "test") != list(zip(sources, references, strict=True))
-    with pytest.raises(BadInput, match="every split but train"):
-        prepared.texts("train")
-    with pytest.raises(BadInput, match="no split 'dev'; there are: train, valid, test"):
-        prepared.texts("dev")
 
 
 def test_given_splits_stay_whole_and_in_order(tmp_path):
@@ -157,15 +110,6 @@ def test_unreadable_lines_can_be_left_out(tmp_path):
     }
 
 
-def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
-    pairs = [(f"a{i} b{i}", f"c{i} d{i}") for i in range(20_000)]
-    config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0)
-    prepared = prepare(config, tmp_path / "data")
-    assert prepared.vocab_size == 80_004
-    assert prepared.pairs("train").source_tokens.dtype == np.int32
-    assert decoded(prepared, "train")[-1] == pairs[-1]
-
-
 def test_a_given_tokenizer_file_is_used(tmp_path):
     first = prepare(experiment(tmp_path), tmp_path / "first")
     model = str(first.directory / "tokenizer.model")
@@ -190,17 +134,16 @@ def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
 
 
-@pytest.mark.slow
 def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
-    """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart goes on from there."""
-    config = experiment(tmp_path)
-    whole = prepare(config, tmp_path / "whole", pairs_per_shard=200)
-    published = prepare_module.disk.published
+    """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart resumes from there."""
+    config = experiment(tmp_path, tokenizer="words")
+    whole = contents(prepare(config, tmp_path / "whole", pairs_per_shard=400).directory)
+    published = atomic.published
 
     class Stop(BaseException):
         pass
 
-    for stop_at in range(1, 60):
+    for stop_at in itertools.count(1):
         budget = iter(range(stop_at))
 
         def stopping(path, budget=budget):
@@ -208,25 +151,21 @@ def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatc
                 raise Stop
             return published(path)
 
-        stopped = False
-        for module in ("disk", "scan"):
-            holder = sys.modules[f"transformer_jax.data.{module}"]
-            monkeypatch.setattr(holder, "published", stopping)
+        for module in (atomic, cleaning):
+            monkeypatch.setattr(module, "published", stopping)
         try:
-            prepare(config, tmp_path / "stopped", pairs_per_shard=200)
-        except Stop:
-            stopped = True
-            assert not (tmp_path / "stopped").exists()
-        monkeypatch.undo()
-        resumed = prepare(config, tmp_path / "stopped", pairs_per_shard=200)
-        assert contents(resumed.directory) == contents(whole.directory)
-        prepare_module.disk.remove(resumed.directory)
-        if not stopped:
+            prepare(config, tmp_path / "stopped", pairs_per_shard=400)
             break
+        except Stop:
+            assert not (tmp_path / "stopped").exists()
+        finally:
+            monkeypatch.undo()
+        assert contents(prepare(config, tmp_path / "stopped", pairs_per_shard=400).directory) == whole
+        shutil.rmtree(tmp_path / "stopped")
     assert stop_at > 10
 
 
-def test_work_for_something_else_is_not_gone_on_with(tmp_path):
+def test_work_for_something_else_is_not_resumed(tmp_path):
     partial = tmp_path / "data.partial" / "scratch"
     partial.mkdir(parents=True)
     (partial / "plan.json").write_text('{"recipe": "another"}')
@@ -289,9 +228,8 @@ def test_several_processes_at_once(tmp_path):
 # Re-used, or refused with the reason.
 
 
-def test_nothing_changed_nothing_done(tmp_path):
-    config = experiment(tmp_path)
-    prepare(config, tmp_path / "data")
+def test_nothing_changed_nothing_done(ready):
+    config, tmp_path = experiment(ready), ready
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
     others = {"tokens_per_batch": 7, "max_length": 9, "order_seed": 5}
     again = dataclasses.replace(config, data=dataclasses.replace(config.data, **others))
@@ -304,7 +242,7 @@ def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
     prepare(config, tmp_path / "data")
     Path(config.data.source[0]).unlink()
     assert prepare(config, tmp_path / "data").splits == ("train", "valid", "test")
-    assert "no longer there" in capsys.readouterr().err
+    assert "no longer exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -320,19 +258,19 @@ def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
         ({"corpus": True}, "the corpus was files and is now task = copy"),
     ],
 )
-def test_something_changed_is_refused_and_named(tmp_path, change, reason):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    before = contents(tmp_path / "data")
+def test_something_changed_is_refused_and_named(ready, tmp_path, change, reason):
+    root, before = ready, contents(ready / "data")
     if change == {"valid": True}:
         source, target = write_text(tmp_path, "valid", PAIRS[:5])
         change = {"valid_source": (source,), "valid_target": (target,)}
     elif change == {"corpus": True}:
-        pytest.importorskip("transformer_jax.data.corpora.tasks")
         change = {"corpus": "copy", "source": (), "target": ()}
+    elif change == {"pairs": PAIRS[1:]}:
+        shutil.copytree(ready, root := tmp_path / "copy")
     with pytest.raises(BadInput, match="was prepared from something else") as refused:
-        prepare(experiment(tmp_path, **change), tmp_path / "data")
+        prepare(experiment(root, **change), root / "data")
     assert reason in str(refused.value)
-    assert contents(tmp_path / "data") == before
+    assert contents(root / "data") == before
 
 
 def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
@@ -346,73 +284,16 @@ def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
         prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
 
 
-# Damage.
-
-
-@pytest.mark.parametrize("name", ["train.source.tokens", "valid.target.offsets", "test.source.tokens"])
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "deleted", "grown"])
-def test_a_damaged_array_is_noticed_on_opening(tmp_path, name, damage):
-    path = prepare(experiment(tmp_path), tmp_path / "data").directory / name
-    content = path.read_bytes()
-    damaged = {"truncated": content[:-2], "emptied": b"", "deleted": None, "grown": content + b"\0\0"}[damage]
-    path.unlink() if damaged is None else path.write_bytes(damaged)
-    with pytest.raises(BadInput) as refused:
-        Prepared.open(tmp_path / "data")
-    assert str(refused.value).startswith(f"{path}: ")
-
-
-def test_a_flipped_bit_is_noticed_by_verify(tmp_path):
-    prepared = prepare(experiment(tmp_path), tmp_path / "data")
-    prepared.verify()
-    path = tmp_path / "data" / "train.target.tokens"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"train\.target\.tokens: is damaged"):
-        Prepared.open(tmp_path / "data").verify()
-
-
-def test_a_manifest_from_another_tokenizer_is_refused(tmp_path):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    other = prepare(experiment(tmp_path, vocab_size=350), tmp_path / "other")
-    other.tokenizer.save(tmp_path / "data" / "tokenizer.model")
-    with pytest.raises(BadInput, match=r"tokenizer\.model: is not the source tokenizer that this data was made with"):
-        Prepared.open(tmp_path / "data")
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
-def test_a_damaged_manifest_is_refused(tmp_path, content):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    (tmp_path / "data" / "manifest.json").write_text(content)
-    with pytest.raises(BadInput, match=r"manifest\.json: (is damaged|has format 99)"):
-        Prepared.open(tmp_path / "data")
-
-
-def test_the_manifest_is_json_that_a_person_can_read(tmp_path):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["recipe"]["options"]["data.normalization"] == "identity"
-    assert {"transformer_jax", "numpy", "sentencepiece"} <= set(manifest["versions"])
-
-
 def test_evenly_spread():
     assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
     for wanted in range(1, 10):
         assert len(list(evenly_spread("abcdefghij", 10, wanted))) == wanted
 
 
-def test_opening_is_quick(tmp_path):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    start = time.perf_counter()
-    Prepared.open(tmp_path / "data")
-    assert time.perf_counter() - start < 0.5
-
-
-def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(tmp_path):
-    prepare(experiment(tmp_path), tmp_path / "data")
-    other = experiment(tmp_path, source=(str(tmp_path / "other.en"),))
+def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(ready):
+    other = experiment(ready, source=(str(ready / "other.en"),))
     with pytest.raises(BadInput, match=r"other\.en: there is no such file"):
-        prepare(other, tmp_path / "data")
+        prepare(other, ready / "data")
 
 
 def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_path):

@@ -186,7 +186,9 @@ def test_unknown_tfds_name(bench, capfd, pair, needle):
 
 
 def test_bad_tokenizer_file(bench, capfd):
-    refused(bench, capfd, "a.en: is no SentencePiece model", options=[f"--config.data.tokenizer_file={bench / 'a.en'}"])
+    refused(
+        bench, capfd, "a.en: is not a SentencePiece model", options=[f"--config.data.tokenizer_file={bench / 'a.en'}"]
+    )
 
 
 def test_a_second_vocabulary_without_its_file(bench, capfd):
@@ -204,7 +206,7 @@ def test_the_target_directory_is_taken(bench, capfd, what):
     else:
         taken.mkdir()
         (taken / "thesis.txt").write_text("mine")
-    refused(bench, capfd, f"{taken}: exists and is no prepared corpus")
+    refused(bench, capfd, f"{taken}: exists and is not a prepared corpus")
 
 
 def test_the_workdir_is_a_file(bench, capfd):

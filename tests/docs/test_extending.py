@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
 from transformer_jax.config import DataConfig, OptimizerConfig, TrainConfig
-from transformer_jax.data.corpora.select import open_corpus
-from transformer_jax.data.recipe import differences, recipe_of
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.prepare import differences, recipe_of
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.evaluation import load_metrics, own_measures
 from transformer_jax.extension import UserCodeError
@@ -207,9 +207,9 @@ def test_a_corpus_is_told_from_another_by_its_code_and_the_files_it_names(tmp_pa
     ("text", "told"),
     [
         ("def mine(): pass", "cannot be called as mine(split): too many positional arguments"),
-        ("def mine(split): return 3", "returned int; pairs to go through would be right"),
+        ("def mine(split): return 3", "returned int; an iterable of pairs is expected"),
         ("def mine(split): return []", "yields no pair for the split train"),
-        ("def mine(split): return ['a', 'b']", "pair 1 of train is 'a'; (source, target), two texts, would be right"),
+        ("def mine(split): return ['a', 'b']", "pair 1 of train is 'a'; (source, target), two strings, is expected"),
         ("def mine(split): return [('a', 'b'), ('a', None)]", "pair 2 of train is ('a', None); (source, target)"),
         ("def mine(split):\n    yield 'a', 'b'\n    1 / 0", "mine.py raised ZeroDivisionError"),
     ],
@@ -224,7 +224,7 @@ def test_pairs_that_are_no_text_are_faults_of_their_place(mine):
     )
     (chunk,) = corpus.chunks("train", 10)
     assert [fault.partition("/train:")[2] for fault in chunk.faults.values()] == [
-        "2: the source has a NUL character",
+        "2: the source has a NUL character at 2",
         "3: the target is not Unicode text: lone surrogate at 1",
     ]
 

@@ -16,7 +16,7 @@ from tests.processes.test_compilation import shows_the_fault
 from transformer_jax import shipped
 from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 from transformer_jax.model.positions import KINDS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation

@@ -218,9 +218,12 @@ DAMAGES = {
     ),
     "no SentencePiece model": (
         bytes_with("source.spm", lambda b: b"spam" * 99),
-        "source.spm: is no SentencePiece model",
+        "source.spm: is not a SentencePiece model",
     ),
-    "an empty SentencePiece model": (bytes_with("source.spm", lambda b: b""), "source.spm: is no SentencePiece model"),
+    "an empty SentencePiece model": (
+        bytes_with("source.spm", lambda b: b""),
+        "source.spm: is not a SentencePiece model",
+    ),
     "two vocabularies in one table": (
         json_with("tokenizer_config.json", separate_vocabs=True),
         "separate_vocabs = true, but by config.json source",

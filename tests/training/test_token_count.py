@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.data.assembly import Shape
+from transformer_jax.data.layout import Shape
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.journal import Journal, Memory
 from transformer_jax.training.loop import Loop

@@ -17,7 +17,7 @@ from tests.support.small_runs import (
     trainer,
     worst_difference,
 )
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.update.loss import token_sums
 from transformer_jax.update.optimizer import make_schedule

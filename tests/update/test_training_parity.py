@@ -8,7 +8,7 @@ from flax import traverse_util
 
 from tests.support.places import GOLDEN
 from tests.support.small_runs import params_of, trainer
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 
 WITHIN = 1e-5  # of max|a - b| / max|b|, each parameter for itself; and of a parameter that is nearly zero, absolutely
 SIZE = {

@@ -1,7 +1,7 @@
 """Batches: a pure function of (prepared pairs, settings, order seed, step), with no iterator to save or to restore.
 
 Each epoch has a plan: the order of the pairs, cut into rows and the rows into batches. It follows from the lengths, the
-settings and (seed, epoch) alone. Any process makes any step's batch from it, and reads the tokens of its own rows only.
+settings and (seed, epoch) alone. Any process makes the batch of any step from it, and reads only its own rows' tokens.
 """
 
 import dataclasses
@@ -9,18 +9,34 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.arrays import TokenPairs
-from transformer_jax.data.assembly import Batch, Shape, assemble
-from transformer_jax.data.buckets import LENGTH_MULTIPLE, Buckets, choose_buckets, even_rows, rows_within
-from transformer_jax.data.packing import pack
+from transformer_jax.data.layout import LENGTH_MULTIPLE, Buckets, Shape, choose_buckets, even_rows, pack, rows_within
+from transformer_jax.data.prepared import TokenPairs
+from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 
 EVALUATION_SHAPES = 8
+
+
+class Batch(NamedTuple):
+    """The sentences of one step, all int32; the loss counts the positions where target_output is not <pad>.
+
+    Only packed batches have segments and positions. A row's segments count from 1, and 0 is padding; segment k of a
+    source row is translated by segment k of the same target row; positions start at 0 in every segment.
+    """
+
+    source: np.ndarray  # B S: ids <eos>
+    target_input: np.ndarray  # B T: <bos> ids
+    target_output: np.ndarray  # B T: ids <eos>
+    source_segments: np.ndarray | None = None
+    source_positions: np.ndarray | None = None
+    target_segments: np.ndarray | None = None
+    target_positions: np.ndarray | None = None
+    pair_index: np.ndarray | None = None  # B, in evaluation batches only: the number of each row's pair, -1 if empty
 
 
 class Plan(NamedTuple):
@@ -35,12 +51,12 @@ class Plan(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BatchStatistics:
-    """What an epoch of batches is like, exactly, and the same for every epoch; padding is counted in the shares."""
+    """Exact statistics of an epoch of batches, the same for every epoch."""
 
     pairs: int
     dropped: int
     steps_per_epoch: int
-    shapes: tuple[tuple[Shape, int], ...]  # with how many batches of each there are in an epoch
+    shapes: tuple[tuple[Shape, int], ...]  # with the number of batches of each per epoch
     source_tokens: int
     target_tokens: int
     source_share: float  # of the source cells, those that are not padding
@@ -58,7 +74,7 @@ class BatchStatistics:
 
 
 class _Batches:
-    """What training and evaluation share: the pairs, their lengths with <eos>, and cutting a batch out of a plan."""
+    """The pairs, their lengths with <eos>, and cutting a batch out of a plan: common to training and evaluation."""
 
     _packed = False
 
@@ -88,12 +104,21 @@ class _Batches:
 
 
 class TrainingBatches(_Batches, ABC):
-    """Shuffled batches at a budget of tokens a side, padding included; every pair exactly once an epoch.
+    """Shuffled batches within a budget of tokens per side, padding included; every pair exactly once per epoch.
 
     A pair with more than max_length tokens on a side, <eos> included, is dropped and counted.
     """
 
-    def __init__(self, pairs: TokenPairs, *, tokens_per_batch: int, max_length: int, seed: int, row_multiple: int = 1):
+    def __init__(
+        self,
+        pairs: TokenPairs,
+        *,
+        tokens_per_batch: int,
+        max_length: int,
+        seed: int,
+        num_shapes: int = 8,
+        row_multiple: int = 1,
+    ):
         super().__init__(pairs, row_multiple)
         longer_side = np.maximum(self._source_lengths, self._target_lengths)
         self._kept = np.flatnonzero(longer_side <= max_length).astype(np.int32)
@@ -105,20 +130,19 @@ class TrainingBatches(_Batches, ABC):
             )
         _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
         self._seed = seed
-        self._limit = min(max_length, tokens_per_batch)
         self._plans: dict[int, Plan] = {}
         self._source_lengths = self._source_lengths[self._kept]
         self._target_lengths = self._target_lengths[self._kept]
-        self._batches_of_shape = self._lay_out(tokens_per_batch)
+        self._batches_of_shape = self._lay_out(tokens_per_batch, min(max_length, tokens_per_batch), num_shapes)
         self.steps_per_epoch = sum(self._batches_of_shape)
 
     @abstractmethod
-    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
-        """Settle, once, what all epochs have in common: the shapes, and how many batches there are of each."""
+    def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
+        """Sets what all epochs have in common, `shapes` among it; returns the number of batches of each shape."""
 
     @abstractmethod
-    def _plan(self, random: np.random.Philox) -> Plan:
-        """Deal the pairs for one epoch."""
+    def _plan(self, rng: np.random.Philox) -> Plan:
+        """The pairs dealt for one epoch."""
 
     def batch(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """This process's rows of a step's batch; the rows of all processes, in order, are the whole batch."""
@@ -144,7 +168,7 @@ class TrainingBatches(_Batches, ABC):
 
     @property
     def digest(self) -> str:
-        """Equal digests mean equal batches, as long as the tokens are equal: what a resumed run should compare."""
+        """Equal digests mean equal batches if the tokens are equal; a resumed run compares it."""
         settings = (type(self).__name__, self.shapes, self._batches_of_shape, self._seed)
         digest = hashlib.sha256(repr(settings).encode())
         for lengths in (self._kept, self._source_lengths, self._target_lengths):
@@ -152,7 +176,7 @@ class TrainingBatches(_Batches, ABC):
         return digest.hexdigest()
 
     def _plan_of(self, epoch: int) -> Plan:
-        """The epoch's plan; the one before is kept as well, for whoever looks across the border."""
+        """The epoch's plan. The previous one is cached as well: prefetching and evaluation alternate at the border."""
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._plan(np.random.Philox(np.random.SeedSequence((self._seed, epoch))))
@@ -161,37 +185,22 @@ class TrainingBatches(_Batches, ABC):
 
 
 class BucketBatches(TrainingBatches):
-    """The paper's batches (section 5.1): pairs of similar length together, in a few static shapes."""
+    """The paper's batches (section 5.1): pairs of similar length together, in at most `num_shapes` static shapes."""
 
-    def __init__(
-        self,
-        pairs: TokenPairs,
-        *,
-        tokens_per_batch: int,
-        max_length: int,
-        seed: int,
-        num_shapes: int = 8,
-        row_multiple: int = 1,
-    ):
-        self._num_shapes = num_shapes
-        super().__init__(
-            pairs, tokens_per_batch=tokens_per_batch, max_length=max_length, seed=seed, row_multiple=row_multiple
-        )
-
-    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
+    def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
         self._buckets = choose_buckets(
             self._source_lengths,
             self._target_lengths,
-            limit=self._limit,
+            limit=limit,
             tokens_per_batch=tokens_per_batch,
-            num_shapes=self._num_shapes,
+            num_shapes=num_shapes,
         )
         self.shapes = self._buckets.shapes
         return self._buckets.batches
 
-    def _plan(self, random: np.random.Philox) -> Plan:
-        plan = _bucket_plan(self._buckets, _shuffled(len(self._kept), random))
-        mixed = _shuffled(self.steps_per_epoch, random)
+    def _plan(self, rng: np.random.Philox) -> Plan:
+        plan = _bucket_plan(self._buckets, _shuffled(len(self._kept), rng))
+        mixed = _shuffled(self.steps_per_epoch, rng)
         return plan._replace(
             members=self._kept[plan.members],
             batch_starts=plan.batch_starts[mixed],
@@ -201,31 +210,31 @@ class BucketBatches(TrainingBatches):
 
 
 class PackedBatches(TrainingBatches):
-    """Many pairs in a row, told apart by segment ids; one static shape.
+    """Many pairs in a row, separated by segment ids; one static shape.
 
-    Which *lengths* share a row is settled once; each epoch deals the pairs of these lengths to the rows afresh, and the
-    rows to the batches. So every epoch has as many batches, and a new one costs two sorts.
+    Which *lengths* share a row is decided once; each epoch deals the pairs of these lengths to the rows again, and the
+    rows to the batches. So every epoch has the same number of batches, and planning one costs two sorts.
     """
 
     _packed = True
 
-    def _lay_out(self, tokens_per_batch: int) -> tuple[int, ...]:
-        source_width, target_width = _row_widths(self._source_lengths, self._target_lengths, self._limit)
+    def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
+        source_width, target_width = _row_widths(self._source_lengths, self._target_lengths, limit)
         self._packs = pack(self._source_lengths, self._target_lengths, source_width, target_width)
         self._num_rows = len(self._packs.starts) - 1
         rows = even_rows(self._num_rows, rows_within(tokens_per_batch, source_width, target_width))
         self.shapes = (Shape(rows, source_width, target_width),)
-        self._lengths_key = self._source_lengths * (self._limit + 1) + self._target_lengths
+        self._lengths_key = self._source_lengths * (limit + 1) + self._target_lengths
         self._by_lengths = np.argsort(self._lengths_key, kind="stable").astype(np.int32)
         return (-(-self._num_rows // rows),)
 
-    def _plan(self, random: np.random.Philox) -> Plan:
-        shuffled = _shuffled(len(self._kept), random)
+    def _plan(self, rng: np.random.Philox) -> Plan:
+        shuffled = _shuffled(len(self._kept), rng)
         # Both sides of this assignment run through the same lengths in the same order, the right one shuffled.
         substitute = np.empty_like(self._by_lengths)
         substitute[self._by_lengths] = shuffled[np.argsort(self._lengths_key[shuffled], kind="stable")]
 
-        mixed = _shuffled(self._num_rows, random)
+        mixed = _shuffled(self._num_rows, rng)
         sizes = np.diff(self._packs.starts)[mixed]
         row_starts = np.concatenate([[0], np.cumsum(sizes)])
         places = np.repeat(self._packs.starts[mixed] - row_starts[:-1], sizes) + np.arange(row_starts[-1])
@@ -240,22 +249,21 @@ class PackedBatches(TrainingBatches):
 
 
 def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 1) -> TrainingBatches:
-    """The batches that a config asks for."""
-    common: dict[str, Any] = {
-        "tokens_per_batch": config.tokens_per_batch,
-        "max_length": config.max_length,
-        "seed": config.seed if config.order_seed is None else config.order_seed,
-        "row_multiple": row_multiple,
-    }
-    if config.batching == "packing":
-        return PackedBatches(pairs, **common)
-    return BucketBatches(pairs, num_shapes=config.num_shapes, **common)
+    """The training batches of a config."""
+    return (PackedBatches if config.batching == "packing" else BucketBatches)(
+        pairs,
+        tokens_per_batch=config.tokens_per_batch,
+        max_length=config.max_length,
+        seed=config.seed if config.order_seed is None else config.order_seed,
+        num_shapes=config.num_shapes,
+        row_multiple=row_multiple,
+    )
 
 
 class EvaluationBatches(_Batches):
     """Every sentence pair exactly once, in batches of similar length; none is dropped.
 
-    Results come back into order by `pair_index`: result[batch.pair_index[row]] belongs to that row, if it is not -1.
+    `pair_index` restores the order: result[batch.pair_index[row]] belongs to that row, unless it is -1.
     """
 
     def __init__(
@@ -287,6 +295,52 @@ class EvaluationBatches(_Batches):
         return batch._replace(pair_index=pair_index)
 
 
+def assemble(pairs: TokenPairs, members: np.ndarray, row_sizes: np.ndarray, shape: Shape, *, packed: bool) -> Batch:
+    """The batch whose row r holds the next row_sizes[r] of the members (numbers of pairs); further rows are empty.
+
+    No loop over sentences: a side is one gather from the flat tokens and one scatter into the array, whether a row
+    holds one sentence or many.
+    """
+    row_of = np.repeat(np.arange(len(row_sizes)), row_sizes)
+    first_of_row = np.repeat(np.cumsum(row_sizes) - row_sizes, row_sizes)
+
+    def side(tokens: np.ndarray, offsets: np.ndarray, width: int, *, is_target: bool) -> list[np.ndarray]:
+        """The target's input ids (after <bos>), the ids (before <eos>), and segments and positions if packed."""
+        begins = offsets[members].astype(np.int64)
+        lengths = offsets[members + 1] - begins + 1
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        positions = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+        cells = np.repeat(row_of * width + starts - starts[first_of_row], lengths) + positions
+
+        is_token = np.ones(len(positions), bool)
+        is_token[ends - 1] = False
+        ids = np.full(len(positions), EOS, np.int32)
+        ids[is_token] = tokens[(np.repeat(begins, lengths) + positions)[is_token]]
+
+        def laid_out(values: np.ndarray, padding: int) -> np.ndarray:
+            array = np.full(shape.rows * width, padding, np.int32)
+            array[cells] = values
+            return array.reshape(shape.rows, width)
+
+        arrays = [laid_out(ids, PAD)]
+        if is_target:
+            shifted = np.empty_like(ids)
+            shifted[1:] = ids[:-1]
+            shifted[starts] = BOS
+            arrays.insert(0, laid_out(shifted, PAD))
+        if packed:
+            segments = np.arange(len(members)) - first_of_row + 1
+            arrays += [laid_out(np.repeat(segments, lengths), 0), laid_out(positions, 0)]
+        return arrays
+
+    source, *source_places = side(pairs.source_tokens, pairs.source_offsets, shape.source, is_target=False)
+    target_input, target_output, *target_places = side(
+        pairs.target_tokens, pairs.target_offsets, shape.target, is_target=True
+    )
+    return Batch(source, target_input, target_output, *source_places, *target_places)
+
+
 def _check_budget(tokens_per_batch: int, longest: int) -> None:
     if longest > tokens_per_batch:
         raise BadInput(
@@ -305,13 +359,13 @@ def _row_widths(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: i
     return source_width, target_width
 
 
-def _shuffled(count: int, random: np.random.Philox) -> np.ndarray:
+def _shuffled(count: int, rng: np.random.Philox) -> np.ndarray:
     """A permutation from the raw bits: those are the same in every numpy, which `Generator.permutation` need not be."""
-    return np.argsort(random.random_raw(count), kind="stable").astype(np.int32)
+    return np.argsort(rng.random_raw(count), kind="stable").astype(np.int32)
 
 
 def _bucket_plan(buckets: Buckets, order: np.ndarray) -> Plan:
-    """One pair a row; the batches shape by shape, and within a shape in the given order."""
+    """One pair per row; the batches shape by shape, and within a shape in the given order."""
     shape_of = buckets.shape_of[order]
     sizes = np.bincount(shape_of)
     starts, ends = [], []

@@ -1,24 +1,38 @@
-"""Filters on training pairs: explicit, counted by reason, and off or mild unless asked for."""
+"""The first pass over a corpus: reads and checks every pair, cleans the training split, holds out validation and test
+pairs, and writes the text as shards.
+
+Filters are explicit, counted by reason, and off or mild by default.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from transformer_jax.config import CleaningConfig
-from transformer_jax.data.corpora.chunks import Chunk
+from transformer_jax.config import CleaningConfig, DataConfig
+from transformer_jax.data.corpora.corpus import Chunk, Corpus
 from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import publish_record, published
+from transformer_jax.files.progress import Progress
+from transformer_jax.files.record import read_record
 
 EXAMPLES_KEPT = 5
+LARGEST_SHARE_HELD_OUT = 10  # a split that is held out is at most one tenth of the corpus
 
 Rule = Callable[[str, str], bool]
 
 
 class Rejections:
-    """How many pairs were left out, for which reason, and where the first few of them stand."""
+    """The number of pairs left out for each reason, and where the first few of them are."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -36,55 +50,45 @@ class Rejections:
         }
 
 
-class Cleaner:
-    """Says which pairs of a chunk stay."""
-
-    def __init__(self, config: CleaningConfig):
-        self._drop_unreadable = config.unreadable == "drop"
-        self._rules = _rules(config)
-
-    def keep(self, chunk: Chunk, rejections: Rejections) -> list[int]:
-        """The indices of the pairs that stay; of the others the first broken rule is counted."""
-        if chunk.faults and not self._drop_unreadable:
-            raise BadInput(chunk.faults[min(chunk.faults)])
-        kept = []
-        for index, (source, target) in enumerate(zip(chunk.sources, chunk.targets, strict=True)):
-            if index in chunk.faults:
-                rejections.add("unreadable", chunk.faults[index])
-                continue
-            for reason, breaks in self._rules:
-                if breaks(source, target):
-                    rejections.add(reason, chunk.place(index))
-                    break
-            else:
-                kept.append(index)
-        return kept
+def clean(chunk: Chunk, config: CleaningConfig, rejections: Rejections) -> list[int]:
+    """The indices of the pairs to keep; the others are counted under the first filter that rejects them."""
+    if config.unreadable != "drop":
+        chunk.require_readable()
+    rules = _rules(config)
+    kept = []
+    for index, (source, target) in enumerate(zip(chunk.sources, chunk.targets, strict=True)):
+        if index in chunk.faults:
+            rejections.add("unreadable", chunk.faults[index])
+        elif reason := next((reason for reason, rejects in rules.items() if rejects(source, target)), None):
+            rejections.add(reason, chunk.place(index))
+        else:
+            kept.append(index)
+    return kept
 
 
-def _rules(config: CleaningConfig) -> list[tuple[str, Rule]]:
-    """The filters that are on, each true of a pair that has to go."""
-    rules: list[tuple[str, Rule]] = []
+def _rules(config: CleaningConfig) -> dict[str, Rule]:
+    """The filters that are on, each true of a pair to leave out."""
+    rules: dict[str, Rule] = {}
     if config.drop_empty:
-        rules.append(("empty", lambda source, target: not source or not target or source.isspace() or target.isspace()))
+        rules["empty"] = lambda source, target: not source or not target or source.isspace() or target.isspace()
     if (limit := config.max_characters) is not None:
-        rules.append(("too long", lambda source, target: len(source) > limit or len(target) > limit))
-    if (ratio := config.max_ratio) is not None:
-        rules.append(("length ratio", lambda source, target: _ratio(source, target) > ratio))
+        rules["too long"] = lambda source, target: len(source) > limit or len(target) > limit
+    if (most := config.max_ratio) is not None:
+        rules["length ratio"] = lambda source, target: _ratio(len(source), len(target)) > most
     if config.drop_copies:
-        rules.append(("copy of the source", lambda source, target: source == target))
+        rules["copy of the source"] = lambda source, target: source == target
     return rules
 
 
-def _ratio(source: str, target: str) -> float:
-    shorter, longer = sorted((len(source), len(target)))
-    return longer / max(shorter, 1)
+def _ratio(one: int, other: int) -> float:
+    return max(one, other) / max(min(one, other), 1)
 
 
 @dataclasses.dataclass
 class SeenKeys:
     """A growing set of 64-bit keys at 8 bytes each; a Python set would take ten times that.
 
-    The keys lie in sorted runs, each at least twice as long as the next, so that a key is moved only a logarithmic
+    The keys are in sorted runs, each at least twice as long as the next, so that a key is moved only a logarithmic
     number of times.
     """
 
@@ -111,3 +115,166 @@ def contains(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return np.zeros(len(keys), bool)
     positions = np.searchsorted(ordered, keys)
     return ordered[np.minimum(positions, len(ordered) - 1)] == keys
+
+
+class TextShards:
+    """The cleaned text in numbered files, each small enough for memory, so that later work can resume."""
+
+    def __init__(self, directory: Path, pairs_per_shard: int):
+        self._directory = directory
+        self.pairs_per_shard = pairs_per_shard
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """The counts of the first pass; None until it is complete."""
+        path = self._directory / "scan.json"
+        return read_record(path) if path.exists() else None
+
+    def finish(self, facts: dict[str, Any], held_out: np.ndarray) -> None:
+        save_arrays(self._directory / "held_out.npz", keys=held_out)
+        publish_record(self._directory / "scan.json", facts)
+
+    def write(self, split: str, number: int, sources: list[str], targets: list[str], keys: np.ndarray) -> None:
+        # JSON, not lines: a sentence from a data set may contain a line feed. In an .npz, because it has checksums.
+        texts = np.frombuffer(json.dumps([sources, targets], ensure_ascii=False).encode(), np.uint8)
+        save_arrays(self._path(split, number), texts=texts, keys=keys)
+
+    def keys(self, split: str, number: int) -> np.ndarray:
+        return load_arrays(self._path(split, number), "keys")["keys"]
+
+    def read(self, split: str, number: int) -> tuple[list[str], list[str]]:
+        """The sources and targets of a shard, those of train without the held-out pairs."""
+        shard = load_arrays(self._path(split, number), "texts", "keys")
+        sources, targets = json.loads(shard["texts"].tobytes())
+        if split == "train":
+            held_out = contains(load_arrays(self._directory / "held_out.npz", "keys")["keys"], shard["keys"])
+            if held_out.any():
+                sources, targets = _chosen(sources, ~held_out), _chosen(targets, ~held_out)
+        return sources, targets
+
+    def _path(self, split: str, number: int) -> Path:
+        return self._directory / f"text-{split}-{number:05d}.npz"
+
+
+def save_arrays(path: Path, **arrays: np.ndarray) -> None:
+    with published(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """These arrays of an .npz file. It has a checksum of each, so a flipped bit is found here."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in names}
+    except (ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        raise BadInput(f"{path}: is damaged; start again to make it again") from None
+
+
+class HeldOut:
+    """The pairs with the smallest keys: chosen by content, so that no copy of one can remain in the training text."""
+
+    def __init__(self, capacity: int):
+        self._capacity = capacity
+        self._pairs: dict[int, tuple[str, str]] = {}
+        self._largest = np.iinfo(np.uint64).max
+        self.taken = np.zeros(0, np.uint64)
+
+    def offer(self, keys: np.ndarray, sources: Sequence[str], targets: Sequence[str]) -> None:
+        if not self._capacity:
+            return
+        for index in np.flatnonzero(keys <= self._largest).tolist():
+            self._pairs[int(keys[index])] = (sources[index], targets[index])
+        if len(self._pairs) > self._capacity:
+            smallest = sorted(self._pairs)[: self._capacity]
+            self._pairs = {key: self._pairs[key] for key in smallest}
+            self._largest = smallest[-1]
+
+    def take(self, count: int) -> tuple[np.ndarray, list[str], list[str]]:
+        """The next `count` pairs: their keys, sources and targets."""
+        keys = sorted(self._pairs)[:count]
+        pairs = [self._pairs.pop(key) for key in keys]
+        self.taken = np.sort(np.concatenate([self.taken, np.array(keys, np.uint64)]))
+        return np.array(keys, np.uint64), [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
+    """Writes all splits of the corpus as shards of text, and holds out the validation and test pairs that it lacks."""
+    sizes = {"valid": config.valid_size, "test": config.test_size}
+    wanted = {split: size for split, size in sizes.items() if split not in corpus.splits and size}
+    held_out = HeldOut(sum(wanted.values()))
+    splits = {
+        split: _read_split(corpus, split, config, shards, held_out if split == "train" else None)
+        for split in corpus.splits
+    }
+    train = splits["train"]
+    largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
+    for split, size in wanted.items():
+        keys, sources, targets = held_out.take(min(size, largest))
+        if sources:
+            shards.write(split, 0, sources, targets, keys)
+            splits[split] = {"pairs": len(sources), "shards": 1, "held_out_of": "train"}
+    train["held_out"] = sum(
+        int(contains(held_out.taken, shards.keys("train", number)).sum()) for number in range(train["shards"])
+    )
+    train["pairs"] -= train["held_out"]
+    if not train["pairs"]:
+        raise BadInput(
+            f"data.valid_size and data.test_size: all {train['held_out']:,} training pairs are equal to ones held out; "
+            "set the sizes to 0, or give files for validation and test"
+        )
+    shards.finish({"splits": splits, "sources": corpus.sources()}, held_out.taken)
+
+
+def _read_split(
+    corpus: Corpus, split: str, config: DataConfig, shards: TextShards, held_out: HeldOut | None
+) -> dict[str, Any]:
+    """Writes one split as shards. Only the training split, which has `held_out`, is cleaned: the others stay whole."""
+    rejections, seen = Rejections(), SeenKeys()
+    counts: Counter[str] = Counter()
+    oddities: Counter[str] = Counter()
+    with Progress(f"reading {split}", "pairs") as progress:
+        for number, chunk in enumerate(corpus.chunks(split, shards.pairs_per_shard)):
+            sources, targets = chunk.sources, chunk.targets
+            keys = np.zeros(0, np.uint64)
+            if held_out is None:
+                chunk.require_readable()
+            else:
+                kept = clean(chunk, config.cleaning, rejections)
+                sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]
+                keys = pair_keys(sources, targets, config.seed)
+                if config.cleaning.drop_duplicates:
+                    new = seen.add(keys)
+                    for index in np.flatnonzero(~new).tolist():
+                        rejections.add("duplicate", chunk.place(kept[index]))
+                    sources, targets, keys = _chosen(sources, new), _chosen(targets, new), keys[new]
+                held_out.offer(keys, sources, targets)
+            shards.write(split, number, sources, targets, keys)
+            oddities += chunk.oddities
+            counts.update(read=len(chunk.sources), pairs=len(sources), shards=1)
+            progress.advance(len(chunk.sources))
+    if not counts["pairs"]:
+        raise _no_pairs(split, corpus, counts["read"], rejections)
+    return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
+
+
+def _no_pairs(split: str, corpus: Corpus, read: int, rejections: Rejections) -> BadInput:
+    if read:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in rejections.counts.most_common())
+        return BadInput(f"data.cleaning: leaves none of {read:,} {split} pairs ({reasons})")
+    places = [source["file"] for source in corpus.sources() if source.get("split") == split and "file" in source]
+    return BadInput(f"{' and '.join(places) or split}: empty; there is no {split} pair")
+
+
+def pair_keys(sources: Sequence[str], targets: Sequence[str], seed: int) -> np.ndarray:
+    """A 64-bit hash of each pair, different for every seed."""
+    seeded = hashlib.blake2b(digest_size=8, key=str(seed).encode())
+    digests = []
+    for source, target in zip(sources, targets, strict=True):
+        digest = seeded.copy()
+        digest.update(f"{source}\0{target}".encode())
+        digests.append(digest.digest())
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def _chosen(items: Sequence[str], mask: np.ndarray) -> list[str]:
+    return [items[i] for i in np.flatnonzero(mask).tolist()]

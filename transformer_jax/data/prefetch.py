@@ -1,4 +1,4 @@
-"""Prefetch: the next batches are made in one thread while the device computes on this one."""
+"""Prefetching: one thread makes the next batches while the device computes on the current one."""
 
 import itertools
 import queue
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Failure:
-    """What the thread met instead of an item."""
+    """An error that the thread raised instead of making an item."""
 
     def __init__(self, error: BaseException):
         self.error = error
@@ -21,8 +21,8 @@ class _Failure:
 class Prefetcher(Generic[T]):
     """Iterate over make(start_step), make(start_step + 1), ...: at most `depth` of them are made ahead, in one thread.
 
-    `make` may do more than assemble a batch: handed the transfer to the device as well, it overlaps that too. What it
-    raises is raised by the step that asks for the item. However the `with` block is left, the thread ends.
+    `make` may also transfer the batch to the device, so that this overlaps too. An exception that it raises is raised
+    by the `next` that asks for the item. However the `with` block is left, the thread ends.
     """
 
     def __init__(self, make: Callable[[int], T], start_step: int = 0, *, depth: int = 2, stop_step: int | None = None):
@@ -62,7 +62,7 @@ class Prefetcher(Generic[T]):
         raise self._failure.error
 
     def close(self) -> None:
-        """Stop the thread and wait for it: at most as long as the item takes that it is making."""
+        """Stops the thread and waits for it, at most until the current item is made."""
         self._closed = True
         self._free_slots.release()
         self._thread.join()

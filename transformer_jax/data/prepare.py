@@ -1,13 +1,14 @@
-"""Text to token arrays on disk, once: resumable after a kill, safe when started twice, re-used while nothing changed.
+"""Text to token arrays on disk, once: resumable after a kill, safe to start twice, reused while nothing has changed.
 
-Everything is made in a sibling directory `NAME.partial` and renamed to its name when it is complete. Inside, work is
-cut into files that appear whole or not at all, and what is there is not made again. Since no step depends on chance,
-the clock or the number of cores, a run that was killed and resumed ends with the same bytes as one that was not.
+Everything is made in a sibling directory `NAME.partial` and renamed when it is complete. Inside, work is cut into files
+that appear whole or not at all, and existing files are not made again. Since no step depends on randomness, the clock
+or the number of cores, a run that was killed and resumed ends with the same bytes as one that was not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -18,14 +19,21 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.arrays import SIDES, PairsWriter, flatten, load_arrays, token_dtype
-from transformer_jax.data.corpora.select import open_corpus
-from transformer_jax.data.first_pass import TextShards, scan
-from transformer_jax.data.prepared import FORMAT, MANIFEST, Prepared, read_manifest, texts_path
-from transformer_jax.data.recipe import differences, recipe_of
+from transformer_jax.data.cleaning import TextShards, load_arrays, read_corpus, save_arrays
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.prepared import (
+    FORMAT,
+    MANIFEST,
+    SIDES,
+    Prepared,
+    flatten,
+    read_manifest,
+    sha256,
+    texts_path,
+    token_dtype,
+    write_side,
+)
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
@@ -35,7 +43,7 @@ from transformer_jax.version import __version__
 
 PAIRS_PER_SHARD = 20_000
 SCRATCH = "scratch"
-PLAN = "plan.json"  # in there: what the work is for
+PLAN = "plan.json"  # in SCRATCH: the recipe of the work
 
 
 def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard: int = PAIRS_PER_SHARD) -> Prepared:
@@ -48,7 +56,7 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
         if (directory / MANIFEST).exists():
             return _reused(config, directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise BadInput(f"{directory}: exists and is no prepared corpus; an empty or new directory would be right")
+            raise BadInput(f"{directory}: exists and is not a prepared corpus; expected an empty or new directory")
         corpus = open_corpus(config.data)
         with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
@@ -58,11 +66,11 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
             _refuse_foreign(partial)
             try:
                 work = _Work(config, recipe, partial, pairs_per_shard)
-                if (partial / MANIFEST).exists():  # killed before it had its name; who knows what came since
+                if (partial / MANIFEST).exists():  # killed before the rename; it may have been damaged since
                     Prepared.open(partial).verify()
                 else:
                     if work.shards.facts is None:
-                        scan(corpus, config.data, work.shards)
+                        read_corpus(corpus, config.data, work.shards)
                     work.complete()
                 work.publish(directory)
             except BadInput:
@@ -76,13 +84,13 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
 
 
 def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
-    """What was prepared before, if it is what this config asks for; the text itself need no longer be there."""
+    """The corpus prepared before, if it is what this config asks for; the text itself need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
     named = {path for name in ("", "valid_", "test_") for side in SIDES for path in getattr(config.data, name + side)}
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
     if named == recorded and not all(Path(path).exists() for path in named):
-        tell(f"{directory}: used without comparing it with the text, which is no longer there")
+        tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
         identity = stored["corpus"]
     else:
         identity = open_corpus(config.data).identity()
@@ -95,8 +103,68 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     return Prepared.open(directory)
 
 
+def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:
+    """What prepared data depends on: the corpus and the options that affect it. Equal recipes give equal bytes."""
+    data = config.data
+    cleaning = {f"data.cleaning.{name}": value for name, value in dataclasses.asdict(data.cleaning).items()}
+    held_out = {f"data.{name}": getattr(data, name) for name in ("valid_size", "test_size", "seed")}
+    return {"corpus": corpus_identity, "options": {**cleaning, **held_out, **_tokenizer_options(config)}}
+
+
+def _tokenizer_options(config: ExperimentConfig) -> dict[str, Any]:
+    data, model = config.data, config.model
+    if data.tokenizer_file is not None:
+        if data.target_tokenizer_file is None and model.target_vocab_size is not None:
+            raise BadInput(
+                f"model.target_vocab_size = {model.target_vocab_size}: asks for a second vocabulary, but "
+                "data.tokenizer_file gives only one; give data.target_tokenizer_file, or set the size to none"
+            )
+        files = {"tokenizer_file": data.tokenizer_file, "target_tokenizer_file": data.target_tokenizer_file}
+        return {f"data.{name}": _checksum(path) for name, path in files.items() if path is not None}
+    if data.tokenizer in ("words", "characters"):
+        # Their size follows from the text; it is not an option.
+        vocabularies = "one" if model.target_vocab_size is None else "two"
+        return {"data.tokenizer": data.tokenizer, "vocabularies": vocabularies}
+    names = ("tokenizer", "normalization", "byte_fallback", "character_coverage", "tokenizer_sentences")
+    sizes = {f"model.{name}": getattr(model, name) for name in ("vocab_size", "target_vocab_size")}
+    return {**{f"data.{name}": getattr(data, name) for name in names}, **sizes}
+
+
+def _checksum(path: str) -> str:
+    if not Path(path).is_file():
+        raise BadInput(f"{path}: there is no such tokenizer file")
+    return sha256(path)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Every difference between two recipes, as text."""
+    found = [] if old["corpus"] == new["corpus"] else _corpus_differences(old["corpus"], new["corpus"])
+    for name in dict.fromkeys([*old["options"], *new["options"]]):
+        before, now = (recipe["options"].get(name, "not set") for recipe in (old, new))
+        if before != now:
+            found.append(f"{name} was {before} and is now {now}")
+    return found
+
+
+def _corpus_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    if old.keys() != new.keys():
+        was, now = (
+            "files" if "files" in identity else ", ".join(f"{name} = {value}" for name, value in identity.items())
+            for identity in (old, new)
+        )
+        return [f"the corpus was {was} and is now {now}"]
+    if "files" not in old:
+        changed = [name for name in old if old[name] != new[name]]
+        return [f"{name} of the corpus was {old[name]} and is now {new[name]}" for name in changed]
+    splits = dict.fromkeys([*old["files"], *new["files"]])
+    found = [f"the {split} text has changed" for split in splits if old["files"].get(split) != new["files"].get(split)]
+    if old["keys"] != new["keys"]:
+        found.append(f"the keys of a .jsonl line were {', '.join(old['keys'])} and are now {', '.join(new['keys'])}")
+    return found
+
+
 class _Work:
-    """The making of one prepared directory, in steps of which each is skipped where its files are already there."""
+    """Makes one prepared directory, in steps that are skipped where their files already exist."""
 
     def __init__(self, config: ExperimentConfig, recipe: dict[str, Any], partial: Path, pairs_per_shard: int):
         self._config = config
@@ -104,37 +172,53 @@ class _Work:
         self._partial = partial
         self._plan = {"recipe": recipe, "pairs_per_shard": pairs_per_shard}
         self._scratch = partial / SCRATCH
-        if self._started_before():
-            tell(f"{partial}: going on with what an earlier start left there")
+        if self._can_resume():
+            tell(f"{partial}: resuming unfinished work")
         else:
             _discard(partial)
             self._scratch.mkdir(parents=True)
             atomic.publish_record(self._scratch / PLAN, self._plan)
         self.shards = TextShards(self._scratch, pairs_per_shard)
 
-    def _started_before(self) -> bool:
-        """Whether the partial directory was begun for the same recipe."""
+    def _can_resume(self) -> bool:
+        """Whether the partial directory was started with the same recipe."""
         if (self._partial / MANIFEST).exists():
             return read_manifest(self._partial)["recipe"] == self._recipe
-        plan = self._scratch / PLAN
         with contextlib.suppress(BadInput):
-            return read_record(plan) == self._plan
+            return read_record(self._scratch / PLAN) == self._plan
         return False
 
     def complete(self) -> None:
-        """From text shards to everything that will be in the directory, the manifest last."""
+        """From text shards to all files of the directory, the manifest last."""
         facts = self.shards.facts
-        assert facts is not None, "complete() comes after scan()"
+        assert facts is not None, "complete() comes after read_corpus()"
         tokenizers = self._tokenizers(facts)
         by_side = {"source": tokenizers["source"], "target": tokenizers.get("target", tokenizers["source"])}
-        dtypes = {side: token_dtype(by_side[side].vocab_size) for side in SIDES}
         for split, counted in facts["splits"].items():
             self._encode(split, counted, by_side)
             shard_count = counted.pop("shards")
-            counted["arrays"] = self._assemble(split, shard_count, dtypes)
+            counted["arrays"] = self._concatenate(split, shard_count, by_side)
             if split != "train":
                 counted["texts_sha256"] = self._keep_texts(split, shard_count)
-        atomic.publish_record(self._partial / MANIFEST, self._manifest(facts, tokenizers))
+        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
+        manifest = {
+            "format": FORMAT,
+            "recipe": self._recipe,
+            "sources": facts["sources"],
+            "splits": facts["splits"],
+            "tokenizers": {
+                side: {
+                    "file": self._tokenizer_path(side).name,
+                    "vocab_size": tokenizer.vocab_size,
+                    "fingerprint": tokenizer.fingerprint,
+                    # Marian has two ways to segment texts into the tokens of one vocabulary.
+                    "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
+                }
+                for side, tokenizer in tokenizers.items()
+            },
+            "versions": {"transformer_jax": __version__, **versions},
+        }
+        atomic.publish_record(self._partial / MANIFEST, manifest)
 
     def publish(self, directory: Path) -> None:
         atomic.remove(self._scratch)
@@ -142,26 +226,6 @@ class _Work:
             directory.rmdir()
         self._partial.rename(directory)
         atomic.sync_directory(directory.parent)
-
-    def _manifest(self, facts: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> dict[str, Any]:
-        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
-        return {
-            "format": FORMAT,
-            "recipe": self._recipe,
-            "sources": facts["sources"],
-            "splits": facts["splits"],
-            "tokenizers": {
-                name: {
-                    "file": self._tokenizer_path(name).name,
-                    "vocab_size": tokenizer.vocab_size,
-                    "fingerprint": tokenizer.fingerprint,
-                    # Two ways to cut texts into the tokens of one vocabulary, as Marian has them.
-                    "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
-                }
-                for name, tokenizer in tokenizers.items()
-            },
-            "versions": {"transformer_jax": __version__, **versions},
-        }
 
     def _tokenizer_path(self, side: str) -> Path:
         given = self._given_tokenizer(side)
@@ -174,18 +238,17 @@ class _Work:
         return data.tokenizer_file if side == "source" else data.target_tokenizer_file
 
     def _tokenizers(self, facts: dict[str, Any]) -> dict[str, Tokenizer]:
-        """One tokenizer under the name source, or two."""
-        data, model = self._config.data, self._config.model
-        shared = model.target_vocab_size is None and data.target_tokenizer_file is None
+        """By side; only the source's where one tokenizer serves both."""
+        shared = self._config.model.target_vocab_size is None and self._config.data.target_tokenizer_file is None
         tokenizers = {}
         for side in ("source",) if shared else SIDES:
             path, note = self._tokenizer_path(side), self._scratch / f"{side}_tokenizer.json"
-            # The note comes last: without one that fits, what is there is not what was made.
-            if not (path.exists() and note.exists() and read_record(note) == {"sha256": _sha256(path)}):
+            # The note is written last: a tokenizer file without a matching note is made again.
+            if not (path.exists() and note.exists() and read_record(note) == {"sha256": sha256(path)}):
                 made = self._make_tokenizer(side, SIDES if shared else (side,), facts["splits"]["train"])
                 with atomic.published(path) as file:
                     file.write(made.serialized())
-                atomic.publish_record(note, {"sha256": _sha256(path)})
+                atomic.publish_record(note, {"sha256": sha256(path)})
             tokenizers[side] = load_tokenizer(path)
         return tokenizers
 
@@ -222,7 +285,7 @@ class _Work:
         shards = range(counted["shards"])
         with (
             Progress(f"tokenising {split}", "pairs", counted["pairs"]) as progress,
-            # Two at a time: while SentencePiece has all cores for one shard, the other is read or written.
+            # Two at a time: while SentencePiece uses all cores for one shard, the other is read or written.
             ThreadPoolExecutor(max_workers=2) as pool,
         ):
             for pairs in pool.map(lambda number: self._encode_shard(split, number, tokenizers), shards):
@@ -232,28 +295,30 @@ class _Work:
         """Returns the number of pairs in the shard."""
         path = self._token_shard(split, number)
         if path.exists():
-            return len(load_arrays(path)["source_lengths"])
+            return len(load_arrays(path, "source_lengths")["source_lengths"])
         columns = {}
         for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
             ids = tokenizers[side].encode_batch(texts)
             columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
                 ids, token_dtype(tokenizers[side].vocab_size)
             )
-        with atomic.published(path) as file:
-            np.savez(file, allow_pickle=False, **columns)
+        save_arrays(path, **columns)
         return len(columns["source_lengths"])
 
-    def _assemble(self, split: str, shard_count: int, dtypes: dict[str, type[np.generic]]) -> dict[str, Any]:
-        """The shards of tokens one behind the other."""
-        writer = PairsWriter(self._partial, split, dtypes)
-        for number in range(shard_count):
-            shard = load_arrays(self._token_shard(split, number))
-            for side in SIDES:
-                writer.append(side, shard[f"{side}_tokens"], shard[f"{side}_lengths"])
-        return writer.close()
+    def _concatenate(self, split: str, shard_count: int, tokenizers: dict[str, Tokenizer]) -> dict[str, Any]:
+        """Writes the shards of tokens as the arrays of a split."""
+        facts: dict[str, Any] = {}
+        for side in SIDES:
+            names = f"{side}_tokens", f"{side}_lengths"
+            shards = (load_arrays(self._token_shard(split, number), *names) for number in range(shard_count))
+            columns = ((shard[names[0]], shard[names[1]]) for shard in shards)
+            dtype = token_dtype(tokenizers[side].vocab_size)
+            tokens, offsets = write_side(self._partial / f"{split}.{side}", columns, dtype)
+            facts |= {f"{side}.tokens": tokens, f"{side}.offsets": offsets}
+        return facts
 
     def _keep_texts(self, split: str, shard_count: int) -> str:
-        """Writes the texts of what is to be evaluated beside the arrays; returns their digest."""
+        """Writes the texts of an evaluation split beside the arrays; returns their digest."""
         digest = hashlib.sha256()
         with atomic.published(texts_path(self._partial, split)) as file:
             for number in range(shard_count):
@@ -268,24 +333,23 @@ class _Work:
         return self._scratch / f"{split}-{number:05d}.npz"
 
 
-def _same_tokens(ours: Tokenizer, theirs: Tokenizer) -> bool:
-    size = ours.vocab_size
-    return size == theirs.vocab_size and ours.pieces(range(size)) == theirs.pieces(range(size))
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
+    size = one.vocab_size
+    return size == other.vocab_size and one.pieces(range(size)) == other.pieces(range(size))
 
 
 def _refuse_foreign(partial: Path) -> None:
-    """Refuses a directory of the name that the unfinished work has, but which is not ours to remove."""
-    if partial.is_dir() and any(partial.iterdir()) and not any((partial / own).exists() for own in (SCRATCH, MANIFEST)):
-        raise BadInput(f"{partial}: is where unfinished work is kept, and holds something else; move it away")
+    """Refuses a directory with the name of the unfinished work that contains something else."""
+    is_ours = (partial / SCRATCH).exists() or (partial / MANIFEST).exists()
+    if partial.is_dir() and any(partial.iterdir()) and not is_ours:
+        raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
 
 
 def _discard(partial: Path) -> None:
-    """Removes unfinished work; what says that it can be resumed goes first, in case this too is killed, and what says
-    whose it is goes last."""
+    """Removes unfinished work, in an order that is safe if this is killed too.
+
+    The files that make it resumable go first, and the folder by which it is recognised as ours goes last.
+    """
     for claim in (partial / MANIFEST, partial / SCRATCH / PLAN):
         with contextlib.suppress(OSError):  # a directory in its place goes with all the rest
             claim.unlink()
@@ -296,7 +360,7 @@ def _discard(partial: Path) -> None:
 
 
 def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
-    """About `wanted` of the `count` items, at equal distances: the same ones every time, and from everywhere."""
+    """About `wanted` of the `count` items, at equal distances: the same ones every time, from the whole text."""
     for index, item in enumerate(items):
         if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
             yield item

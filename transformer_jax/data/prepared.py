@@ -1,27 +1,124 @@
-"""A prepared corpus on disk: token arrays to be mapped, tokenizers, reference texts, and a manifest of it all."""
+"""A prepared corpus on disk: token arrays that are memory-mapped, tokenizers, reference texts, and a manifest."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.data import arrays
-from transformer_jax.data.arrays import PREPARE_AGAIN, TokenPairs
+import numpy as np
+from numpy.typing import DTypeLike
+
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+SIDES = ("source", "target")
+PREPARE_AGAIN = "remove the directory and prepare it again"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPairs:
+    """An ordered collection of tokenised sentence pairs, in memory or memory-mapped from disk.
+
+    Sentence i is tokens[offsets[i]:offsets[i + 1]], without special tokens: batches add <bos> and <eos>.
+    """
+
+    source_tokens: np.ndarray
+    source_offsets: np.ndarray
+    target_tokens: np.ndarray
+    target_offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        return np.diff(self.source_offsets)
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        return np.diff(self.target_offsets)
+
+    @classmethod
+    def open(cls, directory: Path, split: str, facts: dict[str, Any]) -> TokenPairs:
+        """Maps the arrays of a split; `facts` are those of the manifest."""
+        arrays = {name: _map(directory / f"{split}.{name}", facts[name]) for name in facts}
+        for side in SIDES:
+            tokens, offsets = arrays[f"{side}.tokens"], arrays[f"{side}.offsets"]
+            if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(tokens):
+                raise BadInput(f"{directory / f'{split}.{side}.offsets'}: does not fit its tokens; {PREPARE_AGAIN}")
+        return cls(*(arrays[f"{side}.{part}"] for side in SIDES for part in ("tokens", "offsets")))
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The type that token ids are stored as. Little-endian on every machine: a prepared directory may be moved."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
+
+
+def flatten(sentences: Sequence[Sequence[int]], dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray]:
+    """Token lists as one array of tokens and one of lengths."""
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype, int(lengths.sum()))
+    return tokens, lengths
+
+
+def write_side(
+    stem: Path, shards: Iterable[tuple[np.ndarray, np.ndarray]], dtype: np.dtype
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Writes one side of a split from shards of (tokens, lengths); returns what the manifest records of both arrays."""
+    with open(f"{stem}.tokens", "wb") as tokens_file, open(f"{stem}.offsets", "wb") as offsets_file:
+        tokens, offsets = _ArrayWriter(tokens_file, dtype), _ArrayWriter(offsets_file, np.dtype("<i8"))
+        offsets.append(np.zeros(1, np.int64))
+        for shard_tokens, lengths in shards:
+            offsets.append(np.cumsum(lengths, dtype=np.int64) + tokens.count)
+            tokens.append(shard_tokens)
+        return tokens.finish(), offsets.finish()
+
+
+class _ArrayWriter:
+    """Appends to a raw array in a file and computes its digest."""
+
+    def __init__(self, file: Any, dtype: np.dtype):
+        self._file, self._dtype = file, dtype
+        self._digest = hashlib.sha256()
+        self.count = 0
+
+    def append(self, values: np.ndarray) -> None:
+        content = values.astype(self._dtype, copy=False).tobytes()
+        self._file.write(content)
+        self._digest.update(content)
+        self.count += len(values)
+
+    def finish(self) -> dict[str, Any]:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return {"dtype": self._dtype.name, "count": self.count, "sha256": self._digest.hexdigest()}
+
+
+def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
+    dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+    if not path.is_file():
+        raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+    expected, found = facts["count"] * dtype.itemsize, path.stat().st_size
+    if found != expected:
+        raise BadInput(f"{path}: has {found:,} bytes where {expected:,} were written; {PREPARE_AGAIN}")
+    if not expected:
+        return np.zeros(0, dtype)  # an empty file cannot be mapped
+    return np.memmap(path, dtype, mode="r")
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What `prepare` made of a corpus. Opening it maps the arrays; nothing is read before it is used."""
+    """A corpus that `prepare` made. Opening it maps the arrays; nothing is read before it is used."""
 
     directory: Path
     manifest: dict[str, Any]
@@ -32,21 +129,20 @@ class Prepared:
         directory = Path(directory)
         prepared = cls(directory, read_manifest(directory))
         try:
-            prepared._require_whole()
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-            if isinstance(error, BadInput):
-                raise
+            prepared._check_files()
+        except BadInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError):
             raise BadInput(f"{directory / MANIFEST}: is damaged; {PREPARE_AGAIN}") from None
         return prepared
 
-    def _require_whole(self) -> None:
+    def _check_files(self) -> None:
         for split in self.splits:
             self.pairs(split)
-        for name, facts in self.manifest["tokenizers"].items():
-            path = self._tokenizer_file(name)
+        for name, path in self.tokenizer_files.items():
             if not path.is_file():
                 raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-            if hashlib.sha256(path.read_bytes()).hexdigest() != facts["fingerprint"]:
+            if sha256(path) != self.manifest["tokenizers"][name]["fingerprint"]:
                 raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
 
     @property
@@ -73,17 +169,26 @@ class Prepared:
             raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
 
     def texts_digest(self, split: str) -> str:
-        """Of the texts of a split; "" where there is no such split, or in data of earlier versions."""
+        """The digest of a split's texts; "" if there is no such split, or in data of earlier versions."""
         return self.manifest["splits"].get(split, {}).get("texts_sha256", "")
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        return self._tokenizer("source")
+        return load_tokenizer(self.tokenizer_files["source"])
 
     @functools.cached_property
     def target_tokenizer(self) -> Tokenizer:
-        """The source's own where they share one vocabulary."""
-        return self._tokenizer("target") if "target" in self.manifest["tokenizers"] else self.tokenizer
+        """The source's tokenizer if they share one vocabulary."""
+        files = self.tokenizer_files
+        return load_tokenizer(files["target"]) if "target" in files else self.tokenizer
+
+    @property
+    def tokenizer_files(self) -> dict[str, Path]:
+        """By side; only the source's where one tokenizer serves both."""
+        return {
+            side: self.directory / plain_name(facts["file"], self.directory / MANIFEST)
+            for side, facts in self.manifest["tokenizers"].items()
+        }
 
     @property
     def vocab_size(self) -> int:
@@ -96,12 +201,12 @@ class Prepared:
 
     @property
     def same_tokens(self) -> bool:
-        """Whether source and target are cut, by one tokenizer or by two, into the tokens of one vocabulary."""
+        """Whether source and target have one vocabulary, segmented by one tokenizer or by two."""
         return self.manifest["tokenizers"].get("target", {"same_tokens": True}).get("same_tokens", False)
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal tokens under equal tokenizers, wherever they lie and whatever they were made from."""
+        """Equal for equal tokens under equal tokenizers, wherever they are and whatever they were made from."""
         content = {
             "tokenizers": {name: facts["fingerprint"] for name, facts in self.manifest["tokenizers"].items()},
             "splits": {split: self._facts(split)["arrays"] for split in self.splits},
@@ -109,7 +214,7 @@ class Prepared:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def summary(self) -> str:
-        """What was prepared, what was left out and why, for a person."""
+        """What was prepared, what was left out and why, as text."""
         lines = [str(self.directory)]
         for split in self.splits:
             pairs, facts = self.pairs(split), self._facts(split)
@@ -125,35 +230,30 @@ class Prepared:
         return "\n".join(lines)
 
     def verify(self) -> None:
-        """Reads all of it through and refuses what has changed since it was written (opening checks sizes)."""
+        """Reads everything and refuses what has changed since it was written (opening only checks sizes)."""
         for split in self.splits:
             facts = self._facts(split)
-            for name, array in facts["arrays"].items():
-                arrays.verify(self.directory / f"{split}.{name}", array["sha256"])
+            digests = {self.directory / f"{split}.{name}": array["sha256"] for name, array in facts["arrays"].items()}
             if "texts_sha256" in facts:  # data of earlier versions have none
-                arrays.verify(texts_path(self.directory, split), facts["texts_sha256"])
+                digests[texts_path(self.directory, split)] = facts["texts_sha256"]
+            for path, digest in digests.items():
+                if not path.is_file():
+                    raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+                if sha256(path) != digest:
+                    raise BadInput(f"{path}: is damaged (its checksum has changed); {PREPARE_AGAIN}")
 
     def _facts(self, split: str) -> dict[str, Any]:
         if split not in self.manifest["splits"]:
             raise BadInput(f"{self.directory}: has no split {split!r}; there are: {', '.join(self.splits)}")
         return self.manifest["splits"][split]
 
-    def _tokenizer(self, side: str) -> Tokenizer:
-        return load_tokenizer(self._tokenizer_file(side))
-
-    @property
-    def tokenizer_files(self) -> dict[str, Path]:
-        """By side; where both share one vocabulary and one way to cut, only the source's."""
-        return {side: self._tokenizer_file(side) for side in self.manifest["tokenizers"]}
-
-    def _tokenizer_file(self, side: str) -> Path:
-        return self.directory / plain_name(self.manifest["tokenizers"][side]["file"], self.directory / MANIFEST)
-
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
-        raise BadInput(f"{directory}: is no prepared corpus (it has no {MANIFEST}); transformer-jax prepare makes one")
+        raise BadInput(
+            f"{directory}: is not a prepared corpus (it has no {MANIFEST}); transformer-jax prepare makes one"
+        )
     try:
         manifest = read_record(path)
         found = manifest["format"]
@@ -169,3 +269,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def texts_path(directory: Path, split: str) -> Path:
     return directory / f"{split}.texts.jsonl"
+
+
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

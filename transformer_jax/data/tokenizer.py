@@ -1,17 +1,19 @@
-"""Text to token ids and back: SentencePiece, Marian, words, characters. The special ids live here alone."""
+"""Text to token ids and back: SentencePiece, Marian, words, characters. The special ids are defined only here."""
 
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import io
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_bytes, read_record
@@ -22,45 +24,55 @@ if TYPE_CHECKING:
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL_PIECES = ("<pad>", "<bos>", "<eos>", "<unk>")
 
-# Marian's special tokens, by our ids of the same meaning; see MarianTokenizer.
+# Marian's special tokens with our ids of the same meaning; see MarianTokenizer.
 MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
 
-# SentencePiece writes a space as this character, so it cannot tell the two apart in a text.
+# SentencePiece writes a space as this character, so it cannot distinguish the two in a text.
 SPACE_MARK = "\u2581"
 
 
-class Tokenizer(Protocol):
-    """What every tokenizer can do. No method adds a special token; decoding leaves out <pad>, <bos> and <eos>."""
+class Tokenizer(ABC):
+    """The interface of every tokenizer. No method adds a special token; decoding omits <pad>, <bos> and <eos>."""
+
+    _pieces: Sequence[str]  # the text of each token, the special ones first
 
     @property
     def vocab_size(self) -> int:
-        """Ids are 0 to vocab_size - 1, the special ids among them."""
+        """Ids are 0 to vocab_size - 1, including the special ids."""
+        return len(self._pieces)
 
     @property
     def fingerprint(self) -> str:
         """Equal for tokenizers that do the same."""
+        return hashlib.sha256(self.serialized()).hexdigest()
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
 
+    @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Like `encode` of each, on all cores where that pays."""
 
+    @abstractmethod
     def decode(self, ids: Iterable[int]) -> str: ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>", "<0xE2>" for a byte."""
+        """The text of each token for display: "▁the" (▁ for a space), "<eos>", "<0xE2>" for a byte."""
+        return [self._pieces[i] for i in ids]
 
+    @abstractmethod
     def serialized(self) -> bytes:
-        """All there is to it; what `save` writes."""
+        """The whole tokenizer, as `save` writes it."""
 
-    def save(self, path: str | Path) -> None: ...
+    def save(self, path: str | Path) -> None:
+        Path(path).write_bytes(self.serialized())
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model under our special ids.
 
-    Models trained by others have their special pieces elsewhere or lack some. So our ids are the four special ones,
-    and behind them the model's other pieces in its own order; for a model trained here both numberings are the same.
+    Models trained by others have other special pieces, elsewhere. So our ids are the four special ones, followed by the
+    model's other pieces in its order; for a model trained here both numberings are the same.
     """
 
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
@@ -75,39 +87,10 @@ class SentencePieceTokenizer:
             self._ours[theirs] = ours
         self._same_ids = special == list(range(len(SPECIAL_PIECES))) and self._processor.unk_id() == UNK
         self._pieces = [*SPECIAL_PIECES, *(self._processor.IdToPiece(i) for i in ordinary)]
-        self._space_mark_bytes = [
-            self._ours[self._processor.PieceToId(f"<0x{byte:02X}>")] for byte in SPACE_MARK.encode()
-        ]
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self._theirs)
-
-    @property
-    def fingerprint(self) -> str:
-        return _fingerprint(self._model)
-
-    def encode(self, text: str) -> list[int]:
-        return self._encode([text], num_threads=1)[0]
+        self._space_mark_bytes = self._bytes_of(SPACE_MARK)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._encode(list(texts), num_threads=available_cores())
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self._processor.DecodeIds([self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)])
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>"."""
-        return [self._pieces[i] for i in ids]
-
-    def serialized(self) -> bytes:
-        return self._model
-
-    def save(self, path: str | Path) -> None:
-        Path(path).write_bytes(self._model)
-
-    def _encode(self, texts: list[str], num_threads: int) -> list[list[int]]:
-        encoded = self._processor.EncodeAsIds(texts, num_threads=num_threads)
+        encoded = self._processor.EncodeAsIds(list(texts), num_threads=_threads(texts))
         if not self._same_ids:
             encoded = [[self._ours[i] for i in ids] for ids in encoded]
         if UNK not in self._space_mark_bytes:  # that is: if the model can spell bytes
@@ -115,6 +98,12 @@ class SentencePieceTokenizer:
                 if SPACE_MARK in text:
                     encoded[index] = self._encode_space_marks(text)
         return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self._processor.DecodeIds([self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)])
+
+    def serialized(self) -> bytes:
+        return self._model
 
     def _encode_space_marks(self, text: str) -> list[int]:
         """Encodes a text that contains the character which SentencePiece writes for a space.
@@ -142,34 +131,21 @@ class SentencePieceTokenizer:
         return [self._ours[self._processor.PieceToId(f"<0x{byte:02X}>")] for byte in text.encode()]
 
 
-class MarianTokenizer:
-    """SentencePiece cuts the text, and a list of tokens numbers the pieces, as Marian and opus-mt have it.
+class MarianTokenizer(Tokenizer):
+    """A SentencePiece model that segments the text, and a list of tokens that numbers the pieces, as in opus-mt.
 
-    The list holds what source and target can be cut into, and tokens that no cutting yields: a text may begin with
-    one of `>>xx<<`, which asks for a target language. Our ids are the four special ones, and behind them the list's
-    other tokens in its own order. Its `</s>` is our <eos>, its `<unk>` our <unk>. Its `<pad>`, with which Marian's
-    targets begin, is our <bos>: as padding it is never looked at, so that our <pad> can be a token the list lacks.
+    The list holds the pieces of source and target, and tokens that are never pieces: a text may begin with one of
+    `>>xx<<`, which selects a target language. Our ids are the four special ones, followed by the list's other tokens in
+    its order. Its `</s>` is our <eos>, its `<unk>` our <unk>. Its `<pad>`, with which Marian's targets begin, is our
+    <bos>; as padding it is never attended to, so our <pad> can be a token that the list lacks.
     """
 
     def __init__(self, model: bytes, tokens: Sequence[str], name: str = "the SentencePiece model"):
-        self._model, self.tokens = model, tuple(tokens)
+        self.model, self.tokens = model, tuple(tokens)
         self._processor = _processor(model, name)
         ordinary = [token for token in self.tokens if token not in MARIAN_SPECIAL]
         self._ids = {token: i for i, token in enumerate(ordinary, start=len(SPECIAL_PIECES))}
         self._pieces = [*SPECIAL_PIECES, *ordinary]
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self._pieces)
-
-    @property
-    def fingerprint(self) -> str:
-        return _fingerprint(self.serialized())
-
-    @property
-    def model(self) -> bytes:
-        """The SentencePiece model."""
-        return self._model
 
     @property
     def our_ids(self) -> list[int]:
@@ -178,81 +154,52 @@ class MarianTokenizer:
 
     @property
     def known_share(self) -> float:
-        """How much of what the model can cut a text into the list has: nearly all, if the two belong together."""
+        """The share of the model's pieces that the list has: nearly all, if the two belong together."""
         processor = self._processor
         size = range(processor.GetPieceSize())
         pieces = [processor.IdToPiece(i) for i in size if not (processor.IsControl(i) or processor.IsUnknown(i))]
         return sum(piece in self._ids for piece in pieces) / max(len(pieces), 1)
 
-    def encode(self, text: str) -> list[int]:
-        return self.encode_batch([text])[0]
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         codes, rests = zip(*map(_language_code, texts), strict=True) if texts else ((), ())
-        cut = self._processor.EncodeAsPieces(list(rests), num_threads=available_cores() if len(texts) > 1 else 1)
+        segmented = self._processor.EncodeAsPieces(list(rests), num_threads=_threads(texts))
         return [
-            [self._ids.get(piece, UNK) for piece in (*code, *pieces)] for code, pieces in zip(codes, cut, strict=True)
+            [self._ids.get(piece, UNK) for piece in (*code, *pieces)]
+            for code, pieces in zip(codes, segmented, strict=True)
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Unlike a SentencePieceTokenizer's, without a mark for <unk> and without spaces at the ends: as Marian's."""
+        """Unlike a SentencePieceTokenizer's, without a mark for <unk> and without spaces at the ends, as in Marian."""
         pieces = [self._pieces[i] for i in ids if i >= len(SPECIAL_PIECES)]
         return self._processor.DecodePieces(pieces).replace(SPACE_MARK, " ").strip()
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The text of each token, as it may be shown: "▁the" (▁ for a space), "<eos>"."""
-        return [self._pieces[i] for i in ids]
-
     def serialized(self) -> bytes:
-        content = {"kind": "marian", "model": base64.b64encode(self._model).decode(), "tokens": self.tokens}
+        content = {"kind": "marian", "model": base64.b64encode(self.model).decode(), "tokens": self.tokens}
         return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
-    def save(self, path: str | Path) -> None:
-        Path(path).write_bytes(self.serialized())
 
-
-class SymbolTokenizer:
-    """A token for every word (what lies between single spaces) or every character of the training text."""
+class SymbolTokenizer(Tokenizer):
+    """A token for every word (the text between single spaces) or every character of the training text."""
 
     def __init__(self, kind: Literal["words", "characters"], symbols: Sequence[str]):
         self._kind = kind
         self._symbols = tuple(symbols)
+        self._pieces = [*SPECIAL_PIECES, *self._symbols]
         self._ids = {symbol: i for i, symbol in enumerate(self._symbols, start=len(SPECIAL_PIECES))}
 
-    @property
-    def vocab_size(self) -> int:
-        return len(SPECIAL_PIECES) + len(self._symbols)
-
-    @property
-    def fingerprint(self) -> str:
-        return _fingerprint(self.serialized())
-
-    def encode(self, text: str) -> list[int]:
-        return [self._ids.get(symbol, UNK) for symbol in _symbols(text, self._kind)]
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.encode(text) for text in texts]
+        return [[self._ids.get(symbol, UNK) for symbol in _symbols(text, self._kind)] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return (" " if self._kind == "words" else "").join(
-            self.pieces(i for i in ids if i not in (PAD, BOS, EOS)),
-        )
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The word or character of each token, or the name of a special one: "<eos>"."""
-        shift = len(SPECIAL_PIECES)
-        return [self._symbols[i - shift] if i >= shift else SPECIAL_PIECES[i] for i in ids]
+        return (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
 
     def serialized(self) -> bytes:
         content = {"kind": self._kind, "symbols": self._symbols}
         return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
-    def save(self, path: str | Path) -> None:
-        Path(path).write_bytes(self.serialized())
-
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a file that `save` wrote, or in anybody's SentencePiece .model file."""
+    """The tokenizer in a file that `save` wrote, or in any SentencePiece .model file."""
     path = Path(path)
     if not path.is_file():
         raise BadInput(f"{path}: there is no such tokenizer file")
@@ -262,23 +209,19 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     kind, model = stored.get("kind"), stored.get("model")
     symbols = stored.get("tokens" if kind == "marian" else "symbols")
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise BadInput(f"{path}: is no tokenizer of this library")
+        raise BadInput(f"{path}: is not a tokenizer of this library")
     if kind == "marian" and isinstance(model, str):
-        return MarianTokenizer(_from_base64(model, path), symbols, str(path))
+        try:
+            return MarianTokenizer(base64.b64decode(model, validate=True), symbols, str(path))
+        except binascii.Error:
+            raise BadInput(f"{path}: its model is not base64") from None
     if kind == "words" or kind == "characters":
         return SymbolTokenizer(kind, symbols)
-    raise BadInput(f"{path}: is no tokenizer of this library")
-
-
-def _from_base64(text: str, path: Path) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        raise BadInput(f"{path}: its model is no base64") from None
+    raise BadInput(f"{path}: is not a tokenizer of this library")
 
 
 def train_symbols(texts: Iterable[str], kind: Literal["words", "characters"]) -> SymbolTokenizer:
-    """A tokenizer with every symbol of the texts, the most frequent first, ties in the order of the alphabet."""
+    """A tokenizer with every symbol of the texts, the most frequent first, ties in alphabetical order."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(_symbols(text, kind))
@@ -297,7 +240,7 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """A SentencePiece model of exactly `vocab_size` tokens; the same texts give the same model.
 
-    Spaces are kept as they are: SentencePiece's default of removing superfluous ones loses what the author wrote.
+    Spaces are kept as they are: SentencePiece's default, removing superfluous ones, changes the text.
     """
     options = {
         "model_type": kind,
@@ -307,7 +250,7 @@ def train_sentencepiece(
     }
     model, problem = _trained(texts(), vocab_size, options)
     if found := re.search(r"too high.*<= (\d+)", problem):
-        # Of too small a size the complaint names the least that is possible; of so little text it costs nothing.
+        # The error for too small a size names the smallest that is possible; with so little text it costs nothing.
         fewest = len(SPECIAL_PIECES) + 1
         _, least = _trained(texts(), fewest, options)
         problem = f"the training text supports between {_required(least) or fewest} and {found[1]}"
@@ -316,16 +259,16 @@ def train_sentencepiece(
     elif problem:
         raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
     if problem:
-        fewer = "; 256 of them are bytes, data.byte_fallback=false does without" if byte_fallback else ""
+        fewer = "; 256 of them are bytes, data.byte_fallback=false drops them" if byte_fallback else ""
         raise BadInput(
-            f"{size_option} = {vocab_size}: {problem}{fewer}; for a very small corpus, data.tokenizer=words takes the "
-            "words there are"
+            f"{size_option} = {vocab_size}: {problem}{fewer}; for a very small corpus, data.tokenizer=words uses all "
+            "its words"
         )
     return SentencePieceTokenizer(model)
 
 
 def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The model, or SentencePiece's complaint."""
+    """The model, or SentencePiece's error message."""
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
@@ -343,7 +286,7 @@ def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) 
             bos_piece=SPECIAL_PIECES[BOS],
             eos_piece=SPECIAL_PIECES[EOS],
             unk_piece=SPECIAL_PIECES[UNK],
-            num_threads=16,  # not the number of cores: unigram's sums, and so the model, depend on it
+            num_threads=16,  # not the number of cores: the sums of unigram, and so the model, depend on it
             minloglevel=2,
             **options,
         )
@@ -352,14 +295,16 @@ def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) 
     return model.getvalue(), ""
 
 
-def _required(complaint: str) -> str | None:
-    """How many tokens the special ones, the bytes and the characters of the text come to, if it complains of that."""
-    found = re.search(r"required_chars\. \d+ vs (\d+)", complaint)
+def _required(message: str) -> str | None:
+    """The number of special tokens, bytes and characters of the text, if the message is about it."""
+    found = re.search(r"required_chars\. \d+ vs (\d+)", message)
     return found[1] if found else None
 
 
-def available_cores() -> int:
-    """The cores that this process may use, which on a shared machine are fewer than there are."""
+def _threads(texts: Sequence[str]) -> int:
+    """The cores that this process may use, which on a shared machine are fewer than there are; 1 for a single text."""
+    if len(texts) <= 1:
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -369,10 +314,10 @@ def _processor(model: bytes, name: str) -> SentencePieceProcessor:
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
-        for i in range(processor.GetPieceSize()):  # one that is no text is told of only when it is asked for
+        for i in range(processor.GetPieceSize()):  # an invalid one is reported only when it is read
             processor.IdToPiece(i)
     except (RuntimeError, TypeError, ValueError, OSError):
-        raise BadInput(f"{name}: is no SentencePiece model") from None
+        raise BadInput(f"{name}: is not a SentencePiece model") from None
     return processor
 
 
@@ -389,10 +334,6 @@ def _symbols(text: str, kind: str) -> Sequence[str]:
 
 
 def _trainable(texts: Iterable[str]) -> Iterator[str]:
-    """Texts without the characters that have a meaning of their own to SentencePiece's trainer."""
-    meanings = str.maketrans(dict.fromkeys("\t\n\r\0" + SPACE_MARK, " "))
-    return (text.translate(meanings) for text in texts)
-
-
-def _fingerprint(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    """Texts without the characters that have a special meaning to SentencePiece's trainer."""
+    replaced = str.maketrans(dict.fromkeys("\t\n\r\0" + SPACE_MARK, " "))
+    return (text.translate(replaced) for text in texts)

@@ -7,5 +7,6 @@ spaces, punctuation included, and begin in lower case. `docs/grammar.md` lists t
 """
 
 from transformer_jax.grammar.corpus import MAX_TOKENS, Section, sentence_pairs
+from transformer_jax.grammar.rng import Rng
 
-__all__ = ["MAX_TOKENS", "Section", "sentence_pairs"]
+__all__ = ["MAX_TOKENS", "Rng", "Section", "sentence_pairs"]

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cache
 
 from transformer_jax.grammar import modifiers, verbs
-from transformer_jax.grammar.dice import Dice
 from transformer_jax.grammar.nouns import AROUND_FURNITURE
 from transformer_jax.grammar.phrases import OWNED, Freedom, PhraseSampler, adjectives_of
+from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
 from transformer_jax.grammar.words import Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
 
@@ -68,14 +68,14 @@ def has_relative(phrase: Phrase | None) -> bool:
 class ClauseSampler:
     """Draws clauses. `depth` is how many clauses may yet be nested in one another."""
 
-    def __init__(self, dice: Dice):
-        self._dice = dice
-        self.phrases = PhraseSampler(dice)
+    def __init__(self, rng: Rng):
+        self._rng = rng
+        self.phrases = PhraseSampler(rng)
 
     def verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
         """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is no lasting state."""
         while True:
-            verb = self._dice.pick(self._dice.weighted(_VERB_GROUPS))
+            verb = self._rng.pick(self._rng.weighted(_VERB_GROUPS))
             is_state = verb.is_stative or verb.frame in {Frame.COPULA, Frame.POSITION}
             if not (past and verb.past == verb.english) and not (dynamic and is_state):
                 return verb
@@ -97,7 +97,7 @@ class ClauseSampler:
         `is_main`: the time may come first.  `is_question`: no quantifier, as its scope would be unclear.
         `may_negate`: *not*, and *no* with the subject, are possible.
         """
-        negated = may_negate and self._dice.chance(0.15)
+        negated = may_negate and self._rng.chance(0.15)
         if subject is None:
             freedom = Freedom.SUBJECT if may_negate else Freedom.FREE
             if negated or is_question:
@@ -111,7 +111,7 @@ class ClauseSampler:
     def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
         allowed = tenses & SIMPLE_TENSES if verb.is_stative or verb.frame is Frame.COPULA else tenses
         weights = [(tense, weight) for tense, weight in _TENSE_WEIGHTS if tense in allowed]
-        tense = self._dice.weighted(weights) if weights else Tense.PRESENT
+        tense = self._rng.weighted(weights) if weights else Tense.PRESENT
         is_unclear = tense is Tense.PAST and verb.past == verb.english
         return Tense.PRESENT if is_unclear else tense
 
@@ -119,11 +119,11 @@ class ClauseSampler:
         fits = tense in SIMPLE_TENSES and is_animate(subject)
         if not fits or verb.is_stative or verb.frame in {Frame.COPULA, Frame.CLAUSAL}:
             return None
-        return self._dice.pick(modifiers.MODALS) if self._dice.chance(0.22) else None
+        return self._rng.pick(modifiers.MODALS) if self._rng.chance(0.22) else None
 
     def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> Phrase:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
-        if kind & Kind.PERSON and self._dice.chance(0.3):
+        if kind & Kind.PERSON and self._rng.chance(0.3):
             return self.phrases.pronoun()
         if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
             phrase = replace(self.phrases.noun_phrase(kind, Freedom.DEFINITE), adjectives=())
@@ -152,11 +152,11 @@ class ClauseSampler:
         kind = subject.noun.kind if isinstance(subject, NounPhrase) else Kind.PERSON
         if isinstance(subject, RelativePronoun):
             kind = subject.antecedent.kind
-        return self._dice.pick(adjectives_of(kind, colours=False))
+        return self._rng.pick(adjectives_of(kind, colours=False))
 
     def _object(self, clause: Clause, depth: int, *, is_question: bool) -> Phrase:
         verb = clause.verb
-        if verb.object & Kind.PERSON and _is_light(clause.subject) and self._dice.chance(0.2):
+        if verb.object & Kind.PERSON and _is_light(clause.subject) and self._rng.chance(0.2):
             return self._object_pronoun(clause.subject)
         if clause.is_negated:
             is_direct = verb.frame is not Frame.PREPOSITIONAL
@@ -179,21 +179,21 @@ class ClauseSampler:
         return pronoun
 
     def _recipient(self, clause: Clause) -> NounPhrase | Pronoun:
-        if _is_light(clause.subject) and self._dice.chance(0.3):
+        if _is_light(clause.subject) and self._rng.chance(0.3):
             return self._object_pronoun(clause.subject)
         return self.phrases.noun_phrase(Kind.PERSON, Freedom.DEFINITE)
 
     def _location(self, kind: Kind, clause: Clause, *, is_goal: bool) -> Location:
         freedom = Freedom.DEFINITE_PLACE if clause.is_negated else Freedom.PLACE
         phrase = self.phrases.noun_phrase(kind, freedom)
-        at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._dice.pick(AROUND_FURNITURE)
+        at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(AROUND_FURNITURE)
         preposition = to if is_goal else at
         assert preposition is not None
         return Location(preposition, phrase)
 
     def _with_adverbials(self, clause: Clause, *, is_main: bool, is_question: bool) -> Clause:
         """Adds time or frequency, manner and place; behind a relative clause nothing but what can come early."""
-        dice, verb = self._dice, clause.verb
+        rng, verb = self._rng, clause.verb
         if verb.frame is Frame.COPULA or (isinstance(clause.subject, NounPhrase) and not is_animate(clause.subject)):
             return clause
         is_closed = has_relative(clause.object)
@@ -203,17 +203,17 @@ class ClauseSampler:
             for time in modifiers.TIMES
             if clause.tense in time.tenses and not (clause.is_negated and time is modifiers.EVERY_DAY)
         ]
-        if verb.frame is not Frame.CLAUSAL and not verb.is_stative and dice.chance(0.35 if is_main else 0.15):
-            time_first = is_main and (is_closed or dice.chance(0.45))
+        if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if is_main else 0.15):
+            time_first = is_main and (is_closed or rng.chance(0.45))
             if time_first or not is_closed:
-                clause = replace(clause, time=dice.pick(times), time_first=time_first)
-        elif not is_question and self._may_be_frequent(clause) and dice.chance(0.15):
-            clause = replace(clause, frequency=dice.pick(modifiers.FREQUENCIES))
+                clause = replace(clause, time=rng.pick(times), time_first=time_first)
+        elif not is_question and self._may_be_frequent(clause) and rng.chance(0.15):
+            clause = replace(clause, frequency=rng.pick(modifiers.FREQUENCIES))
         if is_closed:
             return clause
-        if verb.manners and self._may_have_manner(clause) and dice.chance(0.3):
-            clause = replace(clause, manner=dice.pick(verb.manners))
-        if verb.allows_place and self._may_have_place(clause) and dice.chance(0.3):
+        if verb.manners and self._may_have_manner(clause) and rng.chance(0.3):
+            clause = replace(clause, manner=rng.pick(verb.manners))
+        if verb.allows_place and self._may_have_place(clause) and rng.chance(0.3):
             clause = replace(clause, place=self._location(Kind.PLACE, clause, is_goal=False))
         return clause
 
@@ -242,7 +242,7 @@ class ClauseSampler:
         """A relative clause narrows down what is meant, so it does not go with *this*, *my* or a possessor."""
         is_bare_mass = phrase.noun.is_mass and phrase.determiner is modifiers.NONE
         is_settled = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
-        if depth <= 0 or is_bare_mass or is_settled or not self._dice.chance(probability):
+        if depth <= 0 or is_bare_mass or is_settled or not self._rng.chance(probability):
             return phrase
         return replace(phrase, relative=self._relative(phrase, depth - 1, tenses))
 
@@ -250,7 +250,7 @@ class ClauseSampler:
         """The head is subject or object in it, or owns the subject or object (*whose*)."""
         pronoun = RelativePronoun(head.noun, head.number)
         kind = head.noun.kind
-        if kind & Kind.PERSON and self._dice.chance(0.2):
+        if kind & Kind.PERSON and self._rng.chance(0.2):
             owned = self.phrases.noun_phrase(OWNED, Freedom.DEFINITE)
             owned = replace(owned, determiner=modifiers.THE, possessor=None, whose=pronoun)
             return self._clause_about(owned, owned.noun.kind, depth, tenses)
@@ -258,9 +258,9 @@ class ClauseSampler:
 
     def _clause_about(self, opener: Phrase, kind: Kind, depth: int, tenses: frozenset[Tense]) -> Clause:
         as_subject, as_object = _verbs_with_subject(kind), _verbs_with_object(kind)
-        if as_subject and self._dice.chance(0.5):
-            return self.clause(self._dice.pick(as_subject), depth, tenses, subject=opener)
-        return self.clause(self._dice.pick(as_object), depth, tenses, object=opener)
+        if as_subject and self._rng.chance(0.5):
+            return self.clause(self._rng.pick(as_subject), depth, tenses, subject=opener)
+        return self.clause(self._rng.pick(as_object), depth, tenses, object=opener)
 
 
 def _is_light(subject: Phrase) -> bool:

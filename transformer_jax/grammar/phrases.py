@@ -6,7 +6,7 @@ import enum
 from functools import cache
 
 from transformer_jax.grammar import modifiers, nouns
-from transformer_jax.grammar.dice import Dice
+from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import NounPhrase
 from transformer_jax.grammar.words import Adjective, Determiner, Kind, Noun, Number, Pronoun
 
@@ -81,8 +81,8 @@ def adjectives_of(kind: Kind, *, colours: bool) -> tuple[Adjective, ...]:
 class PhraseSampler:
     """Draws noun phrases and pronouns; within one sentence a noun comes up twice only if there is little choice."""
 
-    def __init__(self, dice: Dice):
-        self._dice = dice
+    def __init__(self, rng: Rng):
+        self._rng = rng
         self._used: set[str] = set()
 
     def start_sentence(self) -> None:
@@ -90,30 +90,30 @@ class PhraseSampler:
 
     def noun(self, kind: Kind) -> Noun:
         choices = nouns_of(kind)
-        noun = self._dice.pick(choices)
+        noun = self._rng.pick(choices)
         for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
             if noun.english not in self._used:
                 break
-            noun = self._dice.pick(choices)
+            noun = self._rng.pick(choices)
         self._used.add(noun.english)
         return noun
 
     def noun_phrase(self, kind: Kind, freedom: Freedom) -> NounPhrase:
         noun = self.noun(kind)
-        dice = self._dice
+        rng = self._rng
         if noun.is_mass:
             number, determiners = Number.SINGULAR, _MASS[freedom]
-        elif dice.chance(_PLURAL_SHARE_OF_PLACES if freedom in _PLACES else _PLURAL_SHARE):
+        elif rng.chance(_PLURAL_SHARE_OF_PLACES if freedom in _PLACES else _PLURAL_SHARE):
             number, determiners = Number.PLURAL, _PLURAL[freedom]
         else:
             number, determiners = Number.SINGULAR, _SINGULAR[freedom]
-        determiner = dice.weighted(determiners)
+        determiner = rng.weighted(determiners)
         adjectives = self.adjectives(noun.kind)
         possessor = None
         if determiner is modifiers.THE and noun.kind & OWNED:
-            if dice.chance(0.22):
-                determiner = dice.pick(modifiers.POSSESSIVES)
-            elif dice.chance(0.15):
+            if rng.chance(0.22):
+                determiner = rng.pick(modifiers.POSSESSIVES)
+            elif rng.chance(0.15):
                 possessor = self._possessor()
         return NounPhrase(noun, number, determiner, adjectives, possessor)
 
@@ -122,17 +122,17 @@ class PhraseSampler:
         drawn: list[Adjective] = []
         for colours, probability in ((False, 0.32), (True, 0.14)):
             choices = adjectives_of(kind, colours=colours)
-            if choices and self._dice.chance(probability):
-                drawn.append(self._dice.pick(choices))
+            if choices and self._rng.chance(probability):
+                drawn.append(self._rng.pick(choices))
         return tuple(drawn)
 
     def pronoun(self) -> Pronoun:
-        return self._dice.pick(modifiers.PRONOUNS)
+        return self._rng.pick(modifiers.PRONOUNS)
 
     def _possessor(self) -> NounPhrase:
         """*the old king 's*: a person, with a determiner that shows the genitive."""
         noun = self.noun(Kind.PERSON)
-        number = Number.PLURAL if self._dice.chance(0.2) else Number.SINGULAR
-        determiner = self._dice.weighted(_DEFINITE)
-        adjectives = self.adjectives(noun.kind) if self._dice.chance(0.5) else ()
+        number = Number.PLURAL if self._rng.chance(0.2) else Number.SINGULAR
+        determiner = self._rng.weighted(_DEFINITE)
+        adjectives = self.adjectives(noun.kind) if self._rng.chance(0.5) else ()
         return NounPhrase(noun, number, determiner, adjectives)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from transformer_jax.grammar import modifiers, verbs
 from transformer_jax.grammar.clauses import ANY_TENSE, TENSES_INSIDE, ClauseSampler
-from transformer_jax.grammar.dice import Dice
 from transformer_jax.grammar.phrases import Freedom
+from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Coordination, Embedded, NounPhrase, Question, Sentence, Statement
 from transformer_jax.grammar.words import Frame, Interrogative, Kind, QuestionAdverb, Tense, Verb
 
@@ -34,13 +34,13 @@ class SentenceSampler:
     """An endless, reproducible source of sentences. `depth`: how many clauses may be nested in a main clause."""
 
     def __init__(self, seed_text: str, depth: int = 2):
-        self._dice = Dice(seed_text)
-        self._clauses = ClauseSampler(self._dice)
+        self._rng = Rng(seed_text)
+        self._clauses = ClauseSampler(self._rng)
         self._depth = depth
 
     def sentence(self) -> Sentence:
         self._clauses.phrases.start_sentence()
-        draw = self._dice.weighted(
+        draw = self._rng.weighted(
             (
                 (self._simple, 0.46),
                 (self._with_adverbial_clause, 0.16),
@@ -59,8 +59,8 @@ class SentenceSampler:
 
     def _with_adverbial_clause(self) -> Sentence:
         """Conjunctions of time join two events of one tense and need no further time; *if* joins two presents."""
-        conjunction = self._dice.pick(modifiers.SUBORDINATORS)
-        comes_first = self._dice.chance(0.4)
+        conjunction = self._rng.pick(modifiers.SUBORDINATORS)
+        comes_first = self._rng.chance(0.4)
         joins_events = conjunction in (modifiers.WHILE, modifiers.BEFORE)
         depth = self._depth - 1
         verb = self._clauses.verb(past=True, dynamic=joins_events)
@@ -80,14 +80,14 @@ class SentenceSampler:
 
     def _clausal(self, depth: int, tenses: frozenset[Tense] = ANY_TENSE, *, is_main: bool = False) -> Clause:
         """*the teacher says that ...*; the complement may be such a clause again."""
-        verb = self._dice.pick(verbs.CLAUSAL)
+        verb = self._rng.pick(verbs.CLAUSAL)
         may_negate = verb.english in _NEGATED_CLAUSAL
         clause = self._clauses.clause(verb, 0, tenses, is_main=is_main, may_negate=may_negate)
-        asks = verb in _INDIRECT_QUESTION_VERBS and (verb not in _THAT_VERBS or self._dice.chance(0.5))
+        asks = verb in _INDIRECT_QUESTION_VERBS and (verb not in _THAT_VERBS or self._rng.chance(0.5))
         tenses = TENSES_INSIDE[clause.tense]
         if asks:
             return replace(clause, complement=self._indirect_question(depth - 1, tenses))
-        if depth > 1 and self._dice.chance(0.2):
+        if depth > 1 and self._rng.chance(0.2):
             return replace(clause, complement=Embedded(modifiers.THAT, self._clausal(depth - 1, tenses)))
         inner = self._clauses.clause(self._verb_for(tenses), depth - 1, tenses)
         return replace(clause, complement=Embedded(modifiers.THAT, inner))
@@ -96,13 +96,13 @@ class SentenceSampler:
         return self._clauses.verb(past=tenses == {Tense.PAST})
 
     def _indirect_question(self, depth: int, tenses: frozenset[Tense]) -> Embedded:
-        if self._dice.chance(0.5):
+        if self._rng.chance(0.5):
             return Embedded(modifiers.WHETHER, self._clauses.clause(self._verb_for(tenses), depth, tenses))
-        adverb = self._dice.pick(tuple(QuestionAdverb))
+        adverb = self._rng.pick(tuple(QuestionAdverb))
         return Embedded(adverb, self._adverb_clause(adverb, tenses, depth))
 
     def _question(self) -> Sentence:
-        draw = self._dice.weighted(
+        draw = self._rng.weighted(
             (
                 (self._yes_no_question, 0.4),
                 (self._subject_question, 0.17),
@@ -116,18 +116,18 @@ class SentenceSampler:
         return self._clauses.clause(self._clauses.verb(), self._depth - 1, is_question=True, may_negate=False)
 
     def _subject_question(self) -> Clause:
-        subject = Interrogative.WHO if self._dice.chance(0.6) else self._which(Kind.PERSON)
-        verb = self._dice.pick(_WHO_VERBS)
+        subject = Interrogative.WHO if self._rng.chance(0.6) else self._which(Kind.PERSON)
+        verb = self._rng.pick(_WHO_VERBS)
         return self._clauses.clause(verb, self._depth - 1, subject=subject, is_question=True, may_negate=False)
 
     def _object_question(self) -> Clause:
-        roll = self._dice.below(3)
+        roll = self._rng.below(3)
         if roll == 0:
-            verb, asked = self._dice.pick(_WHOM_VERBS), Interrogative.WHO
+            verb, asked = self._rng.pick(_WHOM_VERBS), Interrogative.WHO
         elif roll == 1:
-            verb, asked = self._dice.pick(_WHAT_VERBS), Interrogative.WHAT
+            verb, asked = self._rng.pick(_WHAT_VERBS), Interrogative.WHAT
         else:
-            verb = self._dice.pick(_OBJECT_VERBS)
+            verb = self._rng.pick(_OBJECT_VERBS)
             return self._clauses.clause(verb, 0, object=self._which(verb.object), is_question=True, may_negate=False)
         return self._clauses.clause(verb, 0, object=asked, is_question=True, may_negate=False)
 
@@ -136,14 +136,14 @@ class SentenceSampler:
         return replace(phrase, determiner=modifiers.WHICH, possessor=None)
 
     def _adverb_question(self) -> Clause:
-        return self._adverb_clause(self._dice.pick(tuple(QuestionAdverb)), ANY_TENSE, 0)
+        return self._adverb_clause(self._rng.pick(tuple(QuestionAdverb)), ANY_TENSE, 0)
 
     def _adverb_clause(self, adverb: QuestionAdverb, tenses: frozenset[Tense], depth: int) -> Clause:
         """A clause that asks for its place, goal, time or reason, and so does not give it."""
         if adverb is QuestionAdverb.WHERE:
-            verb = self._dice.pick(_PLACED_VERBS)
+            verb = self._rng.pick(_PLACED_VERBS)
         elif adverb is QuestionAdverb.WHERE_TO:
-            verb = self._dice.pick(_AIMED_VERBS)
+            verb = self._rng.pick(_AIMED_VERBS)
         else:
             verb = self._verb_for(tenses)
         if adverb is QuestionAdverb.WHEN:
@@ -160,4 +160,4 @@ class SentenceSampler:
     def _coordination(self) -> Sentence:
         left = self._clauses.clause(self._clauses.verb(), 0, _NOT_FUTURE, is_main=True)
         right = self._clauses.clause(self._verb_for(frozenset({left.tense})), self._depth - 1, frozenset({left.tense}))
-        return Coordination(modifiers.AND if self._dice.chance(0.5) else modifiers.BUT, left, right)
+        return Coordination(modifiers.AND if self._rng.chance(0.5) else modifiers.BUT, left, right)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.assembly import Batch
+from transformer_jax.data.batching import Batch
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule

@@ -25,7 +25,7 @@ from typing import Any
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.recipe import recipe_of
+from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, publish_json

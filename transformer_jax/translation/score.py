@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.data.arrays import TokenPairs, flatten
-from transformer_jax.data.assembly import Batch
-from transformer_jax.data.batching import EvaluationBatches
+from transformer_jax.data.batching import Batch, EvaluationBatches
+from transformer_jax.data.prepared import TokenPairs, flatten
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import HeadMasks

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.chunks import Chunk
-from transformer_jax.errors import BadInput
+from transformer_jax.data.corpora.corpus import Chunk, text_fault
+from transformer_jax.data.prepared import sha256
+from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
 
 
@@ -36,7 +37,7 @@ class FileCorpus:
             for path in sources if not targets else ():
                 if _kind(path) == "lines":
                     raise BadInput(
-                        f"data.{prefix}target: names no file, and {path} is neither .tsv nor .jsonl with both sides"
+                        f"data.{prefix}target: names no file, and {path} is not a .tsv or .jsonl with both sides"
                     )
 
     @property
@@ -63,7 +64,7 @@ class FileCorpus:
     @functools.cached_property
     def _checksums(self) -> dict[str, dict[str, Any]]:
         paths = {path for pairs in self._files.values() for pair in pairs for path in pair if path}
-        return {path: _checksum(path) for path in sorted(paths)}
+        return {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in sorted(paths)}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         for source, target in self._files[split]:
@@ -90,8 +91,10 @@ class FileCorpus:
             if not isinstance(record, dict) or not isinstance(record.get(key), str):
                 has = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
                 raise _Fault(f"has no text under the key {key!r} (it has: {has}); set data.source_language and target_")
+            if fault := text_fault(record[key]):
+                raise _Fault(fault)
         source, target = (record[key] for key in self._keys)
-        return _encodable(source), _encodable(target)
+        return source, target
 
 
 class _Fault(Exception):
@@ -99,60 +102,42 @@ class _Fault(Exception):
 
 
 def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
-    """Line i of one file with line i of the other; files of different length are no translations of each other."""
+    """Line i of one file with line i of the other; files of different length are not translations of each other."""
     counts = [0, 0]
-    for blocks in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
-        counts = [count + len(block.lines if block else ()) for count, block in zip(counts, blocks, strict=True)]
-        left, right = blocks
+    for left, right in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
+        counts = [count + len(side.lines if side else ()) for count, side in zip(counts, (left, right), strict=True)]
         if left is None or right is None or len(left.lines) != len(right.lines):
-            continue  # to the end of the longer file, to be able to say how long it is
-        faults = _placed(right, right.faults) | _placed(left, left.faults)
-        yield Chunk(left.lines, right.lines, left.place, faults, left.oddities + right.oddities)
+            continue  # to the end of the longer file, so that its length can be reported
+        faults = _placed(right) | _placed(left)
+        oddities = left.oddities + right.oddities
+        yield Chunk(left.lines, right.lines, visible(left.path), left.first_line, faults, oddities)
     if counts[0] != counts[1]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
 
 
 def _parsed(block: Block, parse: Callable[[str], tuple[str, str]]) -> Chunk:
-    faults = dict(block.faults)
     pairs = [("", "")] * len(block.lines)
     for index, line in enumerate(block.lines):
-        if index not in faults:
+        if index not in block.faults:
             try:
                 pairs[index] = parse(line)
             except _Fault as fault:
-                faults[index] = str(fault)
-    sources, targets = zip(*pairs, strict=True)
-    return Chunk(list(sources), list(targets), block.place, _placed(block, faults), block.oddities)
+                block.faults[index] = str(fault)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    return Chunk(sources, targets, visible(block.path), block.first_line, _placed(block), block.oddities)
 
 
-def _placed(block: Block, faults: Mapping[int, str]) -> dict[int, str]:
-    return {index: f"{block.place(index)}: {fault}" for index, fault in faults.items()}
+def _placed(block: Block) -> dict[int, str]:
+    return {index: f"{block.place(index)}: {fault}" for index, fault in block.faults.items()}
 
 
 def _tsv_pair(line: str) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != 2:
-        raise _Fault(f"has {len(columns)} columns; source and target, with one tab between them, would be right")
+        raise _Fault(f"has {len(columns)} columns; expected two: source and target, separated by one tab")
     return columns[0], columns[1]
-
-
-def _encodable(text: str) -> str:
-    """JSON can spell what is no text: half of a surrogate pair, NUL."""
-    if "\0" in text:
-        raise _Fault(f"has a NUL character at {text.index(chr(0)) + 1}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise _Fault(f"is not Unicode text: lone surrogate at {error.start + 1}") from None
-    return text
 
 
 def _kind(path: str) -> str:
     name = path.removesuffix(".gz").removesuffix(".zst")
     return {"tsv": "tsv", "jsonl": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2], "lines")
-
-
-def _checksum(path: str) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"sha256": digest, "bytes": file.tell()}

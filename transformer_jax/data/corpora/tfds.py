@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.chunks import Chunk
+from transformer_jax.data.corpora.corpus import Chunk
 from transformer_jax.errors import BadInput
 from transformer_jax.schema import nearest
 
@@ -18,7 +18,7 @@ SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "te
 
 
 class TfdsCorpus:
-    """A prepared TFDS data set in either direction. One in array_record is read by index, one in tfrecord in a row."""
+    """A prepared TFDS data set in either direction; array_record is read by index, tfrecord in sequence."""
 
     def __init__(self, config: DataConfig):
         self._name = config.corpus
@@ -65,14 +65,14 @@ class TfdsCorpus:
         if seen != info.num_examples:
             raise BadInput(
                 f"data.corpus = {self._name!r}: {split} has {seen:,} examples on disk, but {info.num_examples:,} "
-                "by its own account; it was not copied whole"
+                "according to its metadata; it was not copied completely"
             )
 
     def _info(self, split: str) -> Any:
         return self._builder.info.splits[self._splits[split]]
 
     def _languages(self, source: str, target: str) -> tuple[str, str]:
-        """The two languages asked for; a data set of two has only one other for the one that was named."""
+        """The source and target language; if a data set of two languages is given one, the other follows."""
         from tensorflow_datasets.core.features import FeaturesDict, Text
 
         features = self._builder.info.features
@@ -96,25 +96,15 @@ class TfdsCorpus:
             )
         return source, target
 
-    def _chunk(self, examples: Sequence[dict[str, bytes]], split: str, start: int) -> Chunk:
-        faults: dict[int, str] = {}
-        sides: dict[str, list[str]] = {self._source: [], self._target: []}
-        for index, example in enumerate(examples):
-            for language, texts in sides.items():
-                content = example[language]
-                try:
-                    text = content.decode()
-                except UnicodeDecodeError as error:
-                    text = ""
-                    faults[index] = f"{self._place(split, start + index)}: {language} is not UTF-8: {error.reason}"
-                if "\0" in text:
-                    text = ""
-                    faults[index] = f"{self._place(split, start + index)}: {language} has a NUL character"
+    def _chunk(self, examples: Sequence[dict[str, bytes]], split: str, first: int) -> Chunk:
+        chunk = Chunk([], [], f"{self._name}/{self._splits[split]}", first)
+        for language, texts in ((self._source, chunk.sources), (self._target, chunk.targets)):
+            for index, example in enumerate(examples):
+                text, fault = _decoded(example[language])
                 texts.append(text)
-        return Chunk(sides[self._source], sides[self._target], lambda index: self._place(split, start + index), faults)
-
-    def _place(self, split: str, index: int) -> str:
-        return f"{self._name}/{self._splits[split]}:{index}"
+                if fault:
+                    chunk.faults[index] = f"{chunk.place(index)}: {language} {fault}"
+        return chunk
 
     def _indexed_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
         try:
@@ -136,9 +126,18 @@ class TfdsCorpus:
             yield batch
 
 
+def _decoded(content: bytes) -> tuple[str, str | None]:
+    """The text, or "" and what is wrong with it."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        return "", f"is not UTF-8: {error.reason}"
+    return ("", "has a NUL character") if "\0" in text else (text, None)
+
+
 def _open(name: str, data_dir: str | None) -> Any:
-    """TFDS's builder for a name, from its code or from files in `data_dir` that explain themselves."""
-    # TFDS reports each directory that it looks into and finds empty.
+    """TFDS's builder for a name, from its code or from the files in `data_dir`."""
+    # TFDS logs each directory that it searches and finds empty.
     logging.getLogger("absl").setLevel(logging.ERROR)
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate  # importing it registers wmt14_translate and its like
@@ -169,5 +168,5 @@ def _tfrecords(path: Path) -> Iterator[bytes]:
             length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else 0
             content = file.read(length + 4)
             if len(header) < 12 or len(content) < length + 4:
-                raise BadInput(f"{path}: ends in the middle of a record; it was not copied whole")
+                raise BadInput(f"{path}: ends in the middle of a record; it was not copied completely")
             yield content[:-4]

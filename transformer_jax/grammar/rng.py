@@ -9,8 +9,8 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 
 
-class Dice:
-    """Choices drawn from `random.Random(text).random()`, the sequence Python guarantees not to change."""
+class Rng:
+    """Choices drawn from `random.Random(text).random()`, a sequence that Python guarantees not to change."""
 
     def __init__(self, seed_text: str):
         self._uniform = random.Random(seed_text).random
@@ -19,14 +19,14 @@ class Dice:
         return self._uniform() < probability
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 to limit - 1."""
+        """An integer from 0 to limit - 1."""
         return int(self._uniform() * limit)
 
     def pick(self, items: Sequence[_Item]) -> _Item:
         return items[self.below(len(items))]
 
     def weighted(self, weights: Sequence[tuple[_Item, float]]) -> _Item:
-        """One of the items, in proportion to its weight."""
+        """One of the items, with probability proportional to its weight."""
         left = self._uniform() * sum(weight for _, weight in weights)
         for item, weight in weights:
             left -= weight

@@ -1,0 +1,118 @@
+"""TensorFlow Datasets: read in both formats and directions, without TensorFlow."""
+
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.errors import BadInput
+
+PAIRS = [(f"sentence {i} one\u2028two  {'x' * (i % 7)}", f"Satz {i} é ") for i in range(101)]
+
+
+def read(config: DataConfig, split: str = "train", size: int = 17) -> list[tuple[str, str]]:
+    chunks = open_corpus(config).chunks(split, size)
+    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def tfds_dir(tmp_path_factory):
+    """A small prepared data set in array_record, and in `tfrecord/` the same records in that format."""
+    import tensorflow_datasets as tfds
+
+    class TinyParallel(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = tmp_path_factory.mktemp("code")  # TFDS looks there for documentation
+
+        def _info(self):
+            features = tfds.features.Translation(languages=("de", "en"))
+            return tfds.core.DatasetInfo(
+                builder=self, features=features, disable_shuffling=True, supervised_keys=("de", "en")
+            )
+
+        def _split_generators(self, download_manager):
+            return {"train": self._generate_examples(PAIRS), "validation": self._generate_examples(PAIRS[:7])}
+
+        def _generate_examples(self, pairs):
+            for index, (source, target) in enumerate(pairs):
+                yield index, {"en": source, "de": target}
+
+    directory = tmp_path_factory.mktemp("tfds")
+    TinyParallel(data_dir=directory, file_format="array_record").download_and_prepare()
+    copy_as_tfrecord(directory / "tiny_parallel" / "1.0.0", directory / "tfrecord" / "tiny_parallel" / "1.0.0")
+    return directory
+
+
+def copy_as_tfrecord(original: Path, copy: Path) -> None:
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+    copy.mkdir(parents=True)
+    (copy / "features.json").write_bytes((original / "features.json").read_bytes())
+    info = (original / "dataset_info.json").read_text()
+    (copy / "dataset_info.json").write_text(info.replace("array_record", "tfrecord"))
+    for path in original.glob("*.array_record-*"):
+        source = ArrayRecordDataSource([str(path)])
+        records = source.__getitems__(range(len(source)))
+        framed = [struct.pack("<Q", len(record)) + b"crc1" + record + b"crc2" for record in records]
+        (copy / path.name.replace("array_record", "tfrecord")).write_bytes(b"".join(framed))
+
+
+@pytest.mark.parametrize("file_format", ["array_record", "tfrecord"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_both_directions(tfds_dir, file_format, reverse):
+    data_dir = tfds_dir / "tfrecord" if file_format == "tfrecord" else tfds_dir
+    source, target = ("de", "en") if reverse else ("en", "de")
+    config = DataConfig(
+        corpus="tiny_parallel", tfds_data_dir=str(data_dir), source_language=source, target_language=target
+    )
+    expected = [(target, source) for source, target in PAIRS] if reverse else PAIRS
+    assert open_corpus(config).splits == ("train", "valid")
+    assert read(config) == expected
+    assert read(config, "valid") == expected[:7]
+
+
+def test_the_default_direction_is_the_data_sets(tfds_dir):
+    config = DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tfds_dir))
+    assert read(config, "valid")[0] == (PAIRS[0][1], PAIRS[0][0])
+    only_source = DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tfds_dir), source_language="en")
+    assert read(only_source, "valid")[0] == PAIRS[0]
+
+
+def test_tensorflow_is_not_imported(tfds_dir):
+    read(DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tfds_dir)))
+    assert "tensorflow" not in sys.modules
+
+
+def test_a_truncated_tfrecord_is_refused(tfds_dir, tmp_path):
+    shutil.copytree(tfds_dir / "tfrecord", tmp_path / "copy")
+    (path,) = (tmp_path / "copy").rglob("*train.tfrecord*")
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(BadInput, match="middle of a record"):
+        read(DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tmp_path / "copy")))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"corpus": "wmt14_translate/de-en"},
+            "tfds build wmt14_translate/de-en --file_format=array",
+        ),
+        ({"corpus": "wmt14_translate/de-fi"}, "wmt14_translate has no de-fi"),
+        ({"corpus": "wmt14_translate"}, "name one of wmt14_translate/cs-en, "),
+        ({"corpus": "wmt14_translat/de-en"}, "did you mean wmt14_translate?"),
+        ({"corpus": "no such name!"}, "TFDS has no such data set"),
+        ({"corpus": "tiny_parallel", "source_language": "fr"}, "data.source_language = 'fr'"),
+        ({"corpus": "tiny_parallel", "source_language": "de", "target_language": "de"}, "which text is translated"),
+        ({"corpus": "mnist"}, "which text is translated into which"),
+    ],
+)
+def test_bad_input(tfds_dir, options, message):
+    with pytest.raises(BadInput) as refused:
+        open_corpus(DataConfig(tfds_data_dir=str(tfds_dir), **options))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)

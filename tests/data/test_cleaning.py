@@ -1,0 +1,58 @@
+"""Cleaning: each filter, the order in which they count, and a set of keys."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.config import CleaningConfig
+from transformer_jax.data.cleaning import Rejections, SeenKeys, clean
+from transformer_jax.data.corpora.corpus import Chunk
+
+
+def cleaned(pairs, **options) -> tuple[list[int], dict]:
+    chunk = Chunk([source for source, _ in pairs], [target for _, target in pairs], "text", 1)
+    rejections = Rejections()
+    return clean(chunk, CleaningConfig(**options), rejections), rejections.to_json()
+
+
+def test_the_default_filters_are_mild():
+    pairs = [("a", "b"), ("", "b"), ("a", " \t"), ("a", "x" * 10_001), ("same", "same"), ("a", "b"), ("a", "b" * 99)]
+    kept, rejected = cleaned(pairs)
+    assert kept == [0, 4, 5, 6]
+    assert rejected == {
+        "empty": {"pairs": 2, "first": ["text:2", "text:3"]},
+        "too long": {"pairs": 1, "first": ["text:4"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "pair", "reason"),
+    [
+        ({"max_characters": 3}, ("abcd", "a"), "too long"),
+        ({"max_ratio": 2.0}, ("abcde", "ab"), "length ratio"),
+        ({"drop_copies": True}, ("same", "same"), "copy of the source"),
+    ],
+)
+def test_each_filter(options, pair, reason):
+    assert cleaned([pair], **options) == ([], {reason: {"pairs": 1, "first": ["text:1"]}})
+    assert cleaned([pair], max_characters=None) == ([0], {})
+
+
+def test_every_filter_can_be_off():
+    assert cleaned([("", "x" * 20_000)], drop_empty=False, max_characters=None) == ([0], {})
+
+
+def test_only_the_first_few_examples_are_kept():
+    _, rejected = cleaned([("", "")] * 1000)
+    assert rejected["empty"] == {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
+def test_seen_keys_is_a_set(batches):
+    keys, plain = SeenKeys(), set()
+    for batch in batches:
+        expected = [key not in plain and key not in batch[:i] for i, key in enumerate(batch)]
+        assert keys.add(np.array(batch, np.uint64)).tolist() == expected
+        plain |= set(batch)

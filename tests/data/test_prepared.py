@@ -1,0 +1,95 @@
+"""A prepared corpus on disk: what it holds, and every kind of damage to it."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.prepared_data import PAIRS, decoded, experiment
+from transformer_jax.data.prepare import prepare
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tokenizer import train_sentencepiece
+from transformer_jax.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    return prepare(experiment(directory), directory / "data").directory
+
+
+@pytest.fixture
+def data(made, tmp_path):
+    """A copy of it, which the test may damage."""
+    return shutil.copytree(made, tmp_path / "data")
+
+
+def test_references_never_pass_a_tokenizer(tmp_path):
+    pairs = [(f"Ａ ﬁ  {i} ", f" ² ⁇ {i}\u2028") for i in range(100)]
+    config = experiment(tmp_path, pairs, vocab_size=290, normalization="nmt_nfkc")
+    prepared = prepare(config, tmp_path / "data")
+    sources, references = prepared.texts("test")
+    assert set(zip(sources, references, strict=True)) < set(pairs)
+    assert decoded(prepared, "test") != list(zip(sources, references, strict=True))
+    with pytest.raises(BadInput, match="every split but train"):
+        prepared.texts("train")
+    with pytest.raises(BadInput, match="no split 'dev'; there are: train, valid, test"):
+        prepared.texts("dev")
+
+
+def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
+    pairs = [(f"a{i} b{i}", f"c{i} d{i}") for i in range(20_000)]
+    config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0)
+    prepared = prepare(config, tmp_path / "data")
+    assert prepared.vocab_size == 80_004
+    assert prepared.pairs("train").source_tokens.dtype == np.int32
+    assert decoded(prepared, "train")[-1] == pairs[-1]
+
+
+@pytest.mark.parametrize("name", ["train.source.tokens", "valid.target.offsets", "test.source.tokens"])
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "deleted", "grown"])
+def test_a_damaged_array_is_noticed_on_opening(data, name, damage):
+    path = data / name
+    content = path.read_bytes()
+    damaged = {"truncated": content[:-2], "emptied": b"", "deleted": None, "grown": content + b"\0\0"}[damage]
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    with pytest.raises(BadInput) as refused:
+        Prepared.open(data)
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_a_flipped_bit_is_noticed_by_verify(data):
+    Prepared.open(data).verify()
+    path = data / "train.target.tokens"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"train\.target\.tokens: is damaged"):
+        Prepared.open(data).verify()
+
+
+def test_a_manifest_from_another_tokenizer_is_refused(data):
+    train_sentencepiece(lambda: [source for source, _ in PAIRS], "bpe", 300).save(data / "tokenizer.model")
+    with pytest.raises(BadInput, match=r"tokenizer\.model: is not the source tokenizer that this data was made with"):
+        Prepared.open(data)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
+def test_a_damaged_manifest_is_refused(data, content):
+    (data / "manifest.json").write_text(content)
+    with pytest.raises(BadInput, match=r"manifest\.json: (is damaged|has format 99)"):
+        Prepared.open(data)
+
+
+def test_the_manifest_is_json_that_a_person_can_read(data):
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["recipe"]["options"]["data.normalization"] == "identity"
+    assert {"transformer_jax", "numpy", "sentencepiece"} <= set(manifest["versions"])
+
+
+def test_opening_is_quick(data):
+    start = time.perf_counter()
+    Prepared.open(data)
+    assert time.perf_counter() - start < 0.5

@@ -1,0 +1,67 @@
+"""Lines of text: where a line ends, what is wrong with it, and no more memory than it takes."""
+
+import gzip
+import tracemalloc
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.errors import BadInput
+from transformer_jax.files import lines
+from transformer_jax.files.lines import read_blocks
+
+
+def test_a_last_line_without_an_end_counts(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"one\n\nthree")
+    assert [block.lines for block in read_blocks(str(path), 10)] == [["one", "", "three"]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    text=st.lists(st.text(st.sampled_from("ab \r\t\u2028\x0b\x0c\x1c\x85é")), max_size=30),
+    size=st.integers(1, 10),
+)
+def test_a_line_ends_at_a_line_feed_and_nowhere_else(text, size, tmp_path_factory):
+    path = tmp_path_factory.mktemp("lines") / "text"
+    path.write_bytes("".join(line + "\n" for line in text).encode())
+    blocks = list(read_blocks(str(path), size))
+    assert [line for block in blocks for line in block.lines] == [line.removesuffix("\r") for line in text]
+    assert all(len(block.lines) == size for block in blocks[:-1])
+    assert [block.first_line for block in blocks] == [1 + size * k for k in range(len(blocks))]
+
+
+def test_an_unreadable_line_is_reported_with_its_number(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"one\n" * 100 + b"ba\xffd\n" + b"two\n" * 50 + b"nu\0l\n")
+    faults = {b.place(i): fault for b in read_blocks(str(path), 30) for i, fault in b.faults.items()}
+    assert faults == {
+        f"{path}:101": "is not UTF-8: byte 0xff at 3",
+        f"{path}:152": "has a NUL character at 3",
+    }
+
+
+def test_a_very_long_line_is_one_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"short\n" + b"x" * 5_000_000 + b"\nshort\n")
+    assert [len(line) for block in read_blocks(str(path), 2) for line in block.lines] == [5, 5_000_000, 5]
+
+
+def test_a_small_file_that_unpacks_to_much_is_read_a_little_at_a_time(tmp_path, monkeypatch):
+    """32 KiB of zstd can be 1 GiB of text."""
+    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 8 << 20)
+    zeros = bytes(1 << 20)
+    with open(tmp_path / "a.zst", "wb") as raw, zstandard.ZstdCompressor().stream_writer(raw) as file:
+        for _ in range(256):
+            file.write(zeros)
+    with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
+        for _ in range(16):
+            file.write(zeros)
+    for name in ("a.zst", "a.gz"):
+        tracemalloc.start()
+        with pytest.raises(BadInput, match="has a line of more than 8 MiB; is it text"):
+            list(read_blocks(str(tmp_path / name), 1000))
+        assert tracemalloc.get_traced_memory()[1] < 180 * 2**20
+        tracemalloc.stop()
