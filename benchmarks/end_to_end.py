@@ -67,10 +67,10 @@ class Bare:
     def __init__(self, workdir: Path):
         folder = RunFolder(workdir)
         config = folder.load_config()
-        self.course = Course(config, Prepared.open(folder.data(config)), watched=False)
+        self.course = Course(config, Prepared.open(folder.data(config)), has_evaluators=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
         self.programs = Programs(config, schedule, self.course.mesh)
-        self.state: Any = self.programs.begin([None])
+        self.state: Any = self.programs.new_state()
 
     def seconds(self, first: int, last: int) -> float:
         batches = [self.course.placed_batch(step) for step in range(first, last)]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.pictures import plots
-from transformer_jax.runs.folder import read_metrics
+from transformer_jax.runs.metrics import read_metrics
 
 CONFIG = """
 from transformer_jax.config import default_config

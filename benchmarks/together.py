@@ -23,9 +23,9 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.training.header import VERSIONS, count
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.together import Together
+from transformer_jax.training.progress import VERSIONS, count
+from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -39,9 +39,11 @@ class Case:
             for run in range(runs)
         ]
         schedule = make_schedule(base.optimizer, base.model.d_model, base.train.steps)
-        self.programs = Together(configs, [schedule] * runs, mesh) if runs > 1 else Programs(configs[0], schedule, mesh)
+        self.programs = (
+            TogetherPrograms(configs, [schedule] * runs, mesh) if runs > 1 else Programs(configs[0], schedule, mesh)
+        )
         self.batch, self.runs = batch, runs
-        self.state = self.programs.begin([None] * runs)
+        self.state = self.programs.new_state()
         begin = time.perf_counter()
         self.seconds_a_step(2)
         self.first = time.perf_counter() - begin

@@ -1,13 +1,17 @@
-"""One run from end to end, as the commands and the sweeps make it: prepared, trained, and measured on a test set."""
+"""One run from start to end: config checked, data prepared, model trained, and evaluated on a test set."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax import extension, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
@@ -21,6 +25,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, publish_record, published
+from transformer_jax.model.transformer import Transformer
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -28,12 +33,15 @@ from transformer_jax.runs import evaluations
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
-from transformer_jax.training.journal import Ending, Evaluator
+from transformer_jax.schema import is_meant_as_address
+from transformer_jax.training.ending import Ending
+from transformer_jax.training.journal import Evaluator
 from transformer_jax.training.loop import train
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.translation.load import Run
-from transformer_jax.tryout import try_out
+from transformer_jax.update.loss import check_own
+from transformer_jax.update.optimizer import make_optimizer, make_schedule
 from transformer_jax.version import __version__
 
 
@@ -90,6 +98,21 @@ def train_run(
         if params is not None:
             refuse_other_shapes(experiment, params)
         return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params, probes)
+
+
+def try_out(config: ExperimentConfig) -> None:
+    """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
+    lacks, or custom code that does not fit."""
+    make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.d_model, config.train.steps))
+    check_own(config.train)
+    load_metrics(config.decode.metrics)
+    if is_meant_as_address(config.data.corpus):
+        open_corpus(config.data)
+    parts = [part for part in schema.to_dict(config.model.parts).values() if isinstance(part, str)]
+    if parts:
+        tokens = jnp.ones((1, 1), jnp.int32)
+        with extension.running(extension.file_of(parts[0])):  # shapes only: nothing is computed
+            jax.eval_shape(Transformer(config.model).init, jax.random.key(0), tokens, tokens)
 
 
 def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:

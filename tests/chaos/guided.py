@@ -28,7 +28,8 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.record import parse_object, read_record
 from transformer_jax.interop.tensors import read_array, stored_arrays
 from transformer_jax.report.results import load_sweep
-from transformer_jax.runs.folder import RunFolder, read_metrics
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import read_metrics
 
 INPUTS = 400  # of one parser in one run
 OURS = str(Path(configuration.__file__).parent)

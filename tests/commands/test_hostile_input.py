@@ -17,7 +17,7 @@ from transformer_jax.data.tokenizer import load_tokenizer, train_sentencepiece
 from transformer_jax.errors import BadInput
 from transformer_jax.files.lines import read_blocks
 from transformer_jax.files.record import parse_object
-from transformer_jax.runs.folder import read_metrics
+from transformer_jax.runs.metrics import read_metrics
 
 PATHS = [option.path for option in schema.options(ExperimentConfig)]
 NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([10**30, 2**32, -(2**63), 1e308, 1e-320]))

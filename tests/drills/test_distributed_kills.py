@@ -80,7 +80,7 @@ def test_suspended_for_too_long(place, straight, suspended):
         assert running.processes[1 - suspended].wait(60) == 1
         assert LOST_AFTER - 2 < time.monotonic() - begin < LOST_AFTER + SOON
         (line,) = running.failures(1 - suspended)
-        assert f"process {suspended} (" in line and f"gave no sign of life for {LOST_AFTER:g} s" in line
+        assert f"process {suspended} (" in line and f"sent no heartbeat for {LOST_AFTER:g} s" in line
         running.processes[suspended].send_signal(signal.SIGCONT)
         assert running.processes[suspended].wait(60) == 1
         (line,) = running.failures(suspended)

@@ -62,5 +62,5 @@ def test_stopped_and_taken_up_by_another_number_of_processes(place, by_one):
         running.wait_for("step       6")
         running.processes[1].send_signal(signal.SIGTERM)
         assert "stopped by SIGTERM at step" in running.finish()
-    assert "going on from the checkpoint of step" in training_runs.train(workdir, *OPTIONS)
+    assert "resuming from the checkpoint of step" in training_runs.train(workdir, *OPTIONS)
     assert_agree(workdir, by_one)

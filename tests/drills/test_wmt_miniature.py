@@ -143,7 +143,7 @@ class Walk:
             self._killed(command, self.place / "runs/base/checkpoints")
         out, told = self.run(command)
         assert_quiet(told)
-        assert not killed or "going on from the checkpoint of step " in told, told
+        assert not killed or "resuming from the checkpoint of step " in told, told
         return out, told
 
     def _killed(self, command: list[str], checkpoints: Path) -> None:

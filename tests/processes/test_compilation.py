@@ -16,8 +16,8 @@ from transformer_jax import MultiHeadAttention
 from transformer_jax.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
-from transformer_jax.processes.compilation import FUSION, told_when_slow, unfused, unfused_if_custom
-from transformer_jax.training.together import Together
+from transformer_jax.processes.compilation import FUSION, announced_when_slow, unfused, unfused_if_custom
+from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update import sharding
@@ -32,10 +32,10 @@ shows_the_fault = pytest.mark.skipif(
 
 def test_only_what_is_slow_is_told():
     told = []
-    with told_when_slow(told.append, seconds=60):
+    with announced_when_slow(told.append, seconds=60):
         pass
     assert told == []
-    with told_when_slow(told.append, seconds=0.01):
+    with announced_when_slow(told.append, seconds=0.01):
         while not told:
             time.sleep(0.01)
     assert told == ["compiling the training step ..."]
@@ -123,7 +123,7 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
 
 
 def together():
-    return Together([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
+    return TogetherPrograms([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):

@@ -80,7 +80,7 @@ def test_the_coordinator_is_killed_and_the_restart_is_the_straight_run(place, by
         assert running.statuses(20) == [-signal.SIGKILL, 1]
         (line,) = running.failures(1)
         assert line.startswith("failed: process 0 (") and f"pid {running.processes[0].pid}" in line
-        assert line.endswith("is gone, killed or crashed; the same command goes on from the last checkpoint")
+        assert line.endswith("is gone, killed or crashed; the same command resumes from the last checkpoint")
     train(workdir, 2, *OPTIONS)
     assert_same_run(workdir, by_two)
 

@@ -11,7 +11,7 @@ from transformer_jax.planning.cluster import KNOWN, SHEETS
 from transformer_jax.processes import hardware
 from transformer_jax.processes.data_sheets import PEAKS
 from transformer_jax.runs.metrics import Metrics
-from transformer_jax.training.throughput import Throughput
+from transformer_jax.training.progress import Throughput
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_given_peak_is_taken_of_any_device(machine):
     machine("TPU v9")
     config = types.SimpleNamespace(model=ModelConfig(), train=types.SimpleNamespace(peak_flops=2e12))
     measure = Throughput(config, types.SimpleNamespace(pairs=1, source_tokens=8, target_tokens=9), devices=1)
-    assert str(measure) == "2 TFLOP/s a device (train.peak_flops); MFU is counted against it"
+    assert str(measure) == "2 TFLOP/s per device (train.peak_flops), the basis of MFU"
 
 
 def test_every_row_has_its_source_and_clusters_have_the_same_numbers():

@@ -1,4 +1,4 @@
-"""Roll call and watch, among threads that play processes: who is missing, who is lost, before which step all stop."""
+"""Roll call and heartbeats among threads that play processes: who is missing, who is lost, where all stop."""
 
 import contextlib
 import threading
@@ -71,7 +71,7 @@ def test_a_lost_process_is_named_at_once_to_all_others(together, lost):
     for player in players:
         if player is not players[lost]:
             assert (
-                player.fate() == f"{name} is gone, killed or crashed; the same command goes on from the last checkpoint"
+                player.fate() == f"{name} is gone, killed or crashed; the same command resumes from the last checkpoint"
             )
 
 
@@ -79,7 +79,7 @@ def test_a_silent_process_is_named(together):
     players = together(2, silence=0.6)
     with players[1].watch._changed:  # it stands still: whatever it wants to say, it cannot
         began = time.monotonic()
-        assert "process 1" in players[0].fate() and "no sign of life for 0.6 s" in players[0].verdict
+        assert "process 1" in players[0].fate() and "sent no heartbeat for 0.6 s" in players[0].verdict
         assert time.monotonic() - began < 2
     assert players[1].fate()
 

@@ -13,8 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.runs.checkpoint import Checkpoints
-from transformer_jax.runs.digest import digests
+from transformer_jax.runs.checkpoint import Checkpoints, digests
 
 
 def state_of(step, shape=(8, 6)):

@@ -9,7 +9,8 @@ from tests.support.translating_runs import make_run
 from transformer_jax import cli, load_run
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
-from transformer_jax.runs.folder import RunFolder, read_metrics
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import read_metrics
 
 
 def test_only_lines_of_metrics_are_read(tmp_path):

@@ -84,7 +84,7 @@ def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
     assert launcher.returncode == 0, out + err
     log = (place / "sweep/runs/base/seed-0/log.txt").read_text()
     saved = int(log.partition("stopped by SIGTERM at step ")[2].partition(";")[0].replace(",", ""))
-    assert 0 < saved < 2500 and f"going on from the checkpoint of step {saved:,}" in log
+    assert 0 < saved < 2500 and f"resuming from the checkpoint of step {saved:,}" in log
     assert json.loads((place / "sweep/runs/base/seed-0/attempt.json").read_text())["tries"] == 2
     assert json.loads((place / "sweep/runs/base/seed-0/result.json").read_text())["steps"] == 2500
 

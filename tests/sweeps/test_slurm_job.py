@@ -85,7 +85,7 @@ def assert_went_on(job, tmp_path):
     """It is the run of two processes that nobody disturbed, to the bit."""
     job.wait_for("finished at step 300")
     assert "2 processes, 2 devices:" in job.told()
-    assert "going on from the checkpoint of step" in job.told()
+    assert "resuming from the checkpoint of step" in job.told()
     train(tmp_path / "undisturbed", 2, *OPTIONS)
     training_runs.assert_same_run(job.workdir, tmp_path / "undisturbed")
 

@@ -66,7 +66,7 @@ def test_fewer_positions_than_tokens(tmp_path):
 
 def test_a_metric_that_nobody_measures_is_told_before_the_first_step(tmp_path):
     (line,) = errors(train(tmp_path / "run", "train.best_metric=valid_los", status=2))
-    assert line.startswith("error: train.best_metric = 'valid_los' is not among what is validated: valid_loss, ")
+    assert line.startswith("error: train.best_metric = 'valid_los' is not among the validation metrics: valid_loss, ")
 
 
 def test_more_parts_than_rows(tmp_path):
@@ -119,4 +119,4 @@ def test_a_disk_that_fills_up_during_a_save(small_disk, tmp_path):
     safe = int(line.partition("the newest whole one is of step ")[2].split(".")[0])
     shutil.copytree(small_disk / "run", tmp_path / "run")
     told = train(tmp_path / "run", *options[:1], f"train.steps={safe + 3}", *options[2:])
-    assert f"going on from the checkpoint of step {safe}" in told
+    assert f"resuming from the checkpoint of step {safe}" in told

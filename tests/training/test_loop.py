@@ -95,7 +95,7 @@ def test_stopped_and_taken_up_is_the_straight_run(place, straight, number):
     assert process.wait() == 0, told
     assert f"{number.name}: saving, then ending" in told and f"stopped by {number.name} at step" in told
     assert_quiet(told)
-    assert "going on from the checkpoint of step" in train(workdir)
+    assert "resuming from the checkpoint of step" in train(workdir)
     assert_same_run(workdir, straight)
 
 

@@ -39,7 +39,7 @@ def programs_of(config, devices=1):
 
 
 def steps(programs, count, state=None):
-    state = programs.begin([None]) if state is None else state
+    state = programs.new_state() if state is None else state
     for batch in batches(count, rows=4):
         state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
     return state
@@ -48,13 +48,13 @@ def steps(programs, count, state=None):
 @pytest.mark.parametrize("mesh", [{}, {"mesh__data": 2}, {"mesh__fsdp": 2}, {"mesh__tensor": 2}], ids=str)
 def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, mesh):
     programs = programs_of(experiment(**mesh), 2 if mesh else 1)
-    state = programs.begin([None])
+    state = programs.new_state()
     inner = dict(state.params["encoder"]["layers_0"]["feed_forward"]["inner"])
     inner["bias"] = jnp.full_like(inner["bias"], jnp.inf)  # what follows is infinite minus infinite
     params = jax.tree.map(lambda leaf: leaf, state.params)
     params["encoder"]["layers_0"]["feed_forward"]["inner"] = inner
     with (
-        Probes(debug_nans=True).watching(programs, tmp_path),
+        Probes(debug_nans=True).installed(programs, tmp_path),
         pytest.raises(Failed, match=r"update 1: invalid value \(nan\) .*, at .*transformer_jax/model/linear.py:\d+ "),
     ):
         steps(programs, 1, dataclasses.replace(state, params=params))
@@ -63,10 +63,10 @@ def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, mesh):
 def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path):
     (tmp_path / "own.py").write_text(LOSS)
     programs = programs_of(experiment(train__loss=f"{tmp_path / 'own.py'}:loss"))
-    state = programs.begin([None])
+    state = programs.new_state()
     line = 1 + next(number for number, text in enumerate(LOSS.splitlines()) if "nothing =" in text)
     with (
-        Probes(debug_nans=True).watching(programs, tmp_path),
+        Probes(debug_nans=True).installed(programs, tmp_path),
         pytest.raises(Failed, match=rf"update 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"),
     ):
         steps(programs, 1, state)
@@ -84,7 +84,7 @@ def test_an_installed_library_is_looked_into_as_a_checkout_is(monkeypatch):
 def test_a_healthy_step_is_the_same_when_it_is_looked_into(tmp_path):
     programs = programs_of(experiment())
     straight = steps(programs, 3)
-    with Probes(Span(2, 1), debug_nans=True).watching(programs, tmp_path):
+    with Probes(Span(2, 1), debug_nans=True).installed(programs, tmp_path):
         looked_into = steps(programs, 3)
     jax.tree.map(np.testing.assert_array_equal, straight, looked_into)
     assert updates_in(tmp_path) == {"2"}
@@ -104,7 +104,7 @@ def counting():
 
 def test_a_trace_that_is_cut_short_is_whole(tmp_path):
     programs, state = counting(), SimpleNamespace(step=0)
-    with Probes(Span(2, 5)).watching(programs, tmp_path):
+    with Probes(Span(2, 5)).installed(programs, tmp_path):
         for _ in range(3):
             state, _ = programs.step(state, None)
     assert updates_in(tmp_path) == {"2", "3"}
@@ -113,7 +113,7 @@ def test_a_trace_that_is_cut_short_is_whole(tmp_path):
 def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
     programs = counting()
     with (
-        Probes(Span(2, 1)).watching(programs, tmp_path),
+        Probes(Span(2, 1)).installed(programs, tmp_path),
         pytest.raises(BadInput, match="update 2 was made before this start, whose first is 3"),
     ):
         programs.step(SimpleNamespace(step=2), None)
@@ -121,7 +121,7 @@ def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
 
 def test_a_run_that_ends_before_is_told(tmp_path, capfd):
     programs, state = counting(), SimpleNamespace(step=0)
-    with Probes(Span(4, 1)).watching(programs, tmp_path):
+    with Probes(Span(4, 1)).installed(programs, tmp_path):
         for _ in range(3):
             state, _ = programs.step(state, None)
     assert "warning: --profile: nothing is traced; the run ended before update 4" in capfd.readouterr().err

@@ -15,8 +15,10 @@ from transformer_jax.experiment import train_run, train_runs_together
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.journal import Ending, Journal
-from transformer_jax.training.together import Together, incompatible, standing_together, with_values
+from transformer_jax.training.ending import Ending
+from transformer_jax.training.journal import Journal
+from transformer_jax.training.together import common_step, incompatible
+from transformer_jax.training.together_programs import TogetherPrograms, with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -31,11 +33,11 @@ def experiments(*changes, **common):
 def together(configs, devices=1):
     mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
     schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
-    return Together(configs, schedules, mesh)
+    return TogetherPrograms(configs, schedules, mesh)
 
 
-def trained(programs, runs, batches, state=None):
-    state = programs.begin([None] * runs) if state is None else state
+def trained(programs, batches, state=None):
+    state = programs.new_state() if state is None else state
     for batch in batches:
         state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
     return state
@@ -76,9 +78,9 @@ def test_ten_updates_are_those_of_each_run_alone(devices, changes):
     divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
     configs, data = experiments(*changes, **divided), batches()
     programs = together(configs, devices)
-    states = trained(programs, len(configs), data[:5])
-    states = programs.begin([programs.take(states, run) for run in range(len(configs))])
-    states = trained(programs, len(configs), data[5:], states)
+    states = trained(programs, data[:5])
+    states = programs.join([programs.take(states, run) for run in range(len(configs))])
+    states = trained(programs, data[5:], states)
     for run in range(2):
         alone = Trainer(configs[run], devices)
         ours, theirs = programs.take(states, run), alone.train(data)
@@ -127,7 +129,7 @@ class Stand:
 )
 def test_runs_go_on_from_the_newest_step_that_all_have(steps, group, step):
     stands = [Stand(*own) for own in steps]
-    assert standing_together(stands) == ([stands[number] for number in group], step)
+    assert common_step(stands) == ([stands[number] for number in group], step)
 
 
 def test_numbers_take_the_place_of_a_configs_own():
@@ -250,7 +252,7 @@ def test_each_ends_in_its_own_way(runs, joined):
 @pytest.mark.parametrize(
     ("kept", "told"),
     [
-        (([18, 24], [18]), "going on from the checkpoint of step 18"),  # the first is finished, and not repeated
+        (([18, 24], [18]), "resuming from the checkpoint of step 18"),  # the first is finished, and not repeated
         (([18], [], [], []), "together: 4 runs"),  # only the first was saved: all begin again
     ],
     ids=["between the last saves", "between the first saves"],
@@ -266,7 +268,7 @@ def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told,
     before = (folders[0] / "metrics.jsonl").stat().st_mtime_ns
     assert train_runs_together(runs[: len(kept)], folders)[:2] == [Ending("finished")] * 2
     heard = capfd.readouterr().err
-    assert told in heard and ("going on" in heard) == ("going on" in told)
+    assert told in heard and ("resuming" in heard) == ("resuming" in told)
     assert ((folders[0] / "metrics.jsonl").stat().st_mtime_ns == before) == (24 in kept[0])
     for folder in folders[:2]:
         assert_alike(folder, apart / folder.name)
@@ -276,15 +278,15 @@ def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told,
 @pytest.mark.slow
 def test_stopped_between_checkpoints_and_taken_up_alone(place, runs, apart, monkeypatch):
     folders = folders_in(place, "stopped")
-    log = Journal.log
+    write_line = Journal.write_line
 
     def log_and_ask_to_stop(self, step, *arguments):
         if step == 10 and self.folder.path == folders[0]:  # once: asked twice, they would end at once
             signal.raise_signal(signal.SIGTERM)
-        return log(self, step, *arguments)
+        return write_line(self, step, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "log", log_and_ask_to_stop)
+        patched.setattr(Journal, "write_line", log_and_ask_to_stop)
         endings = train_runs_together(runs, folders)
     assert [ending for ending in endings if not ending.failed] == [Ending("stopped by SIGTERM", final=False)] * 3
     assert [saved_steps(folder) for folder in folders] == [[6, 10], [6, 10], [], [6, 10]]
@@ -331,7 +333,7 @@ def test_a_part_that_must_know_a_number_is_refused(place):
     parts = {"feed_forward": KnowsItsRate}
     configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
     with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
-        trained(together(configs), 2, [])
+        trained(together(configs), [])
 
 
 def test_what_cannot_train_together_leaves_no_trace(place):
@@ -346,8 +348,8 @@ def test_what_cannot_train_together_leaves_no_trace(place):
 def test_the_sums_of_some_runs_begin_again_and_those_of_the_others_stay():
     """One that ends between two lines of metrics, because it has its tokens, takes nothing from the others."""
     programs = together(experiments({"seed": 0}, {"seed": 1}))
-    states = trained(programs, 2, batches(1))
-    left = programs.without_sums(states, kept=[1])
+    states = trained(programs, batches(1))
+    left = programs.reset_sums(states, kept=[1])
     for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
         assert after[0] == 0 and after[1] == before[1] != 0
         assert after.sharding.is_equivalent_to(before.sharding, after.ndim)

@@ -13,39 +13,47 @@ import numpy as np
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.data.layout import Shape
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.journal import Journal, Memory
-from transformer_jax.training.loop import Loop
+from transformer_jax.runs.metrics import CLOCK
+from transformer_jax.training import loop
+from transformer_jax.training.course import EXACT
+from transformer_jax.training.journal import Journal
+from transformer_jax.training.journals import Journals
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
 
 ROWS = 4
-QUIET = types.SimpleNamespace(advance=lambda loss: None, tell=lambda line: None, report=lambda step, lines: None)
 SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None)
 
 
 class Devices:
-    """The programs of some runs: batch b has tokens[b], and run r leaves out the steps in skipped[r]."""
+    """The programs of a run in numpy: batch b has tokens[b], and the steps in `skipped` have no finite gradient.
 
-    def __init__(self, tokens, skipped):
-        self.tokens, self.skipped, self.looks = tokens, skipped, 0
+    With several sets of skipped steps, the programs of several runs.
+    """
 
-    def begin(self):
-        none, zero = np.zeros(len(self.skipped), np.int32), np.zeros(len(self.skipped), np.float32)
+    evaluate = None
+
+    def __init__(self, config, tokens, *skipped):
+        self.config, self.schedule = config, lambda step: 0.1
+        self.tokens, self.skipped = tokens, skipped
+        self.shape = () if len(skipped) == 1 else (len(skipped),)
+
+    def new_state(self):
+        none, zero = np.zeros(self.shape, np.int32), np.zeros(self.shape, np.float32)
         sums = IntervalSums(zero, zero, zero, none, none, zero, none)
         return TrainState(none, none, none, {}, {}, sums)
 
     def step(self, state, batch):
-        finite = np.array([batch not in skipped for skipped in self.skipped])
+        finite = np.array([batch not in skipped for skipped in self.skipped]).reshape(self.shape)
         more = np.where(finite, self.tokens[batch], 0)
         with np.errstate(over="ignore"):
-            sums = jax.tree.map(lambda total: total + more.astype(total.dtype), state.sums)
+            sums = jax.tree.map(lambda total: np.asarray(total + more.astype(total.dtype)), state.sums)
         sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
         state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
-        return state, Pulse(np.ones(len(finite), np.float32), (~finite).astype(np.int32))
+        return state, Pulse(np.ones(self.shape, np.float32), (~finite).astype(np.int32))
 
-    def without_sums(self, state, kept=()):
-        is_kept = np.isin(np.arange(len(self.skipped)), kept)
+    def reset_sums(self, state, kept=()):
+        is_kept = np.isin(np.arange(len(self.skipped)), kept).reshape(self.shape)
         return dataclasses.replace(state, sums=jax.tree.map(lambda each: np.where(is_kept, each, 0 * each), state.sums))
 
     def take(self, state, run):
@@ -57,41 +65,48 @@ class Lines:
         self.lines = []
 
     def write(self, step, values):
-        clock = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
-        self.lines.append({"step": step, **{name: value for name, value in values.items() if name not in clock}})
+        self.lines.append({"step": step, **{name: value for name, value in values.items() if name not in CLOCK}})
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setattr(loop, "announce", lambda *arguments, **more: None)
 
 
 def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
-    """Trains until all have ended; the loop, whose journals have their lines of metrics."""
-    config = experiment(train__steps=len(batches_of), **{f"train__{name}": value for name, value in train.items()})
-    width = (cells or max(batches_of)) // ROWS + 1
-    batches = types.SimpleNamespace(
-        shapes=(Shape(ROWS, width, width),),
-        statistics=lambda: types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90),
-        steps_per_epoch=10,
-        digest="",
-    )
-    mesh = types.SimpleNamespace(devices=np.zeros(1))
+    """Trains runs until all have ended, one by the loop's ordinary path and several together; their journals."""
+    options = {"steps": len(batches_of), "max_bad_steps": 100, **train}
+    config = experiment(**{f"train__{name}": value for name, value in options.items()})
+    most_tokens = ((cells or max(batches_of)) // ROWS + 1) * ROWS
+    statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
     course = types.SimpleNamespace(
+        config=config,
         references="",
-        batches=batches,
+        batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
         last_step=len(batches_of),
-        mesh=mesh,
-        validation=None,
+        mesh=types.SimpleNamespace(devices=np.zeros(1)),
+        validation_sums=lambda evaluate, params: None,
         data="",
         placed_batch=lambda step: step,
+        most_tokens=most_tokens,
+        collect_every=max(1, EXACT // most_tokens),
+        compilations="",
     )
-    journals = [Journal(config, RunFolder(tmp_path / str(number)), (), course) for number in range(len(skipped))]
+    journals = [
+        Journal(Devices(config, batches_of, each), RunFolder(tmp_path / str(number)), (), course)
+        for number, each in enumerate(skipped)
+    ]
     for journal in journals:
-        journal.metrics = Lines()
+        journal.recorded, journal.metrics = None, Lines()
         journal.checkpoints = types.SimpleNamespace(
             wait=lambda: None, save=lambda *saved: None, records=dict, rank=lambda scores: None
         )
-    loop = Loop(course, journals, Devices(batches_of, skipped))
-    state = loop.programs.begin()
-    loop.with_all_tokens(state, 0)
-    loop.take_steps(state, 0, QUIET, SIGNALS)
-    return loop
+    if len(journals) == 1:
+        loop.take_steps(None, 0, course, journals[0].programs, journals[0], SIGNALS)
+    else:
+        programs = Devices(config, batches_of, *skipped)
+        loop.take_steps(None, 0, course, programs, Journals(journals, programs), SIGNALS)
+    return journals
 
 
 def first_step_with(limit, tokens, skipped):
@@ -106,7 +121,7 @@ TOKENS = np.random.default_rng(0).integers(1, 100, 60).tolist()
 @pytest.mark.parametrize("skipped", [(), (0, 3, 20, 21, 22)], ids=["none skipped", "some skipped"])
 def test_a_run_ends_at_the_update_that_reaches_the_tokens(tmp_path, log_every, skipped):
     for limit in (1, TOKENS[0], TOKENS[0] + 1, 500, 1500, sum(TOKENS), 10**9):
-        (journal,) = run(tmp_path, TOKENS, [skipped], tokens=limit, log_every=log_every).journals
+        (journal,) = run(tmp_path, TOKENS, [skipped], tokens=limit, log_every=log_every)
         ended, last = first_step_with(limit, TOKENS, skipped), journal.metrics.lines[-1]
         trained = sum(count for step, count in enumerate(TOKENS[:ended]) if step not in skipped)
         assert (journal.validated, last["step"], last["target_tokens"]) == (ended, ended, trained)
@@ -117,10 +132,10 @@ def test_the_devices_are_asked_seldom(tmp_path, monkeypatch):
     """No step waits for the one before it: 100,000 batches that are four fifths full are counted a few times."""
     asked = []
     monkeypatch.setattr(
-        Journal, "count", lambda self, on_devices, count=Journal.count: asked.append(1) or count(self, on_devices)
+        Journal, "set_tokens", lambda self, *found, count=Journal.set_tokens: asked.append(1) or count(self, *found)
     )
-    loop = run(tmp_path, [80] * 3000, cells=100, tokens=80 * 2000, log_every=10**6)
-    assert loop.journals[0].validated == 2000
+    (journal,) = run(tmp_path, [80] * 3000, cells=100, tokens=80 * 2000, log_every=10**6)
+    assert journal.validated == 2000
     assert len(asked) < 20
 
 
@@ -128,29 +143,32 @@ def test_of_runs_that_train_together_each_ends_where_it_would_alone(tmp_path):
     """And its lines of metrics are what they are alone, to the bit: one that ends takes nothing from the others."""
     skipped = [(), (2, 5, 9), tuple(range(12))]
     options = {"tokens": 1000, "log_every": 8}
-    together = run(tmp_path, TOKENS, skipped, **options).journals
+    together = run(tmp_path, TOKENS, skipped, **options)
     ends = [first_step_with(1000, TOKENS, own) for own in skipped]
     assert len(set(ends)) == 3 and [journal.validated for journal in together] == ends
     for journal, own in zip(together, skipped, strict=True):
-        (alone,) = run(tmp_path, TOKENS, [own], **options).journals
+        (alone,) = run(tmp_path, TOKENS, [own], **options)
         assert str(journal.metrics.lines) == str(alone.metrics.lines)
 
 
 def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):
     """5,000 steps of a million tokens without a line: int32 ends at 2^31, and float32 no longer counts beyond 2^24."""
     tokens = [2**20 - 1] * 5000
-    (journal,) = run(tmp_path, tokens, log_every=10**6).journals
+    (journal,) = run(tmp_path, tokens, log_every=10**6)
     (line,) = journal.metrics.lines
     assert line["target_tokens"] == sum(tokens) > 2**32
     assert line["accuracy"] == 1.0 and line["gradient_norm"] == 2**20 - 1
 
 
-def test_what_the_devices_gave_up_is_kept_with_a_checkpoint_and_one_from_before_loads(tmp_path):
-    """A run that is taken up half-way between two lines counts on from there."""
-    (journal,) = run(tmp_path, [10] * 4, log_every=1000).journals
-    journal.memory = Memory(target_tokens=40, since={"target_tokens": 2**33 + 1, "loss": 0.1})
-    notes = json.loads(json.dumps({"memory": dataclasses.asdict(journal.memory), "data": "", "batches": ""}))
-    journal.recall(4, notes)
-    assert (journal.memory.since["loss"], journal.tokens) == (0.1, 40 + 2**33 + 1)
-    journal.recall(4, {**notes, "memory": {"target_tokens": 7, "best": None, "validations_since_best": 0}})
-    assert (journal.memory.since, journal.tokens) == ({}, 7)
+def test_sums_of_an_unfinished_interval_are_saved_and_resumed(tmp_path):
+    """A run that is resumed between two lines continues to count from there. Older checkpoints have no such sums."""
+    (journal,) = run(tmp_path, [10] * 4, log_every=1000)
+    journal.logged_tokens, journal.unlogged = 40, {"target_tokens": 2**33 + 1, "loss": 0.1}
+    saved = []
+    journal.checkpoints.save = lambda step, state, notes, score: saved.append(json.loads(json.dumps(notes)))
+    journal.save(None, 4)
+    journal.reset()
+    journal.resume(4, saved[0])
+    assert (journal.unlogged["loss"], journal.tokens) == (0.1, 40 + 2**33 + 1)
+    journal.resume(4, {**saved[0], "memory": {"target_tokens": 7, "best": None, "validations_since_best": 0}})
+    assert (journal.unlogged, journal.tokens) == ({}, 7)

@@ -11,7 +11,7 @@ import pytest
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.runs.digest import digests
+from transformer_jax.runs.checkpoint import digests
 from transformer_jax.update.optimizer import inverse_sqrt_schedule, make_optimizer, make_schedule
 
 PARAMS = {"kernel": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "bias": jnp.array([1.0, -1.0])}

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
         return
-    from transformer_jax.tryout import try_out
+    from transformer_jax.experiment import try_out
 
     try_out(experiment)
     if arguments.cluster is not None:

@@ -208,7 +208,8 @@ def write_page(path: str | Path, text: str) -> None:
 
 def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.runs.folder import RunFolder, read_metrics
+    from transformer_jax.runs.folder import RunFolder
+    from transformer_jax.runs.metrics import read_metrics
     from transformer_jax.training.course import updates
     from transformer_jax.translation.load import load_run
 

@@ -43,4 +43,5 @@ class Progress:
 
 def tell(line: str) -> None:
     """Prints a line, or a table, for the person who started this; stdout is kept for results."""
-    print(*map(visible, line.split("\n")), sep="\n", file=sys.stderr, flush=True)
+    tqdm.write("\n".join(map(visible, line.split("\n"))), file=sys.stderr)  # above a progress bar, if there is one
+    sys.stderr.flush()

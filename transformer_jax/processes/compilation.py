@@ -32,8 +32,8 @@ def use_cache(directory: str | None) -> None:
 
 
 @contextlib.contextmanager
-def told_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterator[None]:
-    """Says what takes so long if a program's first call, which compiles it, has not come back after some seconds."""
+def announced_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterator[None]:
+    """Says what takes so long if a program's first call, which compiles it, has not returned after some seconds."""
     timer = threading.Timer(seconds, tell, ["compiling the training step ..."])
     timer.daemon = True
     timer.start()

@@ -1,8 +1,6 @@
-"""Many processes, one run: who they are, that they reach each other, and that they end together.
+"""Several processes that train one run: found, connected by `jax.distributed`, tested by a first collective.
 
-`jax.distributed` and the collectives do the work. What is added here: it is found out whether there are other processes
-at all; a collective that is tried before anything else; who is who, in the log; and the watch (watch.py), for what can
-go wrong afterwards.
+watch.py notices when one of them is lost later on.
 """
 
 import atexit
@@ -26,7 +24,7 @@ T = TypeVar("T")
 
 
 class Address(NamedTuple):
-    """Where process 0 is to be reached, how many processes there are, and which of them this one is."""
+    """Where process 0 listens, the number of processes, and which of them this one is."""
 
     host: str
     port: int
@@ -35,45 +33,44 @@ class Address(NamedTuple):
 
 
 class Team:
-    """The processes of a run, as one of them sees the others; alone, it sees none."""
+    """The processes of a run. One process alone has no watch."""
 
     def __init__(self, watch: Watch | None = None):
         self._watch = watch
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes what is written once: logs, reports, the lock."""
+        """Whether this process writes what is written once: logs, reports, the lock."""
         return self._watch is None or self._watch.me.number == 0
 
     def first_then_all(self, make: Callable[[], T], seen_by_all: Path) -> T:
-        """`make()` here and everywhere, the first process before all others; all must see the same file."""
+        """Runs `make` in the first process and then in the others; all must see the same file afterwards."""
         if self._watch is None:
             return make()
         return self._watch.first_then_all(make, lambda: seen_by_all.read_text() if seen_by_all.is_file() else "nothing")
 
     def stop_at(self, step: int, why: str | None) -> str | None:
-        """Why all stop before this step, or None; `why` is this process's own reason, if it has one."""
+        """Why all processes stop before this step, or None; `why` is the reason of this process."""
         return why if self._watch is None else self._watch.stop_at(step, why)
 
 
-ALONE = Team()
-_own = ALONE
+_team = Team()
 
 
 def team() -> Team:
-    """The team that this process is in: as much a fact about it as `jax.process_index()`."""
-    return _own
+    """The team of this process; global, like `jax.process_index()`."""
+    return _team
 
 
 @contextlib.contextmanager
 def joined(coordinator: str | None, processes: int | None, process_id: int | None, limits: Limits) -> Iterator[None]:
-    """This process with its team; from here on, and until it is left, the loss of one is the end of all."""
-    global _own
+    """Joins this process to its team. Inside, the loss of one process ends all."""
+    global _team
     address = asked_for(coordinator, processes, process_id) or found(processes, limits)
     if address is None or address.processes == 1:
         yield
         return
-    # JAX listens at the port itself, the watch at the one before.
+    # JAX listens at the port, the watch at the one before it.
     watch = Watch(address.number, address.processes, limits)
     members = watch.join(address.host, address.port - 1)
     try:
@@ -83,25 +80,23 @@ def joined(coordinator: str | None, processes: int | None, process_id: int | Non
         watch.reached(THROUGH)
         if address.number == 0:
             tell(table(members))
-        _own = Team(watch)
+        _team = Team(watch)
         yield
         jax.distributed.shutdown()
         watch.leave()
     except (BadInput, Failed, KeyboardInterrupt) as error:
         if isinstance(error, Failed) and isinstance(error.__cause__, (RuntimeError, ValueError)):
-            # A save has collectives too: as below.
-            watch.wait_for_verdict()
+            watch.wait_for_loss()  # saving has collectives too: as below
         end_together(watch, error)
         raise
     except Exception as error:
-        # Most likely a collective failed because a process is gone: the watch will know which.
-        watch.wait_for_verdict()
+        watch.wait_for_loss()  # most likely a collective failed because a process is lost
         end_together(watch, error)
         raise
 
 
 def asked_for(coordinator: str | None, processes: int | None, process_id: int | None) -> Address | None:
-    """What the flags say; none without flags."""
+    """The address that the flags give; None without flags."""
     given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
     missing = [flag for flag, value in given.items() if value is None]
     if len(missing) == 3 or (processes == 1 and len(missing) == 2):
@@ -117,11 +112,11 @@ def asked_for(coordinator: str | None, processes: int | None, process_id: int | 
 
 
 def found(processes: int | None, limits: Limits) -> Address | None:
-    """The processes that a cluster's scheduler has started together: SLURM, a TPU pod, Kubernetes, Open MPI."""
+    """The processes that a cluster has started together: SLURM, a TPU pod, Kubernetes, Open MPI."""
     if processes == 1 or os.environ.get("SLURM_NTASKS") == "1":
         return None
     if "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" not in os.environ:
-        return None  # a pod by itself
+        return None  # a single pod
     from jax._src.clusters import ClusterEnv  # JAX finds them, but only for its own use
 
     coordinator, count, index, _ = ClusterEnv.auto_detect_unset_distributed_params(
@@ -134,26 +129,26 @@ def found(processes: int | None, limits: Limits) -> Address | None:
 
 
 def start(address: Address, limits: Limits, asked: bool) -> None:
-    """JAX's own runtime. Whom it misses it tells by an abort, so it is given more time than the watch takes."""
-    patience = int(10 * limits.silence) + 100
-    jax.config.update("jax_enable_preemption_service", False)  # signals are heard by signals.py
-    # A scheduler that started several processes on a machine has divided its accelerators among them; JAX asks it.
+    """Initializes `jax.distributed`. It aborts when a process is lost, so it gets more time than the watch."""
+    timeout = int(10 * limits.silence) + 100
+    jax.config.update("jax_enable_preemption_service", False)  # signals.py handles SIGTERM
+    # A scheduler may have divided the accelerators of a machine among its processes; JAX asks it.
     detection = "deactivate" if asked else None
     bind = f"{address.host}:{address.port}" if address.host in ("localhost", "127.0.0.1") else None
     jax.distributed.initialize(
         f"{address.host}:{address.port}",
         address.processes,
         address.number,
-        initialization_timeout=patience,
-        heartbeat_timeout_seconds=patience,
-        shutdown_timeout_seconds=patience,
+        initialization_timeout=timeout,
+        heartbeat_timeout_seconds=timeout,
+        shutdown_timeout_seconds=timeout,
         coordinator_bind_address=bind,
         cluster_detection_method=detection,
     )
 
 
 def try_collective() -> None:
-    """Adds a one from every device. What does not work among the machines, does not work now."""
+    """Adds a one from every device, so that a network that does not work fails now."""
     mesh = jax.make_mesh((jax.device_count(),), ("devices",), axis_types=(AxisType.Auto,))
     ones = np.ones(jax.local_device_count(), np.int32)
     everywhere = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("devices")), ones)
@@ -163,7 +158,7 @@ def try_collective() -> None:
 
 
 def table(members: Sequence[Member]) -> str:
-    """Which process runs where, and which devices it brings."""
+    """Which process runs where, with which devices."""
     lines = [f"{len(members)} processes, {jax.device_count()} devices:"]
     for member in members:
         own = [device for device in jax.devices() if device.process_index == member.number]
@@ -173,10 +168,10 @@ def table(members: Sequence[Member]) -> str:
 
 
 def end_together(watch: Watch, error: BaseException) -> None:
-    """Tells the others why this process ends; and lets it end, when it does, without waiting for them."""
-    told = (str(error).splitlines() or [""])[0]
-    watch.give_up(told if isinstance(error, (BadInput, Failed)) else f"{type(error).__name__}: {told}")
-    atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # before JAX's own farewell, which waits
+    """Tells the others why this process ends, and lets it exit without waiting for them."""
+    reason = (str(error).splitlines() or [""])[0]
+    watch.give_up(reason if isinstance(error, (BadInput, Failed)) else f"{type(error).__name__}: {reason}")
+    atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # runs before JAX's exit handler, which waits
 
 
 def _exit(status: int) -> None:

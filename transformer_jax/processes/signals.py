@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: asked once to stop, a run saves and ends; asked twice, it ends at once."""
+"""SIGTERM and SIGINT: the first makes a run save and stop, the second ends it at once."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from typing import Any
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import team
 
-HEARD = (signal.SIGTERM, signal.SIGINT)
+HANDLED = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Listens while it is entered. `asked` tells which signal came."""
+    """Handles the signals while it is entered."""
 
     def __init__(self) -> None:
         self.asked: str | None = None
@@ -21,7 +21,7 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._hear) for number in HEARD}
+            self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
         return self
 
     def __exit__(
@@ -31,13 +31,13 @@ class StopSignals:
             signal.signal(number, handler)
 
     def stop_at(self, step: int, why: str | None = None) -> str | None:
-        """Why every process stops before this step, or None: a signal that one of them heard, or a reason it has."""
+        """Why every process stops before this step, or None: a signal to one of them, or another reason `why`."""
         return team().stop_at(step, self.asked or why)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self.asked:
-            tell(f"{name} again: ending at once; the last checkpoint stands")
+            tell(f"{name} again: ending at once; the last checkpoint is kept")
             os._exit(1)
         self.asked = f"by {name}"
         tell(f"{name}: saving, then ending (once more ends at once)")

@@ -19,7 +19,8 @@ from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.evaluations import translations
-from transformer_jax.runs.folder import RunFolder, read_metrics
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.schema import flattened
 from transformer_jax.sweeps.folder import is_held, strayed
 

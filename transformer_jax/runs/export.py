@@ -25,8 +25,9 @@ from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.code import KeptCode
-from transformer_jax.runs.folder import BY_WHOM, RunFolder, read_metrics
+from transformer_jax.runs.folder import BY_WHOM, RunFolder
 from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState, abstract_state

@@ -23,6 +23,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import parse_object, read_bytes, read_record
 from transformer_jax.runs.code import KeptCode, changes, code_of
 from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.schema import is_address
 from transformer_jax.version import source_digest
 
@@ -265,27 +266,11 @@ class RunFolder:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl. A last line that a killed process left unfinished is no line."""
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with contextlib.suppress(ValueError, RecursionError):
-            line = json.loads(text)
-            if isinstance(line, dict) and isinstance(line.get("step"), int) and all(map(_is_told, line.values())):
-                lines.append(line)
-    return lines
-
-
 def refuse_patterns(path: Path) -> None:
     """Orbax looks its files up as patterns: below `a[1]` it would not find what it has written, and below `a*` more."""
     found = sorted(set(str(path.absolute())) & set(PATTERN))
     if found:
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
-
-
-def _is_told(value: Any) -> bool:
-    """Whether it can stand in a line of metrics."""
-    return value is None or isinstance(value, (int, float))
 
 
 def _from(directory: str, path: str) -> str:

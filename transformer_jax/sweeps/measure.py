@@ -18,11 +18,12 @@ from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, publish_json, publish_record
 from transformer_jax.model.size import training_flops
 from transformer_jax.runs.evaluations import IDENTITY, difference, translations
-from transformer_jax.runs.folder import identifying_versions, read_metrics
+from transformer_jax.runs.folder import identifying_versions
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps.folder import SweepRun, read_json
 from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
-from transformer_jax.training.header import count
+from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 
 

@@ -373,7 +373,7 @@ def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tupl
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
     if trying and not problems:
-        from transformer_jax.tryout import try_out
+        from transformer_jax.experiment import try_out
 
         try:
             try_out(config)

@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from transformer_jax.runs.folder import read_metrics
-from transformer_jax.runs.metrics import duration
+from transformer_jax.runs.metrics import duration, read_metrics
 from transformer_jax.sweeps.folder import SweepRun
 from transformer_jax.sweeps.process import Outcome
 

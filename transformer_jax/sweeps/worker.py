@@ -28,7 +28,7 @@ from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
 from transformer_jax.sweeps.spec import Definition
-from transformer_jax.training.journal import Ending
+from transformer_jax.training.ending import Ending
 
 BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.

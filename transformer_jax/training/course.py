@@ -1,22 +1,33 @@
-"""What a run goes through: the batches in their order, the validation data, where it ends; refused where it cannot."""
+"""What a run trains on: its batches, its validation data and its last step. Refuses what could not be trained."""
 
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+import optax
+
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.stacks import position_limit
+from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.update import sharding
+from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.optimizer import make_schedule
+
+# float32 counts exactly up to here, and int32 is far from its end.
+EXACT = 2**24
 
 
 class Course:
-    """All that does not change while a run goes on, and that runs which train together share."""
+    """All that is fixed before a run starts. Runs that train together share one."""
 
-    def __init__(self, config: ExperimentConfig, prepared: Prepared, watched: bool):
+    def __init__(self, config: ExperimentConfig, prepared: Prepared, has_evaluators: bool):
+        self.config = config
         self.mesh = sharding.make_mesh(config.mesh)
         self.share = sharding.batch_share(self.mesh)
         # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
@@ -24,26 +35,45 @@ class Course:
         self.batches = training_batches(config.data, prepared.pairs("train"), parts)
         self.validation = validation_batches(config, prepared, self.mesh)
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
-        check(config, self.batches, self.validation, watched)
+        self.compilations = CompileWatch()
+        check(config, self.batches, self.validation, has_evaluators)
         self.last_step = self.last_step_of(config.train)
+        shapes = self.batches.shapes
+        self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # in a batch
+        # The devices' sums are collected at least this often, so that they stay exact.
+        self.collect_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
 
     def last_step_of(self, train: TrainConfig) -> int:
         """The last update of a run on this data with these options."""
         return last_step(train, self.batches.steps_per_epoch)
 
+    def schedule(self, config: ExperimentConfig) -> optax.Schedule:
+        """The learning rate of a run on this data."""
+        return make_schedule(config.optimizer, config.model.d_model, self.last_step)
+
     def placed_batch(self, step: int) -> Any:
-        """A step's batch, on the devices: what the prefetching thread makes."""
-        batch = self.batches.batch(step, *self.share)
-        return sharding.place_batch(batch, self.mesh)
+        """The batch of a step, on the devices. The prefetching thread calls this."""
+        return sharding.place_batch(self.batches.batch(step, *self.share), self.mesh)
+
+    def validation_sums(self, evaluate: Callable[[Any, Any], TokenSums], params: Any) -> TokenSums | None:
+        """Sums over every validation sentence once, in float64; None without validation data."""
+        if self.validation is None:
+            return None
+        totals: Any = [np.float64(0)] * len(TokenSums._fields)
+        for number in range(len(self.validation)):
+            batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
+            sums = jax.device_get(evaluate(params, batch))
+            totals = [total + np.asarray(more, np.float64) for total, more in zip(totals, sums, strict=True)]
+        return TokenSums(*totals)
 
 
 def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
-    """How many updates a run has at most: what `train.steps` and `train.epochs` say of batches."""
+    """The number of updates of a run: the lower of `train.steps` and `train.epochs`."""
     return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
 
 
 def updates(config: ExperimentConfig, data: Callable[[], Path]) -> int | None:
-    """The same before the run, from its prepared data; None where `train.epochs` needs it and it is not there yet."""
+    """The number of updates of a run that has not started; None if `train.epochs` needs data that is not prepared."""
     if config.train.epochs is None:
         return config.train.steps
     if not ((directory := data()) / MANIFEST).is_file():
@@ -53,7 +83,7 @@ def updates(config: ExperimentConfig, data: Callable[[], Path]) -> int | None:
 
 
 def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:
-    """None where there is no validation data."""
+    """The validation data in batches; None if there is none."""
     if "valid" not in prepared.splits or not len(prepared.pairs("valid")):
         return None
     return EvaluationBatches(
@@ -65,9 +95,9 @@ def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) 
 
 
 def check(
-    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, watched: bool
+    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, has_evaluators: bool
 ) -> None:
-    """Refuses now what would fail at the first batch, or at the first validation, hours from now."""
+    """Refuses now what would otherwise fail at the first batch or at the first validation, hours later."""
     if (limit := position_limit(config.model)) is not None:
         shapes = [*batches.shapes, *(validation.shapes if validation else ())]
         longest = max(max(shape.source, shape.target) for shape in shapes)
@@ -80,7 +110,7 @@ def check(
     if config.train.accumulate > rows:
         raise BadInput(f"train.accumulate = {config.train.accumulate} parts are more than the {rows} rows of any batch")
     name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
-    if not watched and name not in known:
-        raise BadInput(f"train.best_metric = {name!r} is not among what is validated: {', '.join(known)}")
-    if not watched and validation is None and config.train.patience is not None:
+    if not has_evaluators and name not in known:
+        raise BadInput(f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}")
+    if not has_evaluators and validation is None and config.train.patience is not None:
         raise BadInput(f"train.patience = {config.train.patience} needs validation data, and there is none")

@@ -53,7 +53,7 @@ class Probes:
             raise BadInput("--debug-nans looks at one process, and here are several: train with --processes=1")
 
     @contextlib.contextmanager
-    def watching(self, programs: Programs, directory: Path) -> Iterator[None]:
+    def installed(self, programs: Programs, directory: Path) -> Iterator[None]:
         """Inside, the step is looked into as it is taken. A trace goes into the directory."""
         plain = programs.step
         with contextlib.ExitStack() as stack:

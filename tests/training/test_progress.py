@@ -1,26 +1,29 @@
-"""Tokens per second: of the steps that this process made, and of no others."""
+"""What is printed of a running training: tokens per second of this process's steps, and the time that is left."""
 
 import types
 
 import pytest
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.training import throughput
+from transformer_jax.training import progress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
-    clock.perf_counter = lambda: clock.now
-    monkeypatch.setattr(throughput, "time", clock)
+    clock.perf_counter = clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(progress, "time", clock)
     return clock
+
+
+LINE = {"loss": 2.0, "perplexity": 7.4, "learning_rate": 1e-3, "target_tokens_per_second": 500.0, "data_wait": 0.0}
 
 
 def started(step):
     config = ExperimentConfig()
     config = types.SimpleNamespace(model=config.model, train=types.SimpleNamespace(peak_flops=1e12))
     numbers = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    measure = throughput.Throughput(config, numbers, devices=1)
+    measure = progress.Throughput(config, numbers, devices=1)
     measure.start(types.SimpleNamespace(data_wait=0.0), step)
     return measure
 
@@ -51,3 +54,30 @@ def test_steps_that_were_left_out_do_not_make_it_faster(clock):
     measure.lap(100)
     assert measure.rates(0, 4500, 50)["target_tokens_per_second"] == 450
     assert measure.rates(0, 0, 0)["target_tokens_per_second"] == 0
+
+
+def test_what_is_left_goes_by_the_pace_of_late(clock, capsys):
+    """Compiling counts at first, for nothing else is known; it fades, and so does a night in which all stood still."""
+    told = []
+    shown = progress.ProgressLine(200, 1200)
+    for step, seconds in (
+        (300, 190.0),
+        (400, 10.0),
+        (500, 10.0),
+        (600, 7210.0),
+        *((n, 10.0) for n in range(700, 1200, 100)),
+    ):
+        clock.now += seconds
+        shown.report(step, LINE)
+        told.append(capsys.readouterr().err.strip().rpartition("left ")[2])
+    assert told == ["28 min", "13 min", "6 min", "6 h 3 min", "2 h 32 min", "61 min", "23 min", "8 min", "2 min"]
+
+
+def test_a_line_of_several_runs(clock, capsys):
+    shown = progress.ProgressLine(0, 10)
+    clock.now += 5
+    shown.report(10, {**LINE, "runs": 2})
+    line = capsys.readouterr().err
+    assert line.startswith("2 runs  step      10  loss 2.000  ")
+    assert "500 tokens/s" in line
+    assert line.endswith("left 0 s\n")
