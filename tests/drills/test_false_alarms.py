@@ -65,7 +65,7 @@ def test_false_alarms_of_whole_families(measure, wild, seeds, comparisons, unequ
         spread_G = np.exp(unequal * dice.standard_normal(comparisons + 1))
         spread_G[-1] *= wild
         spread_R = np.repeat(spread_G, seeds)
-        alarms += any(found.resolved for found in compare(measure(dice, runs, spread_R), groups, pairs))
+        alarms += any(found.significant for found in compare(measure(dice, runs, spread_R), groups, pairs))
     kind = f"{measure.__name__}: {seeds} seeds, {comparisons} comparisons, spreads x e^±{unequal}, the last x {wild:g}"
     print(f"{kind}: {alarms / TRIALS:.3f}")
     assert alarms / TRIALS <= 0.05 + SURE
@@ -97,7 +97,7 @@ def alarm_rate(dice, spread_G, seeds, of_sentences, different=0, trials=GRID_TRI
     for _ in range(trials):
         scores = drawn(dice, spread_G, seeds, of_sentences)
         found = compare(scores._replace(values_R=scores.values_R + shift), groups, pairs)
-        alarms += any(difference.resolved for difference in found[:alike])
+        alarms += any(difference.significant for difference in found[:alike])
     return alarms / trials
 
 
@@ -154,6 +154,6 @@ def test_one_seed_counts_sentences_only(measure, comparisons):
         rate = 0
         for _ in range(TRIALS):
             scores = measure(dice, comparisons + 1, np.full(comparisons + 1, spread))
-            rate += any(found.resolved for found in compare(scores, groups, pairs)) / TRIALS
+            rate += any(found.significant for found in compare(scores, groups, pairs)) / TRIALS
         print(f"{measure.__name__}: one seed, {comparisons} comparisons, spread of seeds x {spread}: {rate:.3f}")
         assert fits(rate)

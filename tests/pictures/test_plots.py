@@ -92,6 +92,11 @@ def test_a_schedule_marks_its_peak():
     assert [text.get_text() for text in axes.texts] == ["1.00e+00 at step 40"]
 
 
+def test_learning_curves_skip_missing_values():
+    figure = plots.learning_curves([{"step": 1, "loss": None}, {"step": 2}], {"loss": "training"})
+    assert len(figure.axes[0].lines) == 0
+
+
 def test_matplotlib_is_imported_only_to_draw():
     code = "import sys, transformer_jax.pictures.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -24,12 +24,12 @@ WORDS = np.array(list("abcdefghijklmnop"))
 
 def corpus(sentences, error_rates, seed=0):
     """References, and for each rate translations in which so many words are wrong."""
-    dice = np.random.default_rng(seed)
-    references = [" ".join(dice.choice(WORDS, dice.integers(6, 14))) for _ in range(sentences)]
+    rng = np.random.default_rng(seed)
+    references = [" ".join(rng.choice(WORDS, rng.integers(6, 14))) for _ in range(sentences)]
 
     def translated(rate):
         return [
-            " ".join(str(dice.choice(WORDS)) if dice.random() < rate else word for word in reference.split())
+            " ".join(str(rng.choice(WORDS)) if rng.random() < rate else word for word in reference.split())
             for reference in references
         ]
 
@@ -47,10 +47,10 @@ def exact(values_GK):
 
 
 def test_bleu_of_sums_is_sacrebleus():
-    dice = np.random.default_rng(0)
-    counts = np.sort(dice.integers(0, 40, (200, 4)))[:, ::-1]
-    matches = np.minimum(counts, dice.integers(0, 30, (200, 4)))
-    totals = np.concatenate([dice.integers(1, 60, (200, 2)), matches, counts], axis=1)
+    rng = np.random.default_rng(0)
+    counts = np.sort(rng.integers(0, 40, (200, 4)))[:, ::-1]
+    matches = np.minimum(counts, rng.integers(0, 30, (200, 4)))
+    totals = np.concatenate([rng.integers(1, 60, (200, 2)), matches, counts], axis=1)
     totals[0] = 0
     totals[1, 2:6] = 0
     totals[2, 3:6] = 0
@@ -81,8 +81,8 @@ def test_scores_are_those_of_the_whole_set():
 def test_resampled_sentences_vary_as_brute_force_says():
     references, systems = corpus(60, [0.1, 0.3])
     statistics_RN10 = np.array([bleu_statistics(lines, references) for lines in systems])
-    dice = np.random.default_rng(1)
-    drawn = [dice.integers(0, 60, 60) for _ in range(1000)]
+    rng = np.random.default_rng(1)
+    drawn = [rng.integers(0, 60, 60) for _ in range(1000)]
     brute = np.cov(
         [[bleu_of_statistics(rows[chosen].sum(0)) for rows in statistics_RN10] for chosen in drawn], rowvar=False
     )
@@ -90,9 +90,9 @@ def test_resampled_sentences_vary_as_brute_force_says():
 
 
 def test_resampled_perplexity_varies_as_the_delta_method_says():
-    dice = np.random.default_rng(2)
-    tokens = dice.integers(3, 20, 400).astype(float)
-    log_probabilities = -tokens * dice.gamma(4, 0.25, (2, 400))
+    rng = np.random.default_rng(2)
+    tokens = rng.integers(3, 20, 400).astype(float)
+    log_probabilities = -tokens * rng.gamma(4, 0.25, (2, 400))
     found = log_perplexity_scores(log_probabilities, tokens)
     residuals = (-log_probabilities - found.values_R[:, None] * tokens) / tokens.sum()
     expected = residuals @ residuals.T
@@ -136,9 +136,9 @@ def test_one_seed_is_sacrebleus_paired_bootstrap():
 
 def test_seeds_and_sentences_add_up():
     """The variance written out: of seeds, of sentences, less what both have counted."""
-    dice = np.random.default_rng(5)
-    noise = dice.standard_normal((6, 6))
-    noise += 2 * np.repeat(dice.standard_normal((2, 6)), 3, axis=0)  # what the seeds of one variant share
+    rng = np.random.default_rng(5)
+    noise = rng.standard_normal((6, 6))
+    noise += 2 * np.repeat(rng.standard_normal((2, 6)), 3, axis=0)  # what the seeds of one variant share
     scores = Scores(np.array([3.0, 3.4, 3.2, 2.0, 2.1, 2.6]), noise @ noise.T / 100, 50)
     groups = [[0, 1, 2], [3, 4, 5]]
     (difference,) = compare(scores, groups, [(1, 0)])
@@ -188,13 +188,13 @@ def test_the_detectable_difference_has_the_stated_power():
 
 
 def test_a_true_difference_of_detectable_size_is_found_as_often_as_stated():
-    dice = np.random.default_rng(8)
+    rng = np.random.default_rng(8)
     error = np.sqrt(2 / 3)
     critical = scipy.stats.t.ppf(0.975, 2)
     size = scipy.optimize.brentq(lambda d: scipy.stats.nct.sf(critical, 2, d / error) - POWER, 0.1, 20)
     trials = 600
     found = sum(
-        compare(*exact(dice.standard_normal((2, 3)) + np.array([[0], [size]])), [(1, 0)])[0].resolved
+        compare(*exact(rng.standard_normal((2, 3)) + np.array([[0], [size]])), [(1, 0)])[0].significant
         for _ in range(trials)
     )
     # Two alike groups are known a little better than the degrees of freedom say that hold for all groups.
@@ -212,8 +212,8 @@ def test_one_seed_among_many_borrows_their_spread():
 
 
 def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
-    dice = np.random.default_rng(13)
-    values = dice.standard_normal((6, 3))
+    rng = np.random.default_rng(13)
+    values = rng.standard_normal((6, 3))
     calm = compare(*exact(values[:5]), [(1, 0)])[0]
     values[5] = [0.0, 40.0, 80.0]
     scores, groups = exact(values)
@@ -252,8 +252,8 @@ def test_only_the_largest_spread_can_be_outlying():
 def test_scores_without_any_noise_differ_by_nothing_or_certainly():
     scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
     same, other = compare(scores, groups, [(1, 0), (2, 0)])
-    assert (same.p_value, same.low, same.high, same.resolved) == (1.0, 0.0, 0.0, False)
-    assert other.resolved
+    assert (same.p_value, same.low, same.high, same.significant) == (1.0, 0.0, 0.0, False)
+    assert other.significant
 
 
 def test_no_comparisons_are_none():
@@ -261,14 +261,14 @@ def test_no_comparisons_are_none():
 
 
 def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so():
-    dice = np.random.default_rng(9)
+    rng = np.random.default_rng(9)
     pairs = [(variant, 0) for variant in range(1, 6)]
     seen = set()
     for _ in range(50):
-        for found in compare(*exact(dice.standard_normal((6, 3)) + 2.5 * np.arange(6)[:, None]), pairs):
+        for found in compare(*exact(rng.standard_normal((6, 3)) + 2.5 * np.arange(6)[:, None]), pairs):
             assert found.corrected_p == pytest.approx(min(1, 5 * found.p_value))
-            assert found.resolved == (found.low > 0 or found.high < 0)
-            seen.add(found.resolved)
+            assert found.significant == (found.low > 0 or found.high < 0)
+            seen.add(found.significant)
     assert seen == {True, False}
 
 
@@ -279,13 +279,13 @@ def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so()
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_without_a_true_difference_false_alarms_come_at_the_stated_rate(seeds, comparisons):
     """Of a whole family; the drill does the same with sentences, with unequal spreads, and more often."""
-    dice = np.random.default_rng([1, seeds, comparisons])
+    rng = np.random.default_rng([1, seeds, comparisons])
     pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
     trials = 400
     alarms = wrong_intervals = 0
     for _ in range(trials):
-        found = compare(*exact(dice.standard_normal((comparisons + 1, seeds))), pairs)
-        alarms += any(difference.resolved for difference in found)
+        found = compare(*exact(rng.standard_normal((comparisons + 1, seeds))), pairs)
+        alarms += any(difference.significant for difference in found)
         wrong_intervals += any(difference.low > 0 or difference.high < 0 for difference in found)
     assert alarms / trials <= 0.085  # 5 %, and what 400 trials tell of it
     assert wrong_intervals == alarms
@@ -295,7 +295,7 @@ def test_without_a_true_difference_false_alarms_come_at_the_stated_rate(seeds, c
 @pytest.mark.parametrize(("seeds", "comparisons"), [(3, 20), (5, 7)])
 def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, comparisons, wild, times):
     """In the drill: 2 to 5 seeds, 1 to 20 comparisons, more patterns and more trials."""
-    dice = np.random.default_rng([2, seeds, comparisons])
+    rng = np.random.default_rng([2, seeds, comparisons])
     numbers = np.arange(comparisons + 1)
     whose = {
         "the baseline": numbers == 0,
@@ -306,7 +306,7 @@ def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, compariso
     pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
     trials = 300
     alarms = sum(
-        any(found.resolved for found in compare(*exact(spread * dice.standard_normal((len(numbers), seeds))), pairs))
+        any(found.significant for found in compare(*exact(spread * rng.standard_normal((len(numbers), seeds))), pairs))
         for _ in range(trials)
     )
     assert alarms / trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
@@ -314,13 +314,13 @@ def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, compariso
 
 def test_a_variant_alike_among_others_that_differ_is_not_judged_more_leniently():
     """A correction in steps (Holm's) would test the last one at 5 % alone, where three such seeds give 9 %."""
-    dice = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     pairs = [(variant, 0) for variant in range(1, 5)]
     spread = np.array([5, 1, 1, 1, 1])[:, None]
     shift = 1e6 * np.array([0, 0, 1, 2, 3])[:, None]
     trials = 500
     alarms = sum(
-        compare(*exact(spread * dice.standard_normal((5, 3)) + shift), pairs)[0].resolved for _ in range(trials)
+        compare(*exact(spread * rng.standard_normal((5, 3)) + shift), pairs)[0].significant for _ in range(trials)
     )
     assert alarms / trials <= 0.03
 
@@ -329,12 +329,12 @@ def test_a_variant_alike_among_others_that_differ_is_not_judged_more_leniently()
 def test_errors_are_as_large_as_differences_without_a_true_one(of_seeds, monkeypatch):
     """What a seed does by chance with a sentence is seen between seeds and between sentences, and counts once."""
     monkeypatch.setattr(statistics, "SAMPLES", 200)
-    dice = np.random.default_rng(12)
+    rng = np.random.default_rng(12)
     sentences, trials = 60, 250
     differences, variances = [], []
     for _ in range(trials):
-        log_probabilities = dice.standard_normal((6, sentences)) + of_seeds * dice.standard_normal((6, 1))
-        scores = log_perplexity_scores(log_probabilities + dice.standard_normal(sentences), np.ones(sentences))
+        log_probabilities = rng.standard_normal((6, sentences)) + of_seeds * rng.standard_normal((6, 1))
+        scores = log_perplexity_scores(log_probabilities + rng.standard_normal(sentences), np.ones(sentences))
         (found,) = compare(scores, [[0, 1, 2], [3, 4, 5]], [(1, 0)])
         differences.append(found.value)
         variances.append(found.error**2)

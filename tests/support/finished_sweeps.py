@@ -1,5 +1,6 @@
-"""Sweep folders as the launcher leaves them, made up: quick to write, with scores that look like those of real runs."""
+"""Synthetic sweep folders as the launcher leaves them: quick to write, with scores like those of real runs."""
 
+import csv
 import functools
 import hashlib
 import json
@@ -8,6 +9,7 @@ import math
 import numpy as np
 
 from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics
+from transformer_jax.report.write import write_report
 from transformer_jax.runs.evaluations import texts_sha256
 
 WORDS = (
@@ -29,7 +31,7 @@ BASE["model"] |= {"d_v": None, "dropout": 0.1, "positions": "sinusoidal"}
 
 
 def variant(name, quality=0.0, parameters=200_000, **facts):
-    """A variant; `quality` is how much less often it errs than the base."""
+    """A variant; the higher its `quality`, the more words it translates right."""
     slug = "".join(letter if letter.isalnum() else "-" for letter in name) or "x"
     return {
         "name": name,
@@ -100,8 +102,8 @@ def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), senten
 def make_run(path, variant, seed, tests=("test",), sentences=40):
     run = path / "runs" / variant["slug"] / f"seed-{seed}"
     digest = int(hashlib.sha256(f"{variant['name']} {seed}".encode()).hexdigest()[:8], 16)
-    dice = np.random.default_rng(digest)
-    skill = 1.5 + variant["quality"] + 0.1 * dice.standard_normal()
+    rng = np.random.default_rng(digest)
+    skill = 1.5 + variant["quality"] + 0.1 * rng.standard_normal()
     write(run / "config.json", {"data": {"directory": None}})
     (run / "data").symlink_to("../../../data/key", target_is_directory=True)
     write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
@@ -112,12 +114,12 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
         for step in steps
     ]
     write_text(run / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in curve))
-    told = {}
+    scores = {}
     for split in tests:
-        record, lines = evaluation(split, skill, dice, sentences)
+        record, lines = evaluation(split, skill, rng, sentences)
         write(run / "translations" / f"{split}.latest.json", record)
         write_text(run / "translations" / f"{split}.latest.txt", "".join(f"{line}\n" for line in lines))
-        told[split] = {"file": f"translations/{split}.latest.json", "bleu": record["measures"]["bleu"]["score"]}
+        scores[split] = {"file": f"translations/{split}.latest.json", "bleu": record["measures"]["bleu"]["score"]}
     result = {
         "variant": variant["name"],
         "seed": seed,
@@ -125,7 +127,12 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
         "target_tokens": 10**6,
         "train_seconds": 60.0 + seed,
     }
-    result |= {"tokens_per_second": 16000.0, "parameters": variant["parameters"], "learning_rate": 1e-3, "tests": told}
+    result |= {
+        "tokens_per_second": 16000.0,
+        "parameters": variant["parameters"],
+        "learning_rate": 1e-3,
+        "tests": scores,
+    }
     result |= {"training_flops": variant["training_flops"], "together": 1, "devices": "2 cpu", "valid": {"loss": 1.0}}
     write(run / "result.json", result)
     return run
@@ -134,22 +141,22 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
 @functools.cache
 def texts(split, sentences):
     """Sources and references."""
-    dice = np.random.default_rng(len(split))
-    lines = [" ".join(dice.choice(WORDS, dice.integers(5, 12))) for _ in range(2 * sentences)]
+    rng = np.random.default_rng(len(split))
+    lines = [" ".join(rng.choice(WORDS, rng.integers(5, 12))) for _ in range(2 * sentences)]
     return tuple(zip(lines[:sentences], lines[sentences:], strict=True))
 
 
-def evaluation(split, skill, dice, sentences):
-    """The record of an evaluation, and the translations: each word right with the probability that the skill gives."""
+def evaluation(split, skill, rng, sentences):
+    """The record of an evaluation, and translations; the skill gives the probability that a word is right."""
     references = [target for _, target in texts(split, sentences)]
     right = 1 / (1 + math.exp(-skill))
     lines = [
-        " ".join(word if dice.random() < right else str(dice.choice(WORDS)) for word in reference.split())
+        " ".join(word if rng.random() < right else str(rng.choice(WORDS)) for word in reference.split())
         for reference in references
     ]
     statistics = bleu_statistics(lines, references)
     tokens = [len(reference.split()) + 1 for reference in references]
-    log_probabilities = [round(count * (math.log(right) - 0.1 * abs(dice.standard_normal())), 5) for count in tokens]
+    log_probabilities = [round(count * (math.log(right) - 0.1 * abs(rng.standard_normal())), 5) for count in tokens]
     record = {
         "test_set": f"{split} of made-up",
         "test_set_sha256": texts_sha256(*zip(*texts(split, sentences), strict=True)),
@@ -167,6 +174,41 @@ def evaluation(split, skill, dice, sentences):
         "sentences": {"bleu_statistics": statistics, "log_probabilities": log_probabilities, "tokens": tokens},
     }
     return record, lines
+
+
+class Report:
+    """A report of a sweep, written and read again."""
+
+    def __init__(self, sweep, output=None):
+        self.content, self.directory = write_report(sweep, output)
+        self.page = (self.directory / "index.html").read_text(encoding="utf-8")
+        self.markdown = (self.directory / "report.md").read_text(encoding="utf-8")
+        self.json = json.loads((self.directory / "report.json").read_text(encoding="utf-8"))
+        with open(self.directory / "table.csv", newline="", encoding="utf-8") as file:
+            self.lines = list(csv.DictReader(file))
+        self.words = " ".join(self.content.words[0])
+
+
+def seed_folder(sweep, name, seed):
+    """The folder of a run of one of VARIANTS."""
+    slug = next(variant["slug"] for variant in VARIANTS if variant["name"] == name)
+    return sweep / "runs" / slug / f"seed-{seed}"
+
+
+def record_file(sweep, name, seed, split="test"):
+    """The record of a run's evaluation."""
+    return seed_folder(sweep, name, seed) / "translations" / f"{split}.latest.json"
+
+
+def edit(file, **changes):
+    """Replaces values of a JSON file."""
+    write(file, {**json.loads(file.read_text()), **changes})
+
+
+def changed(sweep, **definition):
+    """The sweep with other values in its sweep.json."""
+    edit(sweep / "sweep.json", **definition)
+    return sweep
 
 
 def write(file, content):

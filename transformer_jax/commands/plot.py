@@ -23,8 +23,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.pictures import plots
-from transformer_jax.pictures.attention_page import View, attention_page
-from transformer_jax.pictures.run_page import Picture, Sample, page
+from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
 from transformer_jax.runs import evaluations
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
     write_page(
         output,
-        page(
+        run_page(
             title=folder.path.name,
             about="; ".join(
                 [

@@ -11,6 +11,7 @@ import argparse
 import shutil
 
 from transformer_jax.commands import configuration
+from transformer_jax.errors import visible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,20 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.report.text import printable, terminal_table
+    from transformer_jax.report.terminal import terminal_table
     from transformer_jax.report.write import write_report
 
     content, directory = write_report(arguments.sweep, arguments.output)
     width = shutil.get_terminal_size((160, 24)).columns
     for line in content.mixtures:
-        print(f"{printable(line)}\n")
+        print(f"{visible(line)}\n")
     for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
-        print(f"{printable(findings.split)}: {printable(findings.name)}\n")
+        print(f"{visible(findings.split)}: {visible(findings.name)}\n")
         print(terminal_table(table, width))
-        print("", *(printable(line) for line in words), "", sep="\n")
+        print("", *(visible(line) for line in words), "", sep="\n")
     print(content.state)
     for name, what in content.unfinished:
-        print(f"  {printable(name)}: {printable(what)}")
+        print(f"  {visible(name)}: {visible(what)}")
     for problem in content.sweep.problems:
-        print(f"  damaged: {printable(problem)}")
+        print(f"  damaged: {visible(problem)}")
     print(f"\n{directory / 'index.html'}, report.md, table.csv, report.json")

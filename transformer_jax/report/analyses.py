@@ -1,4 +1,4 @@
-"""What a sweep's own analyses found in each run: tables, averaged over seeds, and the first seed's plots."""
+"""The results of a sweep's analyses: tables, averaged over seeds, and the first seed's plots."""
 
 from __future__ import annotations
 
@@ -7,28 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from transformer_jax.report.plots import Line, lines
-from transformer_jax.report.results import SweepResult, VariantResult, number
+from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Folded, Heading, Row, Table, Text
+from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.results import SweepResult, VariantResult, listed, number
 
 MOST_ROWS = 200
-# Tables of so few rows are put together, so that variants can be compared.
+# Tables with at most this many rows are joined into one, so that variants can be compared.
 FEW_ROWS = 8
-POINTS = 200
-# A page takes in pictures up to these sizes, each and all together.
+MOST_POINTS = 200
+# Pictures up to these sizes, each and all together, are included in the page.
 PICTURE_BYTES, ALL_PICTURES_BYTES = 300_000, 1_200_000
 MEDIA = {".png": "image/png", ".svg": "image/svg+xml"}
-
-
-class AnalysisTable(NamedTuple):
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-class Plot(NamedTuple):
-    title: str
-    svg: str
 
 
 class Analysis(NamedTuple):
@@ -39,28 +30,12 @@ class Analysis(NamedTuple):
     title: str
     text: str
     seeds: int
-    tables: Sequence[AnalysisTable]
-    plots: Sequence[Plot]
-
-
-class Overview(NamedTuple):
-    """One analysis of all variants: its short tables with a column that names the variant."""
-
-    name: str
-    title: str
-    text: str
-    tables: Sequence[AnalysisTable]
-    longer: Sequence[str]  # the titles of those that have too many rows for that
-
-
-class Picture(NamedTuple):
-    variant: str
-    name: str
-    address: str  # the whole picture, as a data: address
+    tables: Sequence[Table]
+    plots: Sequence[Figure]
 
 
 def analyses(sweep: SweepResult) -> list[Analysis]:
-    """Every analysis of every variant that has one, by the name of the analysis."""
+    """Every analysis of every variant, ordered by the name of the analysis."""
     found = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         for variant in sweep.variants:
@@ -70,23 +45,33 @@ def analyses(sweep: SweepResult) -> list[Analysis]:
     return found
 
 
-def overviews(found: Sequence[Analysis]) -> list[Overview]:
-    """By the name of the analysis."""
+def blocks(found: Sequence[Analysis]) -> list[Block]:
+    """Of each analysis the tables that compare variants, and, folded, everything about each variant."""
     by_name: dict[str, list[Analysis]] = {}
     for analysis in found:
         by_name.setdefault(analysis.name, []).append(analysis)
-    return [Overview(name, same[0].title, same[0].text, *_together(same)) for name, same in by_name.items()]
+    result: list[Block] = []
+    for same in by_name.values():
+        joined, longer = _joined(same)
+        result += [Heading(same[0].title), Text(same[0].text), *joined]
+        if longer:
+            result.append(Text(f"Longer tables, one per variant, are in index.html: {', '.join(longer)}."))
+        for analysis in same:
+            about = f"Numbers in tables are means over {analysis.seeds} seeds; plots are of the first."
+            note = [Text(about)] if analysis.seeds > 1 else []
+            result.append(Folded(analysis.variant, [Figures(analysis.plots), *note, *analysis.tables]))
+    return result
 
 
-def _together(same: Sequence[Analysis]) -> tuple[list[AnalysisTable], list[str]]:
+def _joined(same: Sequence[Analysis]) -> tuple[list[Table], list[str]]:
+    """The short tables of all variants as one, and the titles of the longer ones."""
     tables, longer = [], []
-    for place, first in enumerate(same[0].tables):
-        kind = (first.title, list(first.columns))
-        alike = [(a.variant, a.tables[place]) for a in same if place < len(a.tables)]
-        alike = [(name, table) for name, table in alike if (table.title, list(table.columns)) == kind]
+    for index, first in enumerate(same[0].tables):
+        alike = [(a.variant, a.tables[index]) for a in same if index < len(a.tables)]
+        alike = [(name, t) for name, t in alike if (t.title, t.columns) == (first.title, first.columns)]
         if max(len(table.rows) for _, table in alike) <= FEW_ROWS:
-            rows = [[name, *row] for name, table in alike for row in table.rows]
-            tables.append(AnalysisTable(first.title, ["variant", *first.columns], rows))
+            rows = [Row(name, [Cell(row.name), *row.cells]) for name, table in alike for row in table.rows]
+            tables.append(Table([Column(first.names), *first.columns], rows, title=first.title))
         else:
             longer.append(first.title)
     return tables, longer
@@ -94,70 +79,53 @@ def _together(same: Sequence[Analysis]) -> tuple[list[AnalysisTable], list[str]]
 
 def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> Analysis:
     first = contents[0]
-    tables = [
-        _averaged([table for content in contents if (table := _item(content, "tables", number_)) is not None])
-        for number_ in range(len(_items(first, "tables")))
-    ]
-    plots = [_plot(plot) for plot in _items(first, "plots")]
+    by_seed = [_dicts(content.get("tables")) for content in contents]
+    tables = [_averaged([tables[i] for tables in by_seed if i < len(tables)]) for i in range(len(by_seed[0]))]
+    plots = [plot for item in _dicts(first.get("plots")) if (plot := _plot(item)) is not None]
     title, text = str(first.get("title", name)), str(first.get("text", ""))
-    return Analysis(variant.name, name, title, text, len(contents), tables, [plot for plot in plots if plot.svg])
+    return Analysis(variant.name, name, title, text, len(contents), tables, plots)
 
 
-def _items(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    items = content.get(key)
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in listed(value) if isinstance(item, dict)]
 
 
-def _item(content: Mapping[str, Any], key: str, place: int) -> Mapping[str, Any] | None:
-    items = _items(content, key)
-    return items[place] if place < len(items) else None
-
-
-def _averaged(tables: Sequence[Mapping[str, Any]]) -> AnalysisTable:
+def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
     """Cells that are numbers in the tables of all seeds become their mean; others are the first seed's."""
-    rows = [_rows(table) for table in tables]
-    alike = [table for table in rows if [len(row) for row in table] == [len(row) for row in rows[0]]]
+    by_seed = [[row for row in listed(table.get("rows")) if isinstance(row, list)] for table in tables]
+    alike = [rows for rows in by_seed if [len(row) for row in rows] == [len(row) for row in by_seed[0]]]
+    names, *columns = [str(column) for column in listed(tables[0].get("columns"))] or [""]
     averaged = []
-    for i, row in enumerate(rows[0][:MOST_ROWS]):
-        cells = []
-        for j, cell in enumerate(row):
-            values = [number(table[i][j]) for table in alike]
-            numbers = [value for value in values if value is not None]
-            whole = all(isinstance(table[i][j], int) for table in alike) and len(set(numbers)) == 1
-            cells.append(str(cell) if len(numbers) < len(values) or whole else f"{np.mean(numbers):.4g}")
-        averaged.append(cells)
-    columns = tables[0].get("columns")
-    title = str(tables[0].get("title", ""))
-    return AnalysisTable(title, [str(column) for column in columns] if isinstance(columns, list) else [], averaged)
+    for i, row in enumerate(by_seed[0][:MOST_ROWS]):
+        texts = [_mean([rows[i][j] for rows in alike]) for j in range(len(row))]
+        texts += [""] * (1 + len(columns) - len(texts))
+        averaged.append(Row(texts[0], [Cell(text, text) for text in texts[1:]]))
+    widest = max([len(columns), *(len(row.cells) for row in averaged)])
+    columns += [""] * (widest - len(columns))
+    return Table([Column(title) for title in columns], averaged, names, str(tables[0].get("title", "")))
 
 
-def _rows(table: Mapping[str, Any]) -> list[list[Any]]:
-    rows = table.get("rows")
-    return [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+def _mean(cells: Sequence[Any]) -> str:
+    numbers = [value for cell in cells if (value := number(cell)) is not None]
+    is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
+    return str(cells[0]) if len(numbers) < len(cells) or is_count else f"{np.mean(numbers):.4g}"
 
 
-def _plot(plot: Mapping[str, Any]) -> Plot:
+def _plot(plot: Mapping[str, Any]) -> Figure | None:
     series = plot.get("series")
-    curves = []
+    found = []
     for name, points in series.items() if isinstance(series, dict) else ():
-        pairs = [_pair(point) for point in points] if isinstance(points, list) else []
-        kept = [pair for pair in pairs if pair is not None]
-        kept = kept[:: max(1, -(-len(kept) // POINTS))]
+        pairs = [tuple(map(number, point)) for point in listed(points) if isinstance(point, list) and len(point) == 2]
+        kept = [(x, y) for x, y in pairs if x is not None and y is not None]
+        kept = kept[:: max(1, -(-len(kept) // MOST_POINTS))]
         if kept:
-            curves.append(Line(str(name), [x for x, _ in kept], [y for _, y in kept]))
-    svg = lines(curves, str(plot.get("x", "")), str(plot.get("y", ""))) if curves else ""
-    return Plot(str(plot.get("title", "")), svg)
+            found.append(Curve(str(name), [x for x, _ in kept], [y for _, y in kept]))
+    title, x, y = (str(plot.get(key, "")) for key in ("title", "x", "y"))
+    return curves(title, found, x, y) if found else None
 
 
-def _pair(point: Any) -> tuple[float, float] | None:
-    if not isinstance(point, list) or len(point) != 2:
-        return None
-    x, y = number(point[0]), number(point[1])
-    return None if x is None or y is None else (x, y)
-
-
-def pictures(sweep: SweepResult) -> tuple[list[Picture], int]:
-    """The pictures of each variant's first finished seed, and how many were too big for a page."""
+def pictures(sweep: SweepResult) -> tuple[list[Figure], int]:
+    """The pictures of each variant's first finished seed, and how many are too large for a page."""
     found, left_out, room = [], 0, ALL_PICTURES_BYTES
     for variant in sweep.variants:
         for file in variant.finished[0].pictures if variant.finished else ():
@@ -166,6 +134,7 @@ def pictures(sweep: SweepResult) -> tuple[list[Picture], int]:
                 left_out += 1
                 continue
             room -= size
-            content = base64.b64encode(file.read_bytes()).decode()
-            found.append(Picture(variant.name, file.stem, f"data:{MEDIA[file.suffix]};base64,{content}"))
+            address = f"data:{MEDIA[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+            image = Markup('<img src="{}" alt="{}" loading="lazy">').format(address, file.stem)
+            found.append(Figure(f"{variant.name}: {file.stem}", image))
     return found, left_out

@@ -1,42 +1,39 @@
-"""All that a report says, gathered once for every form it takes: page, Markdown, JSON, CSV, terminal."""
+"""Everything that a report says, gathered once for all of its formats."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from transformer_jax.report import analyses, curves, samples
-from transformer_jax.report.findings import TestFindings, find, in_words, percent, reasons, state_sentence
-from transformer_jax.report.results import SweepResult, listed, number
-from transformer_jax.report.size_view import COSTS, SizeView, size_view
-from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.report.table import Table, table
-from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
-from transformer_jax.schema import is_address
-from transformer_jax.sweeps.provenance import Made, mixtures
-from transformer_jax.sweeps.spec import BY_SEED
-
-METHOD = (
-    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
-    f"another choice of test sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees "
-    "of freedom are Satterthwaite's. Variants need not scatter alike: a variant's own variance counts wherever it is "
-    "larger than what is typical of the others, and a smaller one is drawn towards that.",
-    f"All intervals of one column are simultaneous, with {percent(CONFIDENCE)} confidence, and p-values are corrected "
-    "within the column (Bonferroni). Simulated for 2 to 5 seeds, up to 20 comparisons, and whichever variants' seeds "
-    "scatter more: docs/experiments.md has the rates of false alarms. Each measure on each test set is a family of its "
-    "own.",
-    f"A difference is called resolved where the corrected p is below {1 - CONFIDENCE:.2g}. What is not resolved is not "
-    f"shown to be absent: the size that would have been found in {percent(POWER)} of such sweeps is given beside.",
-    "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
+from transformer_jax.report import analyses, document, pareto
+from transformer_jax.report.curves import learning_curves
+from transformer_jax.report.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Facts,
+    Figure,
+    Figures,
+    Folded,
+    Heading,
+    Part,
+    Row,
+    Text,
+    Translations,
 )
-PERPLEXITY_BY_WORD = (
-    "The variants' vocabularies differ, so perplexity is compared per word; perplexities per token of different "
-    "vocabularies do not compare."
-)
+from transformer_jax.report.figures import Interval, forest
+from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.method import METHOD, code_mixtures, facts, remarks
+from transformer_jax.report.metrics import METRICS
+from transformer_jax.report.results import SweepResult
+from transformer_jax.report.samples import samples
+from transformer_jax.report.summary import state_name, state_sentence, summary, unfinished
+from transformer_jax.report.table import table
+from transformer_jax.runs.metrics import duration
 
 
 class Content(NamedTuple):
@@ -44,181 +41,111 @@ class Content(NamedTuple):
     state: str
     mixtures: Sequence[str]  # that the runs were not all made by the same code
     tests: Sequence[TestFindings]
-    tables: Sequence[Table]
-    words: Sequence[Sequence[str]]  # of each test set
+    tables: Sequence[document.Table]  # of each test set
+    words: Sequence[Sequence[str]]  # the summary of each test set
     unfinished: Sequence[tuple[str, str]]
-    sizes: Sequence[SizeView]  # on the main test set
-    curves: Sequence[curves.Chart]
-    analyses: Sequence[analyses.Analysis]
-    pictures: Sequence[analyses.Picture]
-    samples: Sequence[samples.Sample]
+    fronts: Sequence[pareto.Front]  # on the main test set
+    pictures: Sequence[Figure]
     remarks: Sequence[str]
     facts: Mapping[str, str]
-    base: str
 
 
 def gather(sweep: SweepResult) -> Content:
     tests = find(sweep)
-    shown, left_out = analyses.pictures(sweep)
-    remarks = [*sweep.notes, *_remarks(sweep, tests)]
-    if left_out:
-        remarks.append(f"{left_out} pictures of analyses are too big for this page; they lie in the runs' folders.")
+    pictures, left_out = analyses.pictures(sweep)
+    too_large = f"{left_out} pictures of analyses are too large for this page; they are in the runs' folders."
     return Content(
         sweep=sweep,
         state=state_sentence(sweep),
-        mixtures=_mixtures(sweep),
+        mixtures=code_mixtures(sweep),
         tests=tests,
         tables=[table(sweep, findings) for findings in tests],
-        words=[in_words(sweep, findings) for findings in tests],
-        unfinished=reasons(sweep.runs),
-        sizes=[size_view(sweep, tests[0], cost, measure) for cost in COSTS for measure in ("bleu", "perplexity")],
-        curves=curves.charts(sweep),
-        analyses=analyses.analyses(sweep),
-        pictures=shown,
-        samples=samples.samples(sweep, tests[0].split),
-        remarks=remarks,
-        facts=_facts(sweep, tests),
-        base=json.dumps(sweep.definition.get("base", {}), indent=1, ensure_ascii=False),
+        words=[summary(sweep, findings) for findings in tests],
+        unfinished=unfinished(sweep.runs),
+        fronts=pareto.fronts(sweep, tests[0]),
+        pictures=pictures,
+        remarks=[*remarks(sweep, tests), *([too_large] if left_out else [])],
+        facts=facts(sweep, tests),
     )
 
 
-def _mixtures(sweep: SweepResult) -> list[str]:
-    names_code = any(is_address(value) for value in _texts(sweep.definition))
-    made = [
-        Made(
-            name=f"{run.variant}, seed {run.seed}",
-            code=_texts_of(run.result.get("code")) if "code" in run.result or not names_code else None,
-            versions=_texts_of(run.result.get("versions"))
-            or {n: v for n, v in run.versions.items() if n in IDENTIFYING},
-            notes=tuple(run.notes),
-        )
-        for run in sweep.runs
-        if run.finished
-    ]
-    return mixtures(made)
-
-
-def _texts(value: Any) -> list[str]:
-    """Every text in nested plain values."""
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
-
-
-def _texts_of(value: Any) -> dict[str, str]:
-    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
-
-
-def _remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
-    """What a reader must know of how the runs were made."""
-    remarks = [_varied(sweep), _tuning(sweep)]
-    if _together(sweep):
-        remarks.append("Runs of one shape trained together in one program, on the same batches.")
-    if any(findings.unit == "word" for findings in tests):
-        remarks.append(PERPLEXITY_BY_WORD)
-    return remarks
-
-
-def _varied(sweep: SweepResult) -> str:
-    """What differs from one seed to the next."""
-    kept = "Which pairs are held out for validation and testing is the same for all seeds"
-    if sweep.definition.get("data_order") == BY_SEED:
-        return (
-            "Between the seeds of a variant the initial parameters, dropout and the order of the training pairs "
-            f"differ. {kept}."
-        )
-    return (
-        "Between the seeds of a variant the initial parameters and dropout differ; the order of the training pairs is "
-        "the same for all seeds, so that what another order would have changed is not among what the intervals count. "
-        f"{kept}."
+def to_document(content: Content) -> Document:
+    """The report as a tree. Parts that have nothing to say are left out."""
+    sweep = content.sweep
+    troubles = [f"{name}: {what}" for name, what in content.unfinished]
+    damaged = [f"damaged: {problem}" for problem in sweep.problems]
+    base = json.dumps(sweep.definition.get("base", {}), indent=1, ensure_ascii=False)
+    found = samples(sweep, content.tests[0].split)
+    parts: dict[str, list[Block]] = {
+        "Results": [*_results(content), Heading("What to bear in mind"), Bullets(content.remarks)],
+        "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
+        "Learning curves": [Figures(learning_curves(sweep))],
+        "Analyses": [*analyses.blocks(analyses.analyses(sweep)), Figures(content.pictures)],
+        "Translations": [Translations(found)] if found else [],
+        "Runs": [Folded("Every run", [_runs(sweep)])],
+        "How it was done": [Bullets(METHOD), Facts(content.facts), Folded("The base's config", [Code(base)])],
+    }
+    return Document(
+        title=sweep.name,
+        question=sweep.question,
+        state=[Text(content.state), *(Bullets(items) for items in (content.mixtures, troubles, damaged) if items)],
+        is_complete=not (troubles or damaged or content.mixtures),
+        parts=[Part(title, blocks) for title, blocks in parts.items() if any(map(_says_something, blocks))],
     )
 
 
-def _together(sweep: SweepResult) -> bool:
-    return any((run.number("together") or 1) > 1 for run in sweep.runs)
+def _says_something(block: Block) -> bool:
+    return not isinstance(block, Figures) or bool(block.figures)
 
 
-def _tuning(sweep: SweepResult) -> str:
-    factors = _factors(sweep)
-    if not factors:
-        return (
-            "Learning rates were not tuned: every variant trains at the rate its config says, which may suit some "
-            "better than others."
-        )
-    tried = ", ".join(factors)
-    text = f"Each variant's learning rate was chosen on validation loss, with one seed, among {tried} times its own."
-    chosen = [
-        f"{name} x {facts['factor']:g}"
-        for name, facts in sweep.tuned.items()
-        if isinstance(facts, dict) and number(facts.get("factor")) is not None
-    ]
-    if not chosen:
-        return f"{text} None is chosen yet."
-    at_edge = _at_the_edge(sweep, [float(factor) for factor in factors])
-    edge = (
-        f" At the edge of what was tried, so that a better one may lie beyond: {', '.join(at_edge)}." if at_edge else ""
-    )
-    return f"{text} Chosen: {', '.join(chosen)}.{edge}"
+def _results(content: Content) -> list[Block]:
+    blocks: list[Block] = []
+    for findings, found, words in zip(content.tests, content.tables, content.words, strict=True):
+        blocks += [Heading(f"On {findings.split}: {findings.name}"), Bullets(words), found]
+        blocks.append(Figures(_forests(content.sweep, findings), large=True))
+    return blocks
 
 
-def _at_the_edge(sweep: SweepResult, factors: Sequence[float]) -> list[str]:
-    """The variants whose chosen rate is the lowest or the highest that was tried, with how it lies."""
-    ends = {min(factors): "lowest", max(factors): "highest"}
-    return [
-        f"{name} ({ends[factor]})"
-        for name, facts in sweep.tuned.items()
-        if isinstance(facts, dict) and (factor := number(facts.get("factor"))) in ends
-    ]
+def _forests(sweep: SweepResult, findings: TestFindings) -> list[Figure]:
+    figures = []
+    for metric in METRICS:
+        rows = []
+        for name, found in findings.differences(metric).items():
+            tip = f"{metric.change(found.value)} {metric.interval(found)}, p = {found.corrected_p:.3g}"
+            tip += f", seeds {found.seeds[0]} and {found.seeds[1]}"
+            published = metric.published_difference(sweep.published(name, metric.key))
+            tip += "" if published is None else f"; published {metric.change(published)}"
+            rows.append(Interval(name, found.value, found.low, found.high, tip, metric.mark(found), published))
+        if rows:
+            better = "right" if metric.sign > 0 else "left"
+            diamonds = "; ◇ is the published one" if any(row.published is not None for row in rows) else ""
+            is_bleu = metric.key == "bleu"
+            title = (
+                f"{'BLEU' if is_bleu else 'Perplexity'}: differences from the baseline ({better} is better{diamonds})"
+            )
+            x = "difference in BLEU" if is_bleu else f"log-perplexity per {findings.unit}"
+            figures.append(Figure(title, forest(rows, x)))
+    return figures
 
 
-def _factors(sweep: SweepResult) -> list[str]:
-    """Of the learning rate, those that were tried."""
-    return [f"{factor:g}" for item in listed(sweep.definition.get("tune")) if (factor := number(item)) is not None]
-
-
-def _facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
-    """What a reader needs to do the same again."""
-    finished = [run for run in sweep.runs if run.finished]
-    facts = {"command": command(sweep)}
-    for findings in tests:
-        if not findings.empty:
-            facts[f"test set {findings.split}"] = f"{findings.name}: {findings.sentences:,} sentences"
-            facts["BLEU"] = findings.signature
-    facts["seeds"] = ", ".join(map(str, sweep.seeds))
-    devices = dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result)
-    if devices:
-        facts["devices of a run"] = "; ".join(devices)
-    seconds = [value for run in finished if (value := run.number("train_seconds")) is not None]
-    if seconds:
-        facts["training time"] = f"{sum(seconds) / 3600:.2f} hours in all, {np.mean(seconds):.0f} s a run"
-    return facts | _versions(sweep)
-
-
-def command(sweep: SweepResult) -> str:
-    """The command that makes this sweep; what was given by --config.* stands in the base."""
-    definition = sweep.definition
-    words = ["transformer-jax", "sweep", str(definition.get("file", "?")), f"--workdir={sweep.path}"]
-    if definition.get("scale"):
-        words.append(f"--scale={definition['scale']}")
-    words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
-    if _factors(sweep):
-        words.append(f"--tune={','.join(_factors(sweep))}")
-    if sweep.definition.get("data_order") != BY_SEED and sweep.base.get("data.order_seed") is None:
-        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that.
-        words.append("--together" if _together(sweep) else f"--config.data.order_seed={sweep.base.get('data.seed', 0)}")
-    return shlex.join(words)
-
-
-def _versions(sweep: SweepResult) -> dict[str, str]:
-    """Of the programs that made the runs; more than one, if the runs are not of one make."""
-    found: dict[str, dict[str, None]] = {}
+def _runs(sweep: SweepResult) -> document.Table:
+    """Every run, in whatever state."""
+    rows = []
     for run in sweep.runs:
-        for name, version in run.versions.items():
-            if name not in ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP):
-                found.setdefault(name, {})[str(version)] = None
-    return {name: " and ".join(versions) for name, versions in found.items()}
+        seconds, rate = run.number("train_seconds"), run.number("tokens_per_second")
+        cells = [
+            Cell(state_name(run.state), run.state),
+            Cell() if run.step is None else Cell(f"{run.step:,}", run.step),
+            Cell() if seconds is None else Cell(duration(seconds), seconds),
+            Cell() if rate is None else Cell(f"{rate:,.0f}", rate),
+        ]
+        for split in sweep.tests:
+            measured = run.measured.get(split) if run.finished else None
+            cells.append(Cell() if measured is None else Cell(f"{measured.bleu:.2f}", measured.bleu))
+        rows.append(Row(run.name, cells))
+    titles = ("state", "step", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
+    columns = [Column(title, kind="left" if title == "state" else "") for title in titles]
+    return document.Table(columns, rows, "run")
 
 
 def to_json(content: Content) -> dict[str, Any]:
@@ -238,23 +165,22 @@ def to_json(content: Content) -> dict[str, Any]:
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
             for run in sweep.runs
         ],
-        "tests": [_test_json(*parts) for parts in zip(content.tests, content.words, strict=True)],
-        "sizes": [
-            {
-                **view._asdict(),
-                "front": sorted(view.front),
-                "shown": sorted(view.shown),
-                "beyond": {name: view.beyond(name) for name in view.points},
-            }
-            for view in content.sizes
+        "tests": [
+            {**_test_json(findings), "words": list(words)}
+            for findings, words in zip(content.tests, content.words, strict=True)
         ],
+        "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),
     }
 
 
-def _test_json(findings: TestFindings, words: Sequence[str]) -> dict[str, Any]:
+def _test_json(findings: TestFindings) -> dict[str, Any]:
     differences = {
-        name: {variant: {**d._asdict(), "resolved": d.resolved} for variant, d in getattr(findings, name).items()}
-        for name in ("bleu_differences", "perplexity_differences")
+        f"{metric.key}_differences": {
+            # "resolved" is what earlier versions called it.
+            name: {**difference._asdict(), "resolved": difference.significant}
+            for name, difference in findings.differences(metric).items()
+        }
+        for metric in METRICS
     }
-    return {**findings._asdict(), **differences, "words": list(words)}
+    return {**findings._asdict(), **differences}

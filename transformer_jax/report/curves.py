@@ -1,70 +1,65 @@
-"""Learning curves of a sweep: of each variant the mean over its seeds, and the band from the lowest to the highest."""
+"""The learning curves of a sweep: the mean over the seeds of a variant, in a band from the lowest to the highest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from transformer_jax.report.plots import COLOURS, Line, lines
+from transformer_jax.pictures.plots import COLOURS
+from transformer_jax.report.document import Figure
+from transformer_jax.report.figures import Curve, curves
 from transformer_jax.report.results import SweepResult, VariantResult, number
 
-MEASURES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
-# More points the eye cannot tell apart.
-POINTS = 60
-# More lines neither; the baseline is one of them.
-LINES = len(COLOURS)
+TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
+# More points, and more curves in one figure, cannot be told apart.
+MOST_POINTS = 60
+MOST_CURVES = len(COLOURS)
 
 
-class Chart(NamedTuple):
-    title: str
-    svg: str
-
-
-def charts(sweep: SweepResult) -> list[Chart]:
-    """A chart for each measure and group, the baseline in all; training loss only where nothing was validated."""
-    found: list[Chart] = []
-    for measure, title in MEASURES.items():
-        if measure == "loss" and found:
+def learning_curves(sweep: SweepResult) -> list[Figure]:
+    """A figure for each metric and group, the baseline in all; training loss only if nothing was validated."""
+    figures: list[Figure] = []
+    for metric, title in TITLES.items():
+        if metric == "loss" and figures:
             break
-        curves = {variant.name: line for variant in sweep.variants if (line := curve(variant, measure)) is not None}
-        base = curves.get(sweep.baseline)
-        for heading, names in _shares(sweep, curves):
-            series = [] if base is None else [base._replace(strong=True)]
-            series += [curves[name] for name in names]
-            about = f"{title}: {heading}" if heading else title
-            found.append(Chart(about, lines(series, "step", title, log=measure != "bleu")))
-    return found
+        found = {variant.name: found for variant in sweep.variants if (found := curve(variant, metric)) is not None}
+        base = [found[sweep.baseline]._replace(is_baseline=True)] if sweep.baseline in found else []
+        for heading, names in _figures(sweep, found):
+            series = [*base, *(found[name] for name in names)]
+            figures.append(
+                curves(f"{title}: {heading}" if heading else title, series, "step", title, log=metric != "bleu")
+            )
+    return figures
 
 
-def curve(variant: VariantResult, measure: str) -> Line | None:
-    """The finished runs' curve, or that of those under way while none is finished."""
+def curve(variant: VariantResult, metric: str) -> Curve | None:
+    """The curve of the finished runs; of the others, while none is finished."""
     runs = []
     for run in variant.finished or variant.runs:
-        values = {line["step"]: value for line in run.curve if (value := number(line.get(measure))) is not None}
+        values = {line["step"]: value for line in run.curve if (value := number(line.get(metric))) is not None}
         if values:
             runs.append(values)
     steps = sorted(set.intersection(*(set(values) for values in runs))) if runs else []
     if not steps:
         return None
-    kept = sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, POINTS).round()})
+    kept = sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, MOST_POINTS).round()})
     values_RS = np.array([[values[step] for step in kept] for values in runs])
     band = (values_RS.min(0).tolist(), values_RS.max(0).tolist()) if len(runs) > 1 else ((), ())
-    return Line(variant.name, kept, values_RS.mean(0).tolist(), *band)
+    return Curve(variant.name, kept, values_RS.mean(0).tolist(), *band)
 
 
-def _shares(sweep: SweepResult, curves: dict[str, Line]) -> list[tuple[str, Sequence[str]]]:
-    """Headings and the variants under them, as many as one chart can hold; all in one chart where they fit."""
-    others = [variant for variant in sweep.variants if variant.name in curves and variant.name != sweep.baseline]
-    if len(others) < LINES:
-        return [("", [variant.name for variant in others])] if curves else []
+def _figures(sweep: SweepResult, found: Mapping[str, Curve]) -> list[tuple[str, Sequence[str]]]:
+    """The heading of each figure and its variants without the baseline: one figure if all fit, else one per group."""
+    others = [variant for variant in sweep.variants if variant.name in found and variant.name != sweep.baseline]
+    if len(others) < MOST_CURVES:
+        return [("", [variant.name for variant in others])] if found else []
     groups: dict[str, list[str]] = {}
     for variant in others:
-        groups.setdefault(variant.group, []).append(variant.name)
-    shares: list[tuple[str, Sequence[str]]] = []
+        groups.setdefault(variant.group or "others", []).append(variant.name)
+    figures: list[tuple[str, Sequence[str]]] = []
     for group, names in groups.items():
-        for start in range(0, len(names), LINES - 1):
-            more = f" ({start // (LINES - 1) + 1})" if len(names) >= LINES else ""
-            shares.append(((group or "others") + more, names[start : start + LINES - 1]))
-    return shares
+        for number_, start in enumerate(range(0, len(names), MOST_CURVES - 1), start=1):
+            heading = f"{group} ({number_})" if len(names) >= MOST_CURVES else group
+            figures.append((heading, names[start : start + MOST_CURVES - 1]))
+    return figures

@@ -1,6 +1,6 @@
-"""A sweep's folder as it stands: what was planned, and what each run came to. Reads files, and believes none of them.
+"""A sweep's folder as it stands: what was planned, and how far each run is.
 
-What is damaged harms only the run it belongs to, and is named in a line.
+Nothing in the folder is trusted. A damaged file invalidates only the run it belongs to and is reported as a problem.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from transformer_jax.sweeps.folder import is_held, strayed
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
-REASON = 400
-# No count or score that means anything comes near; beyond, arithmetic breaks down.
+LONGEST_REASON = 400
+# No meaningful count or score comes near these limits; beyond them, arithmetic breaks down.
 LARGEST = 1e200
 MOST_NGRAMS = 1e9
-PICTURES = (".png", ".svg")
+PICTURE_SUFFIXES = (".png", ".svg")
 
 
 class Measured(NamedTuple):
-    """One run on one test set."""
+    """The scores of one run on one test set."""
 
     test_set: str
     digest: str
@@ -50,7 +50,7 @@ class Measured(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """A seed of a variant, in whatever state it is."""
+    """One seed of a variant, in whatever state it is."""
 
     variant: str
     seed: int
@@ -64,20 +64,24 @@ class RunResult:
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     pictures: Sequence[Path] = ()
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    notes: Sequence[str] = ()  # that it was made by more than one version of its code
+    notes: Sequence[str] = ()  # that more than one version of its code was used
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant}, seed {self.seed}"
 
     @property
     def finished(self) -> bool:
         return self.state == "finished"
 
     def number(self, name: str) -> float | None:
-        """A figure of result.json."""
+        """A number of result.json."""
         return number(self.result.get(name))
 
 
 @dataclasses.dataclass(frozen=True)
 class VariantResult:
-    """A variant as it was planned, and its runs."""
+    """A variant as planned, and its runs."""
 
     name: str
     slug: str
@@ -85,21 +89,22 @@ class VariantResult:
     group: str
     note: str
     published: Mapping[str, float]
-    baseline: str  # "" where it is compared with none
+    baseline: str  # "" if it is not compared
     runs: Sequence[RunResult]
 
     @property
     def finished(self) -> list[RunResult]:
         return [run for run in self.runs if run.finished]
 
-    def values(self, name: str) -> list[float]:
-        """A figure of result.json, of every finished run that has it."""
-        return [value for run in self.finished if (value := run.number(name)) is not None]
+    def mean(self, name: str) -> float | None:
+        """The mean over finished runs of a number of result.json."""
+        values = [value for run in self.finished if (value := run.number(name)) is not None]
+        return float(np.mean(values)) if values else None
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """Everything a report is made of."""
+    """Everything that a report is made from."""
 
     path: Path
     name: str
@@ -112,33 +117,38 @@ class SweepResult:
     notes: Sequence[str]
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Any]
-    problems: Sequence[str]  # files that are damaged, a line each
+    problems: Sequence[str]  # one line for each damaged file
 
     @property
     def runs(self) -> list[RunResult]:
         return [run for variant in self.variants for run in variant.runs]
 
+    def published(self, name: str, key: str) -> tuple[float, float] | None:
+        """The published scores of a variant and of its baseline, if there are both."""
+        variants = {variant.name: variant for variant in self.variants}
+        pair = [variants[which].published.get(key) for which in (name, variants[name].baseline)]
+        return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
+
 
 def number(value: Any) -> float | None:
-    """A number of a JSON file, or None where it is none that one can go on with."""
+    """A usable number of a JSON file, or None."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
     return float(value) if fits else None
 
 
 def listed(value: Any) -> list[Any]:
-    """A list of a JSON file; none where it is something else."""
+    """A list of a JSON file; empty if the value is something else."""
     return value if isinstance(value, list) else []
 
 
 def load_sweep(folder: str | Path) -> SweepResult:
-    """The sweep in a folder; refused if there is none."""
+    """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
     if not path.is_dir():
         raise BadInput(f"{path}: there is no such folder; transformer-jax sweep --workdir={path} makes one")
     definition = _definition(path)
     problems: list[str] = []
-    seeds, tests = definition["seeds"], definition["tests"]
-    tuned = _json(path / "tuned.json", problems) if (path / "tuned.json").is_file() else {}
+    tuned = _json(path / "tuned.json", problems)
     variants = [_variant(path, facts, definition, problems) for facts in definition["variants"]]
     return SweepResult(
         path=path,
@@ -147,19 +157,19 @@ def load_sweep(folder: str | Path) -> SweepResult:
         definition=definition,
         base=flattened(definition.get("base", {})),
         baseline=str(definition.get("baseline", "")),
-        tests=tests,
-        seeds=seeds,
+        tests=definition["tests"],
+        seeds=definition["seeds"],
         notes=[str(note) for note in listed(definition.get("notes"))],
         variants=variants,
-        tuned=tuned or {},
+        tuned=tuned,
         problems=problems,
     )
 
 
-def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str]]:
-    """Sources and references of a test set, from the data that the run was prepared with; none where that is gone."""
-    given = flattened(_json(run.path / "config.json", []) or {}).get("data.directory")
-    started_in = str(run.versions.get("directory") or "")  # earlier versions recorded paths as they were given
+def texts(run: RunResult, split: str) -> list[tuple[str, str]]:
+    """Sources and references of a test set, from the run's prepared data; empty if that is gone."""
+    given = flattened(_json(run.path / "config.json", [])).get("data.directory")
+    started_in = str(run.versions.get("directory") or "")  # earlier versions recorded relative paths
     for place in (run.path / "data", *([Path(started_in, given)] if isinstance(given, str) else [])):
         file = texts_path(place, split)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -169,25 +179,26 @@ def texts(sweep: SweepResult, run: RunResult, split: str) -> list[tuple[str, str
 
 
 def hypotheses(measured: Measured) -> list[str]:
-    """The translations beside a record; none where they are gone or are not as many as the record says."""
-    lines = translations(measured.file, _json(measured.file, []) or {})
+    """The translations beside a record; empty if they are gone or their number differs from the record's."""
+    lines = translations(measured.file, _json(measured.file, []))
     return lines if lines is not None and len(lines) == len(measured.tokens_N) else []
 
 
 def _definition(path: Path) -> dict[str, Any]:
-    """sweep.json, checked as far as a report leans on it."""
+    """sweep.json, with the values that a report depends on checked."""
     file = path / "sweep.json"
     if not file.is_file():
-        raise BadInput(f"{path}: is no sweep (it has no sweep.json); transformer-jax sweep makes one")
+        raise BadInput(f"{path}: is not a sweep (it has no sweep.json); transformer-jax sweep makes one")
     problems: list[str] = []
     definition = _json(file, problems)
-    if definition is None:
+    if problems:
         raise BadInput(problems[0])
     if definition.get("format") != FORMAT:
         found = definition.get("format")
-        raise BadInput(f"{file}: is of format {found!r}, and this version reads {FORMAT}; use the version that made it")
-    wanted = {"variants": dict, "seeds": int, "tests": str}
-    for key, kind in wanted.items():
+        raise BadInput(
+            f"{file}: has format {found!r}, but this version reads format {FORMAT}; use the version that wrote it"
+        )
+    for key, kind in {"variants": dict, "seeds": int, "tests": str}.items():
         values = definition.get(key)
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
             raise BadInput(f"{file}: {key!r} must be a list of {kind.__name__}s: the file is damaged")
@@ -221,26 +232,33 @@ def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any]
 
 
 def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
-    """A run's folder; what is wrong with it goes to `problems`."""
+    """A run's folder; its damaged files are added to `problems`."""
     if not path.is_dir():
         return RunResult(variant, seed, path, "waiting")
     found: list[str] = []
-    attempt = (_json(path / "attempt.json", found) if (path / "attempt.json").is_file() else None) or {}
+    attempt, result = _json(path / "attempt.json", found), _json(path / "result.json", found)
     curve = read_metrics(path / "metrics.jsonl") if (path / "metrics.jsonl").is_file() else []
-    result = _json(path / "result.json", found) if (path / "result.json").is_file() else None
     measured: dict[str, Measured] = {}
-    if result is not None:
+    if (path / "result.json").is_file() and not found:
         state, reason = "finished", ""
         for split in tests:
-            if (record := _measured(path, result, split, found)) is not None:
-                measured[split] = record
+            try:
+                if (scores := _measured(path, result, split)) is not None:
+                    measured[split] = scores
+            except BadInput as problem:
+                found.append(str(problem))
     else:
         state, reason = _state(path, attempt)
     if found:
         problems += found
         state, reason = "damaged", found[0]
-    analyses = {file.stem: content for file in _files(path, (".json",)) if (content := _json(file, problems))}
-    step = number((result or {}).get("steps")) or (curve[-1]["step"] if curve else None)
+    notes: list[str] = []
+    try:
+        notes = RunFolder(path).notes()
+    except BadInput as problem:
+        problems.append(str(problem))
+    step = number(result.get("steps")) or (curve[-1]["step"] if curve else None)
+    left = sorted((path / "analysis").iterdir()) if (path / "analysis").is_dir() else []
     return RunResult(
         variant=variant,
         seed=seed,
@@ -248,53 +266,37 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
         state=state,
         reason=reason,
         step=None if step is None else int(step),
-        result=result or {},
+        result=result,
         measured=measured,
         curve=curve,
-        analyses=analyses,
-        pictures=_files(path, PICTURES),
-        versions=(_json(path / "versions.json", problems) if (path / "versions.json").is_file() else None) or {},
-        notes=_notes(path, problems),
+        analyses={f.stem: content for f in left if f.suffix == ".json" and (content := _json(f, problems))},
+        pictures=[file for file in left if file.suffix in PICTURE_SUFFIXES],
+        versions=_json(path / "versions.json", problems),
+        notes=notes,
     )
 
 
-def _notes(path: Path, problems: list[str]) -> list[str]:
-    try:
-        return RunFolder(path).notes()
-    except BadInput as problem:
-        problems.append(str(problem))
-        return []
-
-
-def _files(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """What an analysis left."""
-    directory = path / "analysis"
-    return sorted(file for file in directory.iterdir() if file.suffix in suffixes) if directory.is_dir() else []
-
-
 def _state(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
-    """Where a run without a result stands, by what its last attempt noted."""
+    """The state of a run without a result, and the reason, from the record of its last attempt."""
     state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
     if state == "failed":
-        return "failed", error[-REASON:] or "without a word"
+        return "failed", error[-LONGEST_REASON:] or "without a message"
     if state == "running":
-        # What another machine holds cannot always be seen from here.
+        # Locks of another machine are not always visible here.
         held = attempt.get("host") != socket.gethostname() or is_held(path)
         return ("running", "") if held else ("interrupted", "its process is gone")
-    return ("stopped", error[-REASON:]) if state in ("stopped", "finished") else ("waiting", "")
+    return ("stopped", error[-LONGEST_REASON:]) if state in ("stopped", "finished") else ("waiting", "")
 
 
-def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[str]) -> Measured | None:
-    """The record of a test set, whole or not at all."""
-    told = result.get("tests")
-    if isinstance(told, dict) and split not in told:
-        return None  # a split that the sweep has been given since
-    told = told.get(split) if isinstance(told, dict) else None
-    name = told.get("file") if isinstance(told, dict) else None
+def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | None:
+    """The record of a test set; None if there is none yet, `BadInput` if it is damaged or of something else."""
+    tests = result.get("tests")
+    noted = tests.get(split) if isinstance(tests, dict) else None
+    if isinstance(tests, dict) and split not in tests:
+        return None  # the sweep was given this split later
+    name = noted.get("file") if isinstance(noted, dict) else None
     file = path / (name if isinstance(name, str) else f"translations/{split}.latest.json")
-    record = _json(file, problems)
-    if record is None:
-        return None
+    record = _read(file)
     try:
         sentences = record["sentences"]
         measured = Measured(
@@ -309,33 +311,35 @@ def _measured(path: Path, result: Mapping[str, Any], split: str, problems: list[
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
         )
-        if isinstance(told, dict) and (problem := strayed(record, result, split)):
-            problems.append(f"{file}: {problem}; the sweep's command measures that run again")
-            return None
+        strays = strayed(record, result, split) if isinstance(tests, dict) else ""
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        problems.append(f"{file}: is no whole record of an evaluation ({type(error).__name__}: {error})")
-        return None
+        raise BadInput(f"{file}: is not a complete record of an evaluation ({type(error).__name__}: {error})") from None
+    if strays:
+        raise BadInput(f"{file}: {strays}; the sweep's command evaluates that run again")
     shapes = [array.shape for array in measured[6:9]]
     if measured.tokens_N.ndim != 1 or shapes != [(*shapes[2], 10), shapes[2], shapes[2]] or not measured.tokens_N.size:
-        problems.append(f"{file}: its sentences are not as many everywhere: {shapes}")
-        return None
+        raise BadInput(f"{file}: its lists of sentences differ in length: {shapes}")
     counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
     scores = (measured.bleu, measured.perplexity)
     possible = (counts >= 0).all() and (counts < MOST_NGRAMS).all() and np.isfinite(scores).all() and measured.words > 0
     if not possible or not (abs(measured.log_probabilities_N) < LARGEST).all():
-        problems.append(f"{file}: has numbers that cannot be: counts below 0 or beyond {MOST_NGRAMS:g}, or no numbers")
-        return None
+        raise BadInput(f"{file}: has impossible numbers: NaN, or counts below 0 or above {MOST_NGRAMS:g}")
     return measured
 
 
-def _json(file: Path, problems: list[str]) -> dict[str, Any] | None:
-    """A JSON object, or None and a line in `problems`."""
+def _json(file: Path, problems: list[str]) -> dict[str, Any]:
+    """A JSON object; empty if there is no such file, or if it is damaged, which is added to `problems`."""
     try:
-        if file.exists():
-            return read_record(file)
-        problems.append(f"{file}: is missing")
+        return _read(file) if file.exists() else {}
     except BadInput as problem:
         problems.append(str(problem))
+        return {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise BadInput(f"{file}: is missing")
+    try:
+        return read_record(file)
     except OSError as error:
-        problems.append(f"{file}: cannot be read ({type(error).__name__})")
-    return None
+        raise BadInput(f"{file}: cannot be read ({type(error).__name__})") from None

@@ -64,7 +64,7 @@ class Difference(NamedTuple):
     seed_spread: str
 
     @property
-    def resolved(self) -> bool:
+    def significant(self) -> bool:
         return self.corrected_p < 1 - CONFIDENCE
 
 
@@ -105,10 +105,10 @@ def _scores(columns_NC: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -
 
 def _resampled(sentences: int) -> Iterator[np.ndarray]:
     """How often each sentence is drawn, in each of SAMPLES draws with replacement; the same draws every time."""
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     rows = max(1, min(SAMPLES, BLOCK // sentences))
     for start in range(0, SAMPLES, rows):
-        yield dice.multinomial(sentences, np.full(sentences, 1 / sentences), size=min(rows, SAMPLES - start))
+        yield rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=min(rows, SAMPLES - start))
 
 
 class Spread(NamedTuple):

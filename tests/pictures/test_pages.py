@@ -1,4 +1,4 @@
-"""The pages: self-contained, escaped, and saying what they were given."""
+"""The pages: self-contained, escaped, and with all that they were given."""
 
 import json
 import re
@@ -8,45 +8,39 @@ import pytest
 
 from tests.support.pages import HOSTILE, Reader
 from transformer_jax.pictures import plots
-from transformer_jax.pictures.attention_page import View, attention_page
-from transformer_jax.pictures.run_page import Picture, Sample, page
+from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
 
 
 @pytest.fixture(scope="module")
-def run_page():
+def shown():
     curves = plots.learning_curves([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}], {"loss": "training"})
     pictures = [Picture(curves, HOSTILE), Picture(plots.positional_encoding(np.eye(4)), "positions")]
     samples = [Sample(HOSTILE, "gut", "gut"), Sample("a", HOSTILE, "besser")]
-    return page(HOSTILE, HOSTILE, {"BLEU": "97.1", HOSTILE: "2"}, pictures, samples, HOSTILE)
+    return run_page(HOSTILE, HOSTILE, {"BLEU": "97.1", HOSTILE: "2"}, pictures, samples, HOSTILE)
 
 
-def test_a_runs_page_escapes_all_text(run_page):
-    read = Reader(run_page)
+def test_run_page_escapes_all_text(shown):
+    read = Reader(shown)
     assert "img" not in read.tags
     assert "b" not in read.tags
     assert "script" not in read.tags
     assert sum(HOSTILE in words for words in read.words) >= 6
 
 
-def test_a_runs_page_needs_no_other_file(run_page):
-    assert Reader(run_page).links == []
-    assert "@import" not in run_page
+def test_run_page_is_self_contained(shown):
+    assert Reader(shown).links == []
+    assert "@import" not in shown
 
 
-def test_right_and_wrong_translations_are_told_apart(run_page):
-    assert re.search(r'class="right">gut<', run_page)
-    assert re.search(r'class="wrong">&lt;/script', run_page)
+def test_run_page_marks_right_and_wrong_translations(shown):
+    assert re.search(r'class="right">gut<', shown)
+    assert re.search(r'class="wrong">&lt;/script', shown)
 
 
-def test_ids_of_several_pictures_never_meet(run_page):
-    ids = re.findall(r'\bid="([^"]+)"', run_page)
+def test_ids_of_several_pictures_are_distinct(shown):
+    ids = re.findall(r'\bid="([^"]+)"', shown)
     assert len(ids) == len(set(ids)) > 2
-    assert set(re.findall(r"url\(#([^)]+)\)", run_page)) <= set(ids)
-
-
-def test_learning_curves_skip_what_was_not_measured():
-    figure = plots.learning_curves([{"step": 1, "loss": None}, {"step": 2}], {"loss": "training"})
-    assert figure.axes[0].lines == [] or len(figure.axes[0].lines) == 0
+    assert set(re.findall(r"url\(#([^)]+)\)", shown)) <= set(ids)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +57,15 @@ def test_the_attention_page_escapes_all_text(attention):
     assert read.links == []
 
 
-def test_no_placeholder_is_looked_for_in_a_text():
-    text = "$SCRIPT $STYLE $TITLE $DATA {script} {} {0} %s ]]>"
+def test_placeholders_in_a_text_stay_literal():
+    text = "$SCRIPT $STYLE {script} {} {0} %s {{ title }} {% raw %} {# x #} ]]>"
     found = attention_page(text, [View("encoder", [text], [text], np.ones((1, 1, 1, 1)))])
     assert Reader(found).words.count(text) == 2  # the title and the heading
     (view,) = json.loads(re.search(r"const views = (.*);", found)[1])
     assert view["queries"] == [text]
     assert (
-        Reader(page(text, text, {text: text}, samples=[Sample(text, text, text)], commands=text)).words.count(text) == 9
+        Reader(run_page(text, text, {text: text}, samples=[Sample(text, text, text)], commands=text)).words.count(text)
+        == 9
     )
 
 

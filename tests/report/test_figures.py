@@ -1,0 +1,28 @@
+"""Axes with room for all values, and forest plots."""
+
+import re
+
+import pytest
+
+from transformer_jax.report.figures import Axis, Interval, forest
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("values", [[0.001, 1e18], [5.0, 5.0], [3.1, 3.2], [1e-9, 2e-9], [-2.0, 7.0], [], [0.0]])
+def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
+    axis = Axis.around(values, 0, 100, log)
+    ticks = axis.ticks()
+    assert all(0 <= axis.at(value) <= 100 for value in values if value > 0 or not log)
+    assert all(-1e-6 <= axis.at(tick) <= 100 + 1e-6 for tick in ticks)
+    assert 1 <= len(ticks) <= 12
+
+
+def test_one_wide_interval_does_not_squeeze_the_others():
+    rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
+    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', forest(rows, "difference"))
+    widths = [float(right) - float(left) for left, right in drawn]
+    assert min(widths) > 40  # of 300
+    assert 280 < max(widths) <= 310  # to the edges and no further
+    alone = forest([Interval("v", -2.5, -12.0, 7.0, "")], "difference")
+    left, right = map(float, re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', alone).groups())
+    assert 150 < left < right < 448  # whole

@@ -1,0 +1,35 @@
+"""What a report says about how the runs were made."""
+
+import pytest
+
+from tests.support.finished_sweeps import Report, changed, edit, seed_folder, write
+
+
+def test_rates_at_the_edge_of_what_was_tried_are_named(sweep):
+    changed(sweep, tune=[0.5, 1, 2])
+    write(sweep / "tuned.json", {"base": {"factor": 1.0}, "A h=1": {"factor": 2.0}, "A h=4": {"factor": 0.5}})
+    assert "a better rate may lie beyond: A h=1 (highest), A h=4 (lowest)." in Report(sweep).markdown
+
+
+@pytest.mark.parametrize("order", [None, "same for all seeds", "by seed"])
+def test_what_differs_between_seeds(sweep, order):
+    """Sweeps of earlier versions, whose definition does not say it, have one order of the data for all seeds."""
+    report = Report(sweep if order is None else changed(sweep, data_order=order))
+    varies = "the initial parameters, dropout and the order of the training pairs differ."
+    constant = "the order of the training pairs is the same for all seeds"
+    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
+    for text in (report.markdown, report.page, " ".join(report.json["remarks"])):
+        assert (varies in text, constant in text) == (order == "by seed", order != "by seed")
+        assert held_out in text
+    ending = "--seeds=0,1" if order == "by seed" else "--seeds=0,1 --config.data.order_seed=0"
+    assert report.json["facts"]["command"].endswith(ending)
+
+
+def test_tuning_and_joint_training_are_mentioned(sweep):
+    changed(sweep, tune=[0.5, 1, 2])
+    write(sweep / "tuned.json", {"base": {"factor": 1.0, "losses": {}}, "A h=1": {"factor": 0.5}})
+    edit(seed_folder(sweep, "base", 0) / "result.json", together=2)
+    report = Report(sweep)
+    assert "among 0.5, 1, 2 times that of its config. Chosen: base x 1, A h=1 x 0.5." in report.markdown
+    assert "trained together in one program" in report.markdown
+    assert report.json["facts"]["command"].endswith("--scale=demo --seeds=0,1 --tune=0.5,1,2 --together")

@@ -1,0 +1,45 @@
+"""How numbers are displayed, and which direction is better."""
+
+import math
+
+import numpy as np
+import pytest
+
+from transformer_jax.report.metrics import BLEU, PERPLEXITY, count_text, deviation, mean_and_deviation, p_text
+from transformer_jax.report.statistics import Difference
+
+
+def difference(value, p=0.01):
+    return Difference(value, 0.1, 5.0, value - 0.5, value + 0.5, p, p, 0.4, (3, 3), "own")
+
+
+def test_bleu_changes_in_points_and_perplexity_in_percent():
+    assert BLEU.change(-1.234) == "−1.23"
+    assert BLEU.interval(difference(1.0)) == "[+0.50, +1.50]"
+    assert PERPLEXITY.change(math.log(1.1)) == "+10.0 %"
+    assert PERPLEXITY.interval(difference(0.0)) == "[−39.3, +64.9]"
+    assert PERPLEXITY.change(1e4).startswith("+1e+306")  # no overflow
+
+
+def test_significant_differences_are_marked_by_their_direction():
+    assert BLEU.mark(difference(1.0)) == "better" and PERPLEXITY.mark(difference(1.0)) == "worse"
+    assert BLEU.mark(difference(1.0, p=0.06)) == ""
+
+
+def test_published_differences_are_on_the_scale_of_ours():
+    assert BLEU.published_difference((25.0, 26.0)) == -1.0
+    assert PERPLEXITY.published_difference((5.0, 4.0)) == pytest.approx(math.log(5 / 4))
+    assert PERPLEXITY.published_difference((0.0, 4.0)) is None and BLEU.published_difference(None) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999"), (63_100_000, "63.1 M"), (1500, "1.5 k"), (2e12, "2 T"), (3.3e18, "3.3e18")]
+)
+def test_counts_are_short(count, text):
+    assert count_text(count) == text
+
+
+def test_deviation_needs_two_seeds_and_must_not_overflow():
+    assert deviation([1.0]) is None and deviation([1e308, -1e308]) is None
+    assert mean_and_deviation([1.0, 3.0], ".2f") == f"2.00 ± {np.sqrt(2):.2f}"
+    assert (p_text(0.0004), p_text(0.25)) == ("< 0.001", "0.250")

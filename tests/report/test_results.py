@@ -1,0 +1,132 @@
+"""Reading a sweep's folder: damaged files, records of something else, and folders that are not sweeps."""
+
+import functools
+import json
+import shutil
+
+import pytest
+
+from tests.support.finished_sweeps import Report, changed, record_file, seed_folder, write
+from transformer_jax import cli
+from transformer_jax.report.findings import find
+from transformer_jax.report.results import load_sweep
+
+
+def test_split_added_later_is_missing_but_not_damaged(sweep):
+    report = Report(changed(sweep, tests=["test", "test_long"]))
+    assert report.content.state == "All 6 runs are finished."
+    assert report.content.words[1] == ["On test_long, nothing is measured yet."]
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("result.json", '{"steps": 10', "JSON"),
+        ("result.json", "[1, 2]", "JSON list"),
+        ("translations/test.latest.json", '{"test_set": "x"}', "is not a complete record of an evaluation (KeyError"),
+        ("translations/test.latest.json", None, "is missing"),
+        ("versions.json", "\x00", "JSON"),
+    ],
+)
+def test_damaged_file_is_reported_and_invalidates_only_its_run(sweep, file, damage, message):
+    path = seed_folder(sweep, "A h=1", 1) / file
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_text(damage)
+    report = Report(sweep)
+    (problem,) = report.json["problems"]
+    assert problem.startswith(str(path)) and message in problem
+    assert str(path) in report.page
+    counted = 2 if file == "versions.json" else 1  # versions.json has no scores
+    assert len(report.json["tests"][0]["bleu"]["A h=1"]) == counted
+    assert len(report.json["tests"][0]["bleu"]["A h=4"]) == 2
+
+
+def test_sentences_of_different_numbers_are_damage(sweep):
+    path = record_file(sweep, "A h=1", 1)
+    record = json.loads(path.read_text())
+    record["sentences"]["tokens"].pop()
+    write(path, record)
+    assert "differ in length" in load_sweep(sweep).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("bleu_statistics", 0, 0), -1), (("log_probabilities", 0), float("nan")), (("tokens", 0), 1e300)],
+)
+def test_impossible_numbers_are_damage(sweep, place, value):
+    path = record_file(sweep, "A h=1", 1)
+    record = json.loads(path.read_text())
+    inner = functools.reduce(lambda inner, key: inner[key], place[:-1], record["sentences"])
+    inner[place[-1]] = value
+    write(path, record)
+    assert "impossible numbers" in load_sweep(sweep).problems[0]
+
+
+@pytest.mark.parametrize("odd", [{"tune": [0.5, "x"], "notes": 3}, {"tune": 1}, {"base": {}}, {"baseline": None}])
+def test_odd_values_in_the_definition_are_tolerated(sweep, odd):
+    assert "A h=1" in Report(changed(sweep, **odd)).page
+
+
+def test_files_that_are_not_text_are_tolerated(sweep):
+    run = seed_folder(sweep, "A h=1", 0)
+    for name in ("result.json", "metrics.jsonl", "attempt.json"):
+        (run / name).write_bytes(b"\xff\xfe\x00{")
+    (sweep / "data" / "key" / "test.texts.jsonl").write_bytes(b"\xff\n")
+    report = Report(sweep)
+    assert {run["state"] for run in report.json["runs"]} == {"finished", "damaged"}
+    assert "## Translations" not in report.markdown
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"test_set_sha256": "0", "test_set": "another"}, "is of another test set (another)"),
+        ({"steps": [2000]}, "is of step 2000, not of step 1000"),
+        ({"decode": {"beam": 8}}, "is of another search: beam = 8, not 4"),
+        ({"weights_sha256": "1"}, "is of other weights"),
+    ],
+)
+def test_record_of_something_else_is_refused(sweep, changes, problem, recorded):
+    """`evaluate` may have replaced it since. Earlier versions recorded only its steps and scores in result.json."""
+    run = seed_folder(sweep, "base", 0)
+    path, result = run / "translations" / "test.latest.json", json.loads((run / "result.json").read_text())
+    record = {**json.loads(path.read_text()), "decode": {"beam": 4}, "weights_sha256": "0"}
+    if recorded:
+        keys = ("test_set_sha256", "steps", "decode", "weights_sha256")
+        result["tests"]["test"] |= {key: record[key] for key in keys}
+        write(run / "result.json", result)
+        write(path, {**record, "against": "another run"})  # it may have been made again
+        assert load_sweep(sweep).problems == []
+    record |= changes
+    record["measures"]["bleu"]["score"] += 1.0
+    write(path, record)
+    found = load_sweep(sweep)
+    (problem_found,) = found.problems
+    earlier = problem if "steps" in changes else "has BLEU"
+    assert (problem if recorded else earlier) in problem_found and "evaluates that run again" in problem_found
+    assert find(found)[0].not_compared == {} and len(find(found)[0].bleu["base"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: shutil.rmtree(path), "there is no such folder"),
+        (lambda path: (path / "sweep.json").unlink(), "is not a sweep (it has no sweep.json)"),
+        (lambda path: (path / "sweep.json").write_text("{"), "sweep.json:1: is no JSON"),
+        (lambda path: (path / "sweep.json").write_text("[]"), "JSON list"),
+        (lambda path: changed(path, format=9), "has format 9, but this version reads format 1"),
+        (lambda path: changed(path, variants=[]), "'variants' is empty"),
+        (lambda path: changed(path, variants=[{"name": 3}]), "has no 'name' or no 'slug'"),
+        (lambda path: changed(path, seeds="3"), "'seeds' must be a list of ints"),
+        (lambda path: changed(path, tests=[]), "'tests' is empty"),
+        (lambda path: (path / "report").write_text("a file"), "is a file; a directory would be right"),
+    ],
+)
+def test_folder_that_is_not_a_sweep_is_refused_in_one_line(sweep, damage, message, capsys):
+    damage(sweep)
+    assert cli.main(["report", str(sweep)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {sweep}") and message in line

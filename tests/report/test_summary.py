@@ -1,0 +1,101 @@
+"""The sentences of a report: what is significant, what is missing, and in which state each run is."""
+
+import fcntl
+import re
+import shutil
+import socket
+
+from tests.support.finished_sweeps import VARIANTS, Report, changed, make_run, make_sweep, seed_folder, variant, write
+from transformer_jax import cli
+
+
+def test_summary_says_what_is_significant(whole):
+    differences = whole.content.tests[0].bleu_differences
+    significant = {name for name, difference in differences.items() if difference.significant}
+    assert "A h=1" in significant and "A h=4" not in significant  # as they were made
+    assert f"BLEU: {len(significant)} of 4 differences are significant" in whole.words
+    assert re.search(r"Not significant:[^.]*A h=4", whole.words)
+    assert re.search(r"A true difference of [\d.]+ would have been found in 80 %", whole.words)
+    assert "both the choice of seeds and of sentences" in whole.words
+    assert "1 point where the published scores do (A h=1)" in whole.words
+
+
+def test_baseline_with_a_nearly_perfect_score(tmp_path):
+    perfect = Report(make_sweep(tmp_path, (variant("base", 8.0), variant("worse", 0.0)), sentences=20))
+    assert "close to its maximum" in perfect.words
+
+
+def test_one_seed_accounts_for_sentences_only(tmp_path):
+    report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
+    assert "they account for the choice of sentences ONLY" in report.words
+    assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
+    assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
+
+
+def test_single_finished_seed_borrows_the_spread_of_others(sweep):
+    (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
+    words = Report(sweep).words
+    assert "the spread of other variants is used (A h=1): these intervals hold only if its seeds vary as much" in words
+
+
+def test_two_seeds_come_with_a_warning(sweep, whole):
+    assert "Two seeds say very little" in Report(sweep).words
+    assert "Two seeds say very little" not in whole.words
+
+
+def test_unfinished_runs_are_listed(sweep, capsys):
+    failed, running, interrupted = (seed_folder(sweep, *run) for run in (("A h=1", 0), ("A h=1", 1), ("A h=4", 0)))
+    for run in (failed, running, interrupted):
+        (run / "result.json").unlink()
+    here = {"host": socket.gethostname(), "pid": 1}
+    write(failed / "attempt.json", {"state": "failed", "error": "the disk is full"})
+    write(running / "attempt.json", {"state": "running", **here})
+    write(interrupted / "attempt.json", {"state": "running", **here})
+    shutil.rmtree(seed_folder(sweep, "A h=4", 1))
+    with open(running / ".worker.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report = Report(sweep)
+    states = {(run["variant"], run["seed"]): run["state"] for run in report.json["runs"]}
+    assert states == {
+        ("base", 0): "finished",
+        ("base", 1): "finished",
+        ("A h=1", 0): "failed",
+        ("A h=1", 1): "running",
+        ("A h=4", 0): "interrupted",
+        ("A h=4", 1): "waiting",
+    }
+    assert report.content.state == "Of 6 runs: 2 finished, 1 running, 1 interrupted, 1 failed, 1 never started."
+    for text in (report.page, report.markdown):
+        assert "the disk is full" in text
+    assert "running at step 1,000" in report.page
+    assert "Not compared: A h=1: no finished run; A h=4: no finished run." in report.words
+    assert cli.main(["report", str(sweep)]) == 0
+    out = capsys.readouterr().out
+    assert "A h=1, seed 0: failed at step 1,000: the disk is full" in out
+    assert "never started: A h=4, seeds 1" in out
+
+
+def test_sweep_without_a_finished_run_has_a_report(sweep):
+    shutil.rmtree(sweep / "runs")
+    report = Report(sweep)
+    assert report.words == "On test, nothing is measured yet."
+    assert "6 never started" in report.page
+    assert report.json["tests"][0]["bleu_differences"] == {}
+
+
+def test_nothing_is_compared_without_the_baseline(sweep):
+    for seed in (0, 1):
+        (seed_folder(sweep, "base", seed) / "result.json").unlink()
+    report = Report(sweep)
+    assert report.json["tests"][0]["bleu_differences"] == {}
+    assert "its baseline base has no finished run" in report.words
+    assert "A h=1" in report.markdown
+
+
+def test_runs_added_later_are_in_the_next_report(sweep):
+    assert "A h=4" in Report(sweep).words
+    changed(sweep, seeds=[0, 1, 9])
+    make_run(sweep, VARIANTS[0], 9, sentences=20)
+    report = Report(sweep)
+    assert len(report.json["tests"][0]["bleu"]["base"]) == 3
+    assert report.content.state == "Of 9 runs: 7 finished, 2 never started."

@@ -1,0 +1,45 @@
+"""The main table: the form of the paper's Table 3, and its numbers."""
+
+import json
+import re
+
+from tests.support.finished_sweeps import Report, record_file, write
+from transformer_jax.report.table import option_columns, table
+
+
+def test_table_has_the_form_of_the_paper(whole):
+    """Blank means the base value; one N for both stacks; d_k and d_v where they follow from h."""
+    sweep = whole.content.sweep
+    columns = option_columns(sweep)
+    assert [column.title for column, _ in columns] == ["N", "d_ff", "h", "d_k", "d_v"]
+    texts = [[cells[number].text for _, cells in columns] for number in range(len(sweep.variants))]
+    assert dict(zip([variant.name for variant in sweep.variants], texts, strict=True)) == {
+        "base": ["3", "256", "8", "8", "8"],
+        "A h=1": ["", "", "1", "64", "64"],
+        "A h=4": ["", "", "4", "16", "16"],
+        "C N=2": ["2", "", "", "", ""],
+        "C d_ff=512": ["", "512", "", "", ""],
+    }
+    shown = table(sweep, whole.content.tests[0])
+    keys = [column.key for column in shown.columns]
+    assert shown.rows[1].cells[keys.index("model.num_heads")].text == "1"
+    assert all(len(row.cells) == len(keys) for row in shown.rows)
+
+
+def test_published_scores_are_beside_ours(whole):
+    assert whole.json["tests"][0]["split"] == "test"
+    assert next(line for line in whole.lines if line["variant"] == "base")["published_parameters"] == "65000000.0"
+    assert '<td class="published " data-value="25.8">25.8</td>' in whole.page
+
+
+def test_run_that_diverged_is_shown_in_few_digits(sweep, recwarn):
+    for seed in (0, 1):
+        path = record_file(sweep, "A h=1", seed)
+        record = json.loads(path.read_text())
+        record["sentences"]["log_probabilities"] = [-1e6] * 20
+        record["perplexity"]["per_token"] = 1e304 + seed * 1e303
+        write(path, record)
+    report = Report(sweep)
+    assert re.search(r"\| 1\.\de\+304 \|", report.markdown)  # its deviation overflows
+    assert max(map(len, re.findall(r"\d+", report.markdown))) < 20
+    assert len(recwarn) == 0

@@ -1,0 +1,85 @@
+"""The page of one run, and the page of one translation's attention."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from transformer_jax.pictures.html import TEMPLATES, render
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+
+class View(NamedTuple):
+    """One of the three attentions: its weights NHTS (layer, head, query, key) and the pieces on either side."""
+
+    name: str
+    queries: Sequence[str]
+    keys: Sequence[str]
+    weights_NHTS: np.ndarray
+
+
+class Picture(NamedTuple):
+    figure: Figure
+    caption: str
+
+
+class Sample(NamedTuple):
+    """A sentence, its translation, and its reference where that is known."""
+
+    source: str
+    translation: str
+    reference: str | None = None
+
+
+def attention_page(title: str, views: Sequence[View]) -> str:
+    """Every layer and head of one translation, to be explored by hovering."""
+    data = [
+        {
+            "name": view.name,
+            "queries": list(view.queries),
+            "keys": list(view.keys),
+            # Hundredths: a finer shade is invisible.
+            "weights": np.rint(np.asarray(view.weights_NHTS) * 100).astype(int).tolist(),
+        }
+        for view in views
+    ]
+    return render(TEMPLATES / "attention.html", title=title, views=data)
+
+
+def run_page(
+    title: str,
+    about: str,
+    numbers: Mapping[str, str],
+    pictures: Sequence[Picture] = (),
+    samples: Sequence[Sample] = (),
+    commands: str = "",
+) -> str:
+    """One run: its scores, translations, pictures, and the commands to use it with."""
+    drawn = [(_svg(picture.figure, f"p{number}-"), picture.caption) for number, picture in enumerate(pictures)]
+    return render(
+        TEMPLATES / "run.html",
+        title=title,
+        about=about,
+        numbers=numbers,
+        pictures=drawn,
+        samples=samples,
+        commands=commands,
+    )
+
+
+def _svg(figure: Figure, prefix: str) -> Markup:
+    """A figure as an SVG element. The prefix keeps the ids of several figures on one page apart."""
+    from markupsafe import Markup
+
+    file = io.StringIO()
+    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    svg = file.getvalue()[file.getvalue().index("<svg") :]
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    return Markup(re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", svg))

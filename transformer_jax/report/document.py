@@ -1,0 +1,101 @@
+"""A report as a tree of titled parts and blocks; each format has a renderer of its own for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from transformer_jax.report.samples import SampleSentence
+
+
+class Cell(NamedTuple):
+    text: str = ""
+    value: float | str | None = None  # what rows are sorted by
+    detail: str = ""  # an interval, for example
+    mark: str = ""  # "better" or "worse": a significant difference
+
+
+class Column(NamedTuple):
+    title: str
+    key: str = ""
+    kind: str = ""  # options, scores, differences, published or cost: these are shown and hidden together
+    help: str = ""
+
+
+class Row(NamedTuple):
+    name: str
+    cells: Sequence[Cell]
+    note: str = ""
+    group: str = ""
+    is_baseline: bool = False
+
+
+class Table(NamedTuple):
+    columns: Sequence[Column]  # without that of the rows' names
+    rows: Sequence[Row]
+    names: str = "variant"  # the title of the first column
+    title: str = ""
+    filtered: bool = False  # whether the page has controls for its rows and columns
+
+
+class Figure(NamedTuple):
+    title: str
+    image: Markup
+    legend: Sequence[tuple[str, str]] = ()  # name, colour
+
+
+class Text(NamedTuple):
+    text: str
+
+
+class Heading(NamedTuple):
+    text: str
+
+
+class Bullets(NamedTuple):
+    items: Sequence[str]
+
+
+class Facts(NamedTuple):
+    items: Mapping[str, str]
+
+
+class Code(NamedTuple):
+    text: str
+
+
+class Figures(NamedTuple):
+    """Figures side by side. Only the page has them."""
+
+    figures: Sequence[Figure]
+    note: str = ""
+    large: bool = False
+
+
+class Translations(NamedTuple):
+    sentences: Sequence[SampleSentence]
+
+
+class Folded(NamedTuple):
+    """Details that a click opens. Only the page has them."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+Block = Text | Heading | Bullets | Facts | Code | Table | Figures | Translations | Folded
+
+
+class Part(NamedTuple):
+    title: str
+    blocks: Sequence[Block]
+
+
+class Document(NamedTuple):
+    title: str
+    question: str
+    state: Sequence[Block]
+    is_complete: bool
+    parts: Sequence[Part]

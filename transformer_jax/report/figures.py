@@ -1,0 +1,219 @@
+"""The figures of a report as SVG: they take their colours from the page and show values when pointed at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from transformer_jax.pictures.plots import COLOURS
+from transformer_jax.report.document import Figure
+from transformer_jax.report.metrics import count_text
+
+WIDTH, HEIGHT = 460, 300
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40
+# Of the forest plot.
+NAMES, ROW = 150, 22
+LONGEST_NAME = 24
+INK = "var(--ink)"
+
+
+class Curve(NamedTuple):
+    """A curve, and the band around it."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    is_baseline: bool = False
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+    tip: str
+    colour: str
+    ringed: bool = False
+
+
+class Interval(NamedTuple):
+    """A row of a forest plot."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    tip: str
+    mark: str = ""  # "better", "worse"
+    published: float | None = None
+
+
+class Axis(NamedTuple):
+    """A linear or logarithmic map from values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    @classmethod
+    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False) -> Axis:
+        """An axis with room for all values and a margin."""
+        inside = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
+        low, high = min(inside), max(inside)
+        if log and high / low >= 1.5:
+            margin = (high / low) ** 0.05
+            return cls(low / margin, high * margin, start, end, True)
+        margin = 0.05 * (high - low) or 0.5 * abs(high) or 0.5
+        return cls(low - margin, high + margin, start, end)
+
+    def at(self, value: float) -> float:
+        if self.log:
+            share = math.log(max(value, 1e-300) / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + min(max(share, -1.0), 2.0) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        return self._log_ticks(count) if self.log else self._even_ticks(count)
+
+    def _even_ticks(self, count: int) -> list[float]:
+        rough = (self.high - self.low) / count
+        size = 10 ** math.floor(math.log10(rough))
+        step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+        first = math.ceil(self.low / step)
+        return [step * number for number in range(first, math.floor(self.high / step) + 1)]
+
+    def _log_ticks(self, count: int) -> list[float]:
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        choices: Sequence[Sequence[float]] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
+        ticks: list[float] = []
+        for factors in choices:
+            ticks = [f * 10.0**d for d in decades for f in factors if self.low <= f * 10.0**d <= self.high]
+            if len(ticks) >= 3:
+                break
+        return ticks[:: max(1, math.ceil(len(ticks) / (2 * count)))]
+
+
+class Drawing:
+    """An SVG that is being drawn; ElementTree escapes all text."""
+
+    def __init__(self, height: float, label: str):
+        box = {"viewBox": f"0 0 {WIDTH} {height}", "role": "img", "aria-label": label}
+        self.root = ElementTree.Element("svg", box)
+
+    def add(self, tag: str, text: str = "", inside: ElementTree.Element | None = None, **attributes: object) -> None:
+        """An element; class_ becomes class, text_anchor text-anchor, and a float is rounded to a tenth of a pixel."""
+        shown = {
+            name.rstrip("_").replace("_", "-"): f"{value:.1f}" if isinstance(value, float) else str(value)
+            for name, value in attributes.items()
+        }
+        ElementTree.SubElement(self.root if inside is None else inside, tag, shown).text = text or None
+
+    def markup(self) -> Markup:
+        return Markup(ElementTree.tostring(self.root, encoding="unicode"))
+
+    def x_axis(self, axis: Axis, title: str, bottom: float) -> None:
+        for tick in axis.ticks():
+            x = axis.at(tick)
+            self.add("line", class_="grid", x1=x, x2=x, y1=TOP, y2=bottom)
+            self.add("text", _tick_text(tick), class_="tick", x=x, y=bottom + 15, text_anchor="middle")
+        middle = (axis.start + axis.end) / 2
+        self.add("text", title, class_="title", x=middle, y=bottom + 36, text_anchor="middle")
+
+    def y_axis(self, axis: Axis, title: str) -> None:
+        for tick in axis.ticks():
+            y = axis.at(tick)
+            self.add("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            self.add("text", _tick_text(tick), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
+        turn = f"translate(12 {(axis.start + axis.end) / 2}) rotate(-90)"
+        self.add("text", title, class_="title", transform=turn, text_anchor="middle")
+
+
+def curves(title: str, series: Sequence[Curve], x: str, y: str, log: bool = False) -> Figure:
+    """Curves over x, with a logarithmic y axis if `log`."""
+    across = Axis.around([value for curve in series for value in curve.x], LEFT, WIDTH - RIGHT)
+    ys = [value for curve in series for values in (curve.y, curve.low, curve.high) for value in values]
+    up = Axis.around(ys, HEIGHT - BOTTOM, TOP, log)
+    drawing = _plane(across, up, x, y)
+    legend = []
+    for number, curve in enumerate(series):
+        colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]
+        legend.append((curve.name, colour))
+        if curve.low:
+            edge = [*zip(curve.x, curve.high, strict=True), *reversed(list(zip(curve.x, curve.low, strict=True)))]
+            drawing.add("polygon", class_="band", fill=colour, points=_path(edge, across, up))
+        drawing.add(
+            "polyline",
+            class_="line strong" if curve.is_baseline else "line",
+            stroke=colour,
+            points=_path(list(zip(curve.x, curve.y, strict=True)), across, up),
+            data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {_tick_text(curve.x[-1])}",
+        )
+    return Figure(title, drawing.markup(), legend)
+
+
+def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float, float]] = ()) -> Markup:
+    """Points over the log of x, and a dashed line."""
+    across = Axis.around([point.x for point in points], LEFT, WIDTH - RIGHT, log=True)
+    up = Axis.around([*(point.y for point in points), *(b for _, b in line)], HEIGHT - BOTTOM, TOP)
+    drawing = _plane(across, up, x, y)
+    if line:
+        drawing.add("polyline", class_="usual", points=_path(line, across, up))
+    for point in points:
+        cx, cy = across.at(point.x), up.at(point.y)
+        if point.ringed:
+            drawing.add("circle", class_="front", cx=cx, cy=cy, r=8)
+        drawing.add("circle", class_="dot", cx=cx, cy=cy, r=5, fill=point.colour, data_tip=point.tip)
+    return drawing.markup()
+
+
+def forest(rows: Sequence[Interval], x: str) -> Markup:
+    """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
+    across = Axis.around([0.0, *_shown(rows)], NAMES, WIDTH - RIGHT)
+    bottom = TOP + ROW * len(rows)
+    drawing = Drawing(bottom + BOTTOM, f"{x}: {len(rows)} differences with their intervals")
+    drawing.x_axis(across, x, bottom)
+    drawing.add("line", class_="zero", x1=across.at(0), x2=across.at(0), y1=TOP, y2=bottom)
+    for number, row in enumerate(rows):
+        y = TOP + ROW * (number + 0.5)
+        left, right = (min(max(across.at(value), NAMES), WIDTH - 2.0) for value in (row.low, row.high))
+        group = ElementTree.SubElement(
+            drawing.root, "g", {"class": f"row {row.mark}", "data-tip": f"{row.name}: {row.tip}"}
+        )
+        name = row.name if len(row.name) <= LONGEST_NAME else row.name[: LONGEST_NAME - 1] + "…"
+        drawing.add("rect", inside=group, class_="hit", x=0, y=y - ROW / 2, width=WIDTH, height=ROW)
+        drawing.add("text", name, inside=group, x=NAMES - 8, y=y + 4, text_anchor="end")
+        drawing.add("line", inside=group, class_="interval", x1=left, x2=right, y1=y, y2=y)
+        if row.published is not None and NAMES <= (place := across.at(row.published)) <= WIDTH:
+            drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
+        drawing.add("circle", inside=group, class_="value", cx=across.at(row.value), cy=y, r=4)
+    return drawing.markup()
+
+
+def _shown(rows: Sequence[Interval]) -> list[float]:
+    """The values that the axis makes room for: one wide interval must not squeeze all others."""
+    ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
+    reach = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
+    values = [value for row in rows for value in (row.low, row.high, row.value, row.published or 0.0)]
+    return [min(max(value, -reach), reach) for value in values]
+
+
+def _plane(across: Axis, up: Axis, x: str, y: str) -> Drawing:
+    drawing = Drawing(HEIGHT, f"{y} over {x}")
+    drawing.x_axis(across, x, HEIGHT - BOTTOM)
+    drawing.y_axis(up, y)
+    return drawing
+
+
+def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
+    return " ".join(f"{across.at(a):.1f},{up.at(b):.1f}" for a, b in points if math.isfinite(a) and math.isfinite(b))
+
+
+def _tick_text(value: float) -> str:
+    return count_text(value, digits=4, space="") if abs(value) > 1e-9 else "0"

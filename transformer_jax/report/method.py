@@ -1,0 +1,162 @@
+"""How the runs of a sweep were made and compared: what a reader must bear in mind, and how to make them again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.report.findings import TestFindings
+from transformer_jax.report.metrics import percent
+from transformer_jax.report.results import SweepResult, listed, number
+from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
+from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
+from transformer_jax.schema import is_address
+from transformer_jax.sweeps.provenance import Made, mixtures
+from transformer_jax.sweeps.spec import BY_SEED
+
+METHOD = (
+    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
+    f"another choice of test sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees "
+    "of freedom are Satterthwaite's. Variants may differ in variance: a variant's variance counts where it is larger "
+    "than is typical of the others, and a smaller one is drawn towards the typical one.",
+    f"All intervals of one column are simultaneous, with {percent(CONFIDENCE)} confidence, and p-values are corrected "
+    "within the column (Bonferroni). The rates of false alarms, simulated for 2 to 5 seeds, up to 20 comparisons and "
+    "different patterns of variances, are in docs/experiments.md. Each metric on each test set is a family of its own.",
+    f"A difference is called significant where the corrected p is below {1 - CONFIDENCE:.2g}. A difference that is not "
+    "significant is not shown to be absent: the size that would have been found in "
+    f"{percent(POWER)} of such sweeps is given beside it.",
+    "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
+)
+# In versions.json, but not versions.
+NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
+
+
+def code_mixtures(sweep: SweepResult) -> list[str]:
+    """That the runs were not all made by the same code; empty if they were."""
+    uses_custom_code = any(is_address(value) for value in _strings(sweep.definition))
+    made = []
+    for run in sweep.runs:
+        if run.finished:
+            recorded = "code" in run.result or not uses_custom_code
+            versions = {name: version for name, version in run.versions.items() if name in IDENTIFYING}
+            made.append(
+                Made(
+                    name=run.name,
+                    code=_string_values(run.result.get("code")) if recorded else None,
+                    versions=_string_values(run.result.get("versions")) or versions,
+                    notes=tuple(run.notes),
+                )
+            )
+    return mixtures(made)
+
+
+def _strings(value: Any) -> list[str]:
+    """Every string in nested plain values."""
+    if isinstance(value, (Mapping, list)):
+        items = value.values() if isinstance(value, Mapping) else value
+        return [text for item in items for text in _strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def _string_values(value: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+
+
+def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
+    """What a reader must know about how the runs were made."""
+    lines = [*sweep.notes, _seeds(sweep), _tuning(sweep)]
+    if _trained_together(sweep):
+        lines.append("Runs of one shape trained together in one program, on the same batches.")
+    if any(findings.unit == "word" for findings in tests):
+        lines.append(
+            "The variants' vocabularies differ, so perplexity is compared per word; perplexities per token are not "
+            "comparable."
+        )
+    return lines
+
+
+def _seeds(sweep: SweepResult) -> str:
+    """What differs between seeds."""
+    differ = "Between the seeds of a variant, the initial parameters"
+    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
+    if sweep.definition.get("data_order") == BY_SEED:
+        return f"{differ}, dropout and the order of the training pairs differ. {held_out}"
+    return (
+        f"{differ} and dropout differ; the order of the training pairs is the same for all seeds, so the intervals do "
+        f"not account for the effect of another order. {held_out}"
+    )
+
+
+def _trained_together(sweep: SweepResult) -> bool:
+    return any((run.number("together") or 1) > 1 for run in sweep.runs)
+
+
+def _tuning(sweep: SweepResult) -> str:
+    tried = _factors(sweep)
+    if not tried:
+        return (
+            "Learning rates were not tuned: every variant trains at the rate of its config, which may suit some better "
+            "than others."
+        )
+    text = (
+        "Each variant's learning rate was chosen on validation loss, with one seed, among "
+        f"{', '.join(f'{factor:g}' for factor in tried)} times that of its config."
+    )
+    chosen = {
+        name: factor
+        for name, facts in sweep.tuned.items()
+        if isinstance(facts, dict) and (factor := number(facts.get("factor"))) is not None
+    }
+    if not chosen:
+        return f"{text} None is chosen yet."
+    text += f" Chosen: {', '.join(f'{name} x {factor:g}' for name, factor in chosen.items())}."
+    ends = {min(tried): "lowest", max(tried): "highest"}
+    at_edge = [f"{name} ({ends[factor]})" for name, factor in chosen.items() if factor in ends]
+    if at_edge:
+        text += f" At the edge of what was tried, so that a better rate may lie beyond: {', '.join(at_edge)}."
+    return text
+
+
+def _factors(sweep: SweepResult) -> list[float]:
+    """The factors of the learning rate that were tried."""
+    return [factor for item in listed(sweep.definition.get("tune")) if (factor := number(item)) is not None]
+
+
+def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
+    """What is needed to reproduce the sweep."""
+    finished = [run for run in sweep.runs if run.finished]
+    found = {"command": command(sweep)}
+    for findings in tests:
+        if not findings.empty:
+            found[f"test set {findings.split}"] = f"{findings.name}: {findings.sentences:,} sentences"
+            found["BLEU"] = findings.signature
+    found["seeds"] = ", ".join(map(str, sweep.seeds))
+    if devices := dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result):
+        found["devices of a run"] = "; ".join(devices)
+    if seconds := [value for run in finished if (value := run.number("train_seconds")) is not None]:
+        found["training time"] = f"{sum(seconds) / 3600:.2f} hours in all, {np.mean(seconds):.0f} s per run"
+    versions: dict[str, dict[str, None]] = {}
+    for run in sweep.runs:
+        for name, version in run.versions.items():
+            if name not in NO_VERSIONS:
+                versions.setdefault(name, {})[str(version)] = None
+    return found | {name: " and ".join(several) for name, several in versions.items()}
+
+
+def command(sweep: SweepResult) -> str:
+    """The command that makes this sweep; what --config.* changed is part of the base."""
+    definition = sweep.definition
+    words = ["transformer-jax", "sweep", str(definition.get("file", "?")), f"--workdir={sweep.path}"]
+    if definition.get("scale"):
+        words.append(f"--scale={definition['scale']}")
+    words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
+    if factors := _factors(sweep):
+        words.append(f"--tune={','.join(f'{factor:g}' for factor in factors)}")
+    if definition.get("data_order") != BY_SEED and sweep.base.get("data.order_seed") is None:
+        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that.
+        order = f"--config.data.order_seed={sweep.base.get('data.seed', 0)}"
+        words.append("--together" if _trained_together(sweep) else order)
+    return shlex.join(words)

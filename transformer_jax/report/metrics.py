@@ -1,0 +1,84 @@
+"""The metrics that a report compares, BLEU and perplexity, and how numbers are displayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.report.statistics import Difference
+
+# exp() of more overflows.
+LARGEST_EXPONENT = 700.0
+
+
+class Metric(NamedTuple):
+    """Which direction is better, and how scores and differences are displayed. Perplexity is compared by its log."""
+
+    key: str
+    title: str
+    sign: int  # 1 if higher is better, -1 if lower is
+
+    def displayed(self, score: float) -> float:
+        """The score on the usual scale."""
+        return score if self is BLEU else math.exp(min(score, LARGEST_EXPONENT))
+
+    def change(self, difference: float) -> str:
+        """+1.20 BLEU points, or the change of the perplexity in percent."""
+        if self is BLEU:
+            return f"{difference:+.2f}".replace("-", "−")
+        percents = 100 * math.expm1(min(difference, LARGEST_EXPONENT))
+        return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
+
+    def interval(self, difference: Difference) -> str:
+        low, high = (self.change(bound).removesuffix(" %") for bound in (difference.low, difference.high))
+        return f"[{low}, {high}]"
+
+    def mark(self, difference: Difference) -> str:
+        """ "better" or "worse" for a significant difference."""
+        return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
+
+    def published_difference(self, scores: tuple[float, float] | None) -> float | None:
+        """The difference between the published scores of a variant and its baseline."""
+        if scores is None or min(scores) <= 0:
+            return None
+        return scores[0] - scores[1] if self is BLEU else math.log(scores[0] / scores[1])
+
+
+BLEU = Metric("bleu", "BLEU", 1)
+PERPLEXITY = Metric("perplexity", "PPL", -1)
+METRICS = (BLEU, PERPLEXITY)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation over seeds; None for a single seed, or if it overflows."""
+    if len(values) < 2:
+        return None
+    with np.errstate(over="ignore"):
+        found = float(np.std(values, ddof=1))
+    return found if math.isfinite(found) else None
+
+
+def mean_and_deviation(values: Sequence[float], form: str) -> str:
+    spread = deviation(values)
+    return f"{np.mean(values):{form}}" + ("" if spread is None else f" ± {spread:{form}}")
+
+
+def p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def count_text(count: float, digits: int = 3, space: str = " ") -> str:
+    """A count in short: 63.1 M, 3.3e18."""
+    if abs(count) >= 1e15:
+        return f"{count:.2g}".replace("e+", "e")
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= size:
+            return f"{count / size:.{digits}g}{space}{letter}"
+    return f"{count:g}"

@@ -1,0 +1,65 @@
+"use strict";
+// Tables: a click on a column's head sorts by it, a second one the other way, a third restores the order of the sweep.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0], original = [...body.rows], heads = [...table.tHead.rows[0].cells];
+  const value = (row, column) => {
+    const text = row.cells[column].dataset.value ?? "";
+    return text === "" ? null : isNaN(text) ? text : Number(text);
+  };
+  const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+  const sort = (column, direction) => {
+    heads.forEach((head, at) => at === column && direction
+      ? head.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending") : head.removeAttribute("aria-sort"));
+    table.classList.toggle("sorted", direction !== 0);
+    if (!direction) return body.append(...original), filter();
+    const rows = original.filter(row => !row.classList.contains("group"));
+    const groups = original.filter(row => row.classList.contains("group"));
+    rows.sort((a, b) => {
+      const [x, y] = [value(a, column), value(b, column)];
+      return x === null || y === null ? (x === null) - (y === null) : direction * compare(x, y);
+    });
+    body.append(...rows, ...groups);
+    filter();
+  };
+  const input = document.querySelector(`input[data-filters="${table.id}"]`);
+  const filter = () => {
+    const words = (input ? input.value : "").toLowerCase().split(/\s+/).filter(Boolean);
+    let group = null, groupName = "";
+    for (const row of body.rows) {
+      if (row.classList.contains("group")) {
+        [group, groupName] = [row, row.textContent.toLowerCase()];
+        group.hidden = true;
+        continue;
+      }
+      const text = row.textContent.toLowerCase() + " " + (row.dataset.group ?? "").toLowerCase();
+      row.hidden = !words.every(word => text.includes(word));
+      if (group && !row.hidden && !table.classList.contains("sorted")) group.hidden = false;
+    }
+  };
+  heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => {
+    const now = head.getAttribute("aria-sort");
+    sort(column, now === null ? 1 : now === "ascending" ? -1 : 0);
+  }));
+  input?.addEventListener("input", filter);
+}
+for (const box of document.querySelectorAll("input[data-hides]")) {
+  const table = document.getElementById(box.dataset.of);
+  // A narrow screen begins with what was found.
+  if (innerWidth < 640 && box.dataset.hides !== "differences") box.checked = false;
+  const show = () => table.classList.toggle("no-" + box.dataset.hides, !box.checked);
+  box.addEventListener("change", show);
+  show();
+}
+// What is pointed at, or touched, tells its values.
+const tip = document.getElementById("tip");
+const tell = event => {
+  const pointed = event.target.closest?.("[data-tip]");
+  tip.style.display = pointed ? "block" : "none";
+  if (!pointed) return;
+  tip.textContent = pointed.dataset.tip;
+  tip.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 6)) + "px";
+  tip.style.top = Math.max(4, event.clientY - tip.offsetHeight - 10) + "px";
+};
+addEventListener("pointermove", tell);
+addEventListener("pointerdown", tell);
+addEventListener("scroll", () => { tip.style.display = "none"; }, {passive: true});
