@@ -1,14 +1,20 @@
 """The structure of the package, read from its imports: figures, and the diagram of docs/architecture.md.
 
-`python -m tests.structure` prints the figures, `--diagram` the diagram in Mermaid; `--package DIRECTORY` reads another
-checkout's package.
+`python -m tests.structure` prints the figures, `--diagram` the diagram (docs/packages.svg); `--package DIRECTORY` reads
+the package of another checkout.
 """
 
 import argparse
 import ast
 import collections
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+from tests.support.diagram import drawn
 from tests.support.places import ROOT
 
 NAME = "transformer_jax"
@@ -33,6 +39,9 @@ LAYERS = [
     ["cli", "__init__"],
     ["__main__"],
 ]
+# Left out of the diagram: what nearly every package imports, and the two entries.
+BASICS = {"errors", "version", "shipped", "table3", "files", "schema", "extension", "model_config"}
+BASICS |= {"custom_code", "config", "__init__", "__main__"}
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -100,45 +109,44 @@ def untested(package: Path = PACKAGE) -> list[str]:
 
 
 def mentions(*words: str, package: Path = PACKAGE) -> list[str]:
-    """The modules in which one of these identifiers occurs as code."""
-    return [
-        name
-        for name, path in modules(package).items()
-        if any(
-            set(words) & {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}
-            for node in ast.walk(ast.parse(path.read_text()))
-        )
-    ]
+    """Modules whose code has one of these identifiers, or a string that is one or ends in it (`"decode.beam"`)."""
+
+    def found(node: ast.AST) -> bool:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value.rpartition(".")[2] in words
+        return any(getattr(node, field, None) in words for field in ("id", "attr", "arg", "name"))
+
+    return [name for name, path in modules(package).items() if any(map(found, ast.walk(ast.parse(path.read_text()))))]
+
+
+def traced(package: Path = PACKAGE) -> dict[str, Any]:
+    """The files that a batch and the config pass through in a tiny training up to its first update."""
+    script = ROOT / "tests/support/traced_training.py"
+    environment = os.environ | {"PYTHONPATH": str(package.parent), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def diagram() -> str:
-    """The packages as a Mermaid flowchart, without the arrows that follow from others."""
+    """The packages as an SVG picture, without the arrows that follow from others and what nearly all of them import."""
     graph = collections.defaultdict(set)
     for name, path in modules().items():
         top = name.partition(".")[0]
         graph[top] |= {imported.partition(".")[0] for imported in imports(path)} - {top}
-    basics = {
-        "errors",
-        "version",
-        "shipped",
-        "table3",
-        "files",
-        "schema",
-        "extension",
-        "model_config",
-        "__init__",
-        "__main__",
-    }
-    shown = {name: graph[name] - basics for name in graph if name not in basics}
+    shown = {name: graph[name] - BASICS for name in graph if name not in BASICS}
 
     def reached(name: str) -> set[str]:
         return set().union(*({below} | reached(below) for below in shown[name]))
 
-    lines = ["flowchart TD"]
-    for name in sorted(shown, key=layer, reverse=True):
-        direct = {below for below in shown[name] if not any(below in reached(other) for other in shown[name] - {below})}
-        lines += [f"  {name} --> {below}" for below in sorted(direct)]
-    return "\n".join(lines)
+    return drawn(
+        {
+            name: {
+                below for below in shown[name] if not any(below in reached(other) for other in shown[name] - {below})
+            }
+            for name in shown
+        }
+    )
 
 
 def main() -> None:
@@ -160,9 +168,16 @@ def main() -> None:
         print(f"upward imports: {sum(len(upward(name, imports(path))) for name, path in modules().items())}")
     print("longest signatures: " + ", ".join(f"{name} {count}" for count, name in parameters(package)[:8]))
     for words in (("label_smoothing",), ("beam", "beam_size")):
-        print(f"modules that mention {' or '.join(words)}: {len(mentions(*words, package=package))}")
+        found = mentions(*words, package=package)
+        print(f"modules whose code mentions {' or '.join(words)}: {len(found)}: {', '.join(found)}")
     missing = untested(package)
     print(f"modules without a test file of their name: {len(missing)}: {', '.join(missing)}")
+    path = traced(package)
+    print(
+        f"files on the path of a batch, from the corpus to the update: {len(path['batch'])}: {', '.join(path['batch'])}"
+    )
+    config = f"{len(path['config'])}, with {path['jumps_back']} jumps back: {', '.join(path['config'])}"
+    print(f"files that the config passes through from train_run to the first update: {config}")
 
 
 if __name__ == "__main__":
