@@ -4,7 +4,7 @@ transformer-jax train --config=configs/demo.py --workdir=runs/linear \
     --config.model.parts.attention=examples/linear_attention.py:LinearAttention
 
 Linear where all queries see the same keys: in the encoder, and in attention to it. Not to look ahead, self-attention
-in the decoder writes the weights out. Kinds of position that act on the scores have nothing to act on here.
+in the decoder writes the weights out. Position encodings that act on the scores have no effect here.
 """
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from transformer_jax import MultiHeadAttention
 
 
 class LinearAttention(MultiHeadAttention):
-    def attend(self, q_BTHK, k_BSHK, v_BSHV, mask, places, deterministic):
+    def attend(self, q_BTHK, k_BSHK, v_BSHV, mask, positions, deterministic):
         q_BTHK, k_BSHK = nn.elu(q_BTHK) + 1, nn.elu(k_BSHK) + 1
         if mask is None or mask.shape[-2] == 1:
             if mask is not None:

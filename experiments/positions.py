@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.positions import KINDS, Positions
+from transformer_jax.model.positions import ENCODINGS, Positions
 from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.sweeps import Sweep, Variant
 
@@ -73,7 +73,7 @@ def get_sweep(scale: str) -> Sweep:
         variants=[
             *(
                 Variant(kind, {"model.positions": kind} if kind != "sinusoidal" else {}, note=REMARKS.get(kind, ""))
-                for kind in KINDS
+                for kind in ENCODINGS
             ),
             Variant(
                 "concatenated",

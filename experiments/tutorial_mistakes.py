@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.attention import Cache, MultiHeadAttention
+from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, Residual, attention_of, feed_forward_of
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.masks import causal_mask
-from transformer_jax.model.positions import Places, Positions
+from transformer_jax.model.positions import AttentionPositions, Positions
 from transformer_jax.model.transformer import Embedding
 from transformer_jax.sweeps import Sweep, Variant
 
@@ -138,27 +138,19 @@ class AcrossHeads(MultiHeadAttention):
     In self-attention only. To the encoder's output, of another length, this would not run, and is done right.
     """
 
-    def __call__(
-        self,
-        query: jax.Array,
-        key_value: jax.Array | None,
-        mask: jax.Array | None = None,
-        cache: Cache | None = None,
-        deterministic: bool = True,
-        *,
-        places: Places | None = None,
-        **more: Any,
-    ) -> Any:
-        if places is None:
-            return super().__call__(query, key_value, mask, cache, deterministic, **more)
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        if context.positions is None:
+            return super().with_context(query, key_value, context)
         width = query.shape[-1]
         q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
         folded = (
             x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in (q_BTHK, self._keys(query), self._values(query))
         )
-        heads = self.attend(*folded, None, None, deterministic)
+        heads = self.attend(*folded, None, None, context.deterministic)
         output = self.output(heads.reshape(*query.shape[:-1], -1), width)
-        return output if cache is None else (output, cache)  # no word looks at another: nothing to remember
+        return output, context.cache  # no word looks at another: nothing to keep
 
 
 class Unscaled(MultiHeadAttention):
@@ -171,36 +163,32 @@ class Unscaled(MultiHeadAttention):
 class MasksIgnored(MultiHeadAttention):
     """No mask but the one that a cache needs, which is about its slots and not about words."""
 
-    def __call__(self, query: Any, key_value: Any, mask: Any = None, cache: Any = None, *rest: Any, **more: Any) -> Any:
-        fills_cache = cache is not None and key_value is not None
-        return super().__call__(query, key_value, mask if fills_cache else None, cache, *rest, **more)
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        fills_cache = context.cache is not None and key_value is not None
+        return super().with_context(query, key_value, context if fills_cache else context._replace(mask=None))
 
 
 class NoPaddingMask(MultiHeadAttention):
     """The causal mask alone."""
 
-    def __call__(
-        self,
-        query: Any,
-        key_value: Any,
-        mask: Any = None,
-        cache: Any = None,
-        deterministic: bool = True,
-        *,
-        places: Places | None = None,
-        **more: Any,
-    ) -> Any:
-        fills_cache = cache is not None and key_value is not None
-        if not fills_cache:
-            mask = causal_mask(query.shape[1]) if places is not None and places.kind.causal else None
-        return super().__call__(query, key_value, mask, cache, deterministic, places=places, **more)
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        if context.cache is None or key_value is None:
+            is_causal = context.positions is not None and context.positions.kind.causal
+            context = context._replace(mask=causal_mask(query.shape[1]) if is_causal else None)
+        return super().with_context(query, key_value, context)
 
 
 class NoCrossMask(MultiHeadAttention):
-    """Right in self-attention, which alone is told of places."""
+    """Right in self-attention, which alone has positions."""
 
-    def attend(self, q: Any, k: Any, v: Any, mask: Any, places: Places | None, deterministic: bool) -> jax.Array:
-        return super().attend(q, k, v, None if places is None else mask, places, deterministic)
+    def attend(
+        self, q: Any, k: Any, v: Any, mask: Any, positions: AttentionPositions | None, deterministic: bool
+    ) -> jax.Array:
+        return super().attend(q, k, v, None if positions is None else mask, positions, deterministic)
 
 
 class WrongExponents(Positions):
@@ -220,25 +208,18 @@ class FedByEncoder(DecoderLayer):
     """Both attentions take keys and values from the encoder: of the words before, only the last one is known."""
 
     def __call__(
-        self,
-        x_BTD: jax.Array,
-        memory_BSD: jax.Array | None,
-        mask: jax.Array | None,
-        memory_mask: jax.Array | None,
-        cache: LayerCache | None = None,
-        places: Places | None = None,
-        head_masks_H: tuple[jax.Array | None, jax.Array | None] = (None, None),
-        deterministic: bool = True,
+        self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
-        memory_BSD = memory_BSD if cache is None else None
-        for name in ("self", "cross"):
+        caches = {}
+        for name, given in (("self", context), ("cross", cross_context)):
             attention = {"self": self.self_attention, "cross": self.cross_attention}[name]
             residual = {"self": self.self_attention_residual, "cross": self.cross_attention_residual}[name]
-            held = None if cache is None else cache[name]
-            y = attention(residual.enter(x_BTD), memory_BSD, memory_mask, held, deterministic)
-            x_BTD = residual.leave(x_BTD, y if cache is None else y[0], deterministic)
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), deterministic)
-        return self.feed_forward_residual.leave(x_BTD, y, deterministic), cache
+            given = cross_context._replace(cache=given.cache, head_mask_H=None)
+            y, caches[name] = attention.with_context(residual.enter(x_BTD), memory_BSD, given)
+            x_BTD = residual.leave(x_BTD, y, context.deterministic)
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.leave(x_BTD, y, context.deterministic)
+        return x_BTD, None if context.cache is None else caches
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
         return {"self": self.self_attention.remember(memory_BSD), "cross": self.cross_attention.remember(memory_BSD)}
@@ -251,32 +232,21 @@ class ResidualFromValue(DecoderLayer):
     """
 
     def __call__(
-        self,
-        x_BTD: jax.Array,
-        memory_BSD: jax.Array | None,
-        mask: jax.Array | None,
-        memory_mask: jax.Array | None,
-        cache: LayerCache | None = None,
-        places: Places | None = None,
-        head_masks_H: tuple[jax.Array | None, jax.Array | None] = (None, None),
-        deterministic: bool = True,
+        self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
-        own, cross = (None, None) if cache is None else (cache["self"], cache["cross"])
         y = self.self_attention_residual.enter(x_BTD)
-        y = self.self_attention(y, y, mask, own, deterministic, places=places)
-        y, own = (y, None) if own is None else y
-        x_BTD = self.self_attention_residual.leave(x_BTD, y, deterministic)
+        y, own = self.self_attention.with_context(y, y, context)
+        x_BTD = self.self_attention_residual.leave(x_BTD, y, context.deterministic)
 
         y = self.cross_attention_residual.enter(x_BTD)
-        y = self.cross_attention(y, memory_BSD if cross is None else None, memory_mask, cross, deterministic)
-        y = y if cross is None else y[0]
+        y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
         value_BSD = memory_BSD if cross is None else cross["memory"]
-        assert value_BSD is not None and places is not None
-        value_BTD = jnp.take(value_BSD, places.queries_BT[0], axis=1, mode="fill", fill_value=0.0)
-        x_BTD = self.cross_attention_residual.leave(value_BTD, y, deterministic)
+        assert value_BSD is not None and context.positions is not None
+        value_BTD = jnp.take(value_BSD, context.positions.queries_BT[0], axis=1, mode="fill", fill_value=0.0)
+        x_BTD = self.cross_attention_residual.leave(value_BTD, y, context.deterministic)
 
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), deterministic)
-        x_BTD = self.feed_forward_residual.leave(x_BTD, y, deterministic)
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.leave(x_BTD, y, context.deterministic)
         return x_BTD, None if own is None or cross is None else {"self": own, "cross": cross}
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
@@ -319,10 +289,11 @@ class SoftmaxTwice(Embedding):
 class LastTokenAlone(MultiHeadAttention):
     """Training sees all the words before; decoding shows the decoder the last one only, in its right place."""
 
-    def __call__(
-        self, query: Any, key_value: Any, mask: Any = None, cache: Any = None, deterministic: bool = True, **more: Any
-    ) -> Any:
-        if cache is None or key_value is None:
-            return super().__call__(query, key_value, mask, cache, deterministic, **more)
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        if context.cache is None or key_value is None:
+            return super().with_context(query, key_value, context)
         itself = jnp.eye(query.shape[1], dtype=bool)[None, None]  # beams stand side by side
-        return super().__call__(query, key_value, itself, None, deterministic, **more), cache
+        output, _ = super().with_context(query, key_value, context._replace(mask=itself, cache=None))
+        return output, context.cache

@@ -12,6 +12,7 @@ from tests.support.places import ROOT
 from tests.support.small_models import assert_close, small
 from transformer_jax import MultiHeadAttention, causal_mask, cli, label_smoothed_cross_entropy
 from transformer_jax.extension import load_once
+from transformer_jax.model.attention import Context
 
 EXAMPLES = ROOT / "examples"
 
@@ -55,7 +56,8 @@ def test_linear_attention_decodes_step_by_step_what_it_computes_at_once():
     whole, variables = attention.init_with_output(jax.random.key(1), x, x, causal_mask(4))
     cache, steps = attention.new_cache(2, 4, 8), []
     for t in range(4):
-        step, cache = attention.apply(variables, x[:, t : t + 1], x[:, t : t + 1], None, cache)
+        x_B1D = x[:, t : t + 1]
+        step, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
         steps.append(step)
     assert_close(jnp.concatenate(steps, axis=1), whole)
 

@@ -17,7 +17,7 @@ from transformer_jax import shipped
 from transformer_jax.commands import configuration
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.model.positions import KINDS
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation
 from transformer_jax.training.programs import Programs
@@ -36,7 +36,7 @@ SIZES = ("num_encoder_layers", "num_decoder_layers")
 NARROW = {
     "d_model 3": {"d_model": 3, "num_heads": 1, "d_ff": 3, "positions": "learned"},
     "heads of 3": {"d_model": 6, "num_heads": 2, "d_ff": 2},
-    **{f"heads of 2 {kind}": {"d_model": 6, "num_heads": 3, "d_ff": 3, "positions": kind} for kind in KINDS},
+    **{f"heads of 2 {kind}": {"d_model": 6, "num_heads": 3, "d_ff": 3, "positions": kind} for kind in ENCODINGS},
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax import MultiHeadAttention, scaled_dot_product_attention
+from transformer_jax.model.attention import Context
 from transformer_jax.model.softmax import masked_softmax
 
 B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
@@ -173,7 +174,7 @@ def test_decoding_token_by_token_needs_no_mask():
     cache = attention.apply(variables, B, 5, 8, method="new_cache")
     for t in range(T):
         x_B1D = X_BTD[:, t : t + 1]
-        output, cache = attention.apply(variables, x_B1D, x_B1D, cache=cache)
+        output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
         np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-5, atol=1e-6)
     assert cache["filled"] == T
 
@@ -182,14 +183,14 @@ def test_a_memory_is_projected_once():
     attention = MultiHeadAttention(num_heads=2)
     full, variables = attention.init_with_output(jax.random.key(0), X_BTD, MEMORY_BSD)
     remembered = attention.apply(variables, MEMORY_BSD, method="remember")
-    output, kept = attention.apply(variables, X_BTD, None, cache=remembered)
+    output, kept = attention.apply(variables, X_BTD, None, Context(cache=remembered), method="with_context")
     np.testing.assert_array_equal(output, full)
     np.testing.assert_array_equal(kept["keys"], remembered["keys"])  # only read
 
 
 def test_neither_memory_nor_cache_is_an_error():
-    with pytest.raises(ValueError, match="attention needs key_value, or a cache that remembers one"):
-        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, None)
+    with pytest.raises(ValueError, match="attention needs key_value, or a cache that holds its keys and values"):
+        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, None, Context(), method="with_context")
 
 
 def test_dropout_falls_on_the_weights_of_each_example_apart():
@@ -206,7 +207,8 @@ def test_dropout_falls_on_the_weights_of_each_example_apart():
 def test_heads_can_be_masked():
     attention = MultiHeadAttention(num_heads=2)
     _, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD)
-    output = attention.apply(variables, X_BTD, X_BTD, head_mask_H=jnp.zeros(2))
+    context = Context(head_mask_H=jnp.zeros(2))
+    output, _ = attention.apply(variables, X_BTD, X_BTD, context, method="with_context")
     assert (output == 0).all()
 
 

@@ -16,7 +16,7 @@ EQUAL_WIDTHS = {"d_k": 4, "d_v": 4}
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet():
-    fused.say_once.cache_clear()
+    fused.warn_once.cache_clear()
 
 
 def test_the_fused_path_is_taken_by_all_three_attentions(monkeypatch):
@@ -93,4 +93,4 @@ def test_where_it_cannot_run_it_falls_back_and_says_why_once(caplog, changes, op
 def test_what_cudnn_cannot_do_is_known_without_a_gpu(monkeypatch, shape, dtype, reason):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     array = jnp.zeros(shape, dtype)
-    assert fused.unable("cudnn", array, array, array, weights_needed=False) == reason
+    assert fused.unsupported("cudnn", array, array, array, weights_needed=False) == reason

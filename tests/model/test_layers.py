@@ -8,6 +8,7 @@ import scipy.special
 from flax import linen as nn
 
 from tests.support.small_models import assert_close, every_norm, numbers_for, small
+from transformer_jax.model.attention import Context
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.norm import LayerNorm
@@ -115,7 +116,7 @@ def test_layers_are_their_sublayers_in_the_papers_order(norm):
     """Self-attention, (attention to the memory,) feed-forward: the layer equals them called one by one."""
     config = small(norm=norm)
     for layer, memory in ((EncoderLayer(config), ()), (DecoderLayer(config), (MEMORY_BSD,))):
-        arguments = (X_BTD, *memory, *[None] * (1 + len(memory)))
+        arguments = (X_BTD, *memory, *[Context()] * (1 + len(memory)))
         variables = variables_of(layer, *arguments)
 
         def one_by_one(layer, x, memory=memory):

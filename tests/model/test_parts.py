@@ -79,8 +79,20 @@ class OtherMethods(nn.Module):
     dtype: str
     implementation: str
 
-    def __call__(self, query, key_value, mask=None, cache=None, deterministic=True, *, places=None, head_mask_H=None):
-        return query
+    def with_context(self, query, key_value, context):
+        return query, context.cache
+
+
+class FormerAttention(MultiHeadAttention):
+    """Written when layers called `__call__` with everything one by one."""
+
+    def __call__(self, query, key_value, mask=None, cache=None, deterministic=True, **more):
+        return super().__call__(query, key_value, mask)
+
+
+class FormerLayer(EncoderLayer):
+    def __call__(self, x_BSD, mask, places=None, head_mask_H=None, deterministic=True):
+        return x_BSD
 
 
 class OtherArguments(FeedForward):
@@ -98,6 +110,12 @@ class OtherArguments(FeedForward):
             "OtherFields: lacks the field d_ff that FeedForward has (deriving from FeedForwa",
         ),
         ("attention", OtherMethods, "OtherMethods: lacks the method remember that MultiHeadAttention has"),
+        (
+            "attention",
+            FormerAttention,
+            "overrides __call__, which layers do not call; with_context(query, key_value, context) is what they call",
+        ),
+        ("encoder_layer", FormerLayer, "__call__ lacks the argument context that EncoderLayer's has (docs/parts.md)"),
         ("feed_forward", OtherArguments, "__call__ lacks the argument deterministic that FeedForward's has"),
         ("positions", FeedForward, "lacks the field config that Positions has"),
         ("embedding", EncoderLayer, "lacks the field vocab_size that Embedding has"),

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import assert_close, every_kind, small
+from tests.support.small_models import assert_close, every_encoding, small
 from transformer_jax import Transformer, sinusoidal_positions
 from transformer_jax.config import PartsConfig
-from transformer_jax.model.positions import KINDS, Sinusoidal
+from transformer_jax.model.positions import ENCODINGS, Sinusoidal
 from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.model.stacks import position_limit
 
@@ -23,7 +23,7 @@ def drawn(*shape, seed=0):
 
 
 def kind_of(name, causal=False, **changes):
-    return KINDS[name](small(positions=name, d_k=D_K, d_v=D_V, **changes), causal)
+    return ENCODINGS[name](small(positions=name, d_k=D_K, d_v=D_V, **changes), causal)
 
 
 def test_the_papers_table_number_by_number():
@@ -120,7 +120,7 @@ def test_t5_bias_is_the_table_at_the_bucket():
     ],
 )
 def test_alibi_slopes_are_the_papers(heads, slopes):
-    kind = KINDS["alibi"](small(num_heads=heads, d_model=48, positions="alibi"), True)
+    kind = ENCODINGS["alibi"](small(num_heads=heads, d_model=48, positions="alibi"), True)
     bias = kind.apply({}, drawn(1, 3, heads, D_K), jnp.array([[2]]), jnp.array([[0, 1, 2]]), method="bias")
     np.testing.assert_allclose(bias[0, :, 0], -np.outer(slopes, [2, 1, 0]), rtol=1e-6)
 
@@ -166,7 +166,7 @@ def test_the_limit_is_that_of_the_encoding_in_use():
     assert position_limit(small(**custom, parts=PartsConfig(positions=Sinusoidal))) is None
 
 
-@every_kind
+@every_encoding
 def test_all_but_learned_go_beyond_max_length(positions):
     model = Transformer(small(positions=positions, max_length=3))
     tokens = np.full((1, 4), 5)
@@ -182,7 +182,7 @@ def test_all_but_learned_go_beyond_max_length(positions):
         assert logits.shape == (1, 4, model.config.vocab_size)
 
 
-@every_kind
+@every_encoding
 def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positions):
     kind = kind_of(positions, max_length=LENGTH)
     own = jnp.repeat(COUNTED, 2, axis=0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.support.small_models import every_kind, small
+from tests.support.small_models import every_encoding, small
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.model.size import Flops, forward_flops, parameter_counts, training_flops
 
@@ -42,7 +42,7 @@ def test_parameter_counts_are_those_of_the_built_model(changes):
     assert parameter_counts(small(**changes)) == built_counts(small(**changes))
 
 
-@every_kind
+@every_encoding
 def test_parameters_of_positions_are_counted(positions):
     assert parameter_counts(small(positions=positions)) == built_counts(small(positions=positions))
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from tests.support.small_models import SOURCE, TARGET, assert_close, built, every_kind, every_norm, small
+from tests.support.small_models import SOURCE, TARGET, assert_close, built, every_encoding, every_norm, small
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
-from transformer_jax.model.transformer import Embedding
+from transformer_jax.model.transformer import Embedding, Layout
 
 PAD = 0
 TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 
 
-@every_kind
+@every_encoding
 @every_norm
 def test_no_look_ahead_and_no_glance_at_another_sentence(positions, norm):
     """Exactly zero gradient from what follows t, from the other sentence, from padding; and not from what may be seen.
@@ -35,7 +35,7 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(positions, norm):
         assert of_source == [token for token in SOURCE[sentence] if token != PAD]
 
 
-@every_kind
+@every_encoding
 @every_norm
 def test_neither_padding_nor_companions_change_a_sentence(positions, norm):
     """The second pair beside another first pair, bit by bit; and with less padding."""
@@ -47,7 +47,7 @@ def test_neither_padding_nor_companions_change_a_sentence(positions, norm):
     assert_close(shorter[1, :3], logits[1, :3])
 
 
-@every_kind
+@every_encoding
 @every_norm
 def test_step_by_step_with_a_cache_equals_the_full_forward_pass(positions, norm):
     """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded."""
@@ -58,12 +58,12 @@ def test_step_by_step_with_a_cache_equals_the_full_forward_pass(positions, norm)
     cache = model.apply(variables, memory, 5, method="new_cache")
     stepped = []
     for tokens in (target[:, :2], target[:, 2:3], target[:, 3:]):
-        logits, cache = model.apply(variables, tokens, None, seen, cache=cache, method="decode")
+        logits, cache = model.apply(variables, tokens, cache, seen, method="step")
         stepped.append(logits)
     assert_close(jnp.concatenate(stepped, axis=1), full)
 
 
-@every_kind
+@every_encoding
 @every_norm
 def test_bfloat16_stays_near_float32(positions, norm):
     """Within 5 % of the largest logit, by a mantissa of 8 bits; 2 % is the most that was seen, in four layers."""
@@ -75,14 +75,14 @@ def test_bfloat16_stays_near_float32(positions, norm):
     assert not np.array_equal(logits, model.apply(variables, SOURCE, TARGET)), "bfloat16 was really used"
 
 
-@every_kind
+@every_encoding
 def test_parameters_are_float32_whatever_the_computation_is(positions):
     model = Transformer(small(positions=positions, dtype="bfloat16"))
     shapes = jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET)
     assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
 
 
-@every_kind
+@every_encoding
 def test_packed_sentences_equal_separate_ones(positions):
     """Two pairs in one row, told apart by segment ids, each with positions from 0."""
     model, variables = built(positions=positions)
@@ -93,10 +93,12 @@ def test_packed_sentences_equal_separate_ones(positions):
         variables,
         np.array([[3, 4, 5, 8, 9], [0, 0, 0, 0, 0]]),
         np.array([[11, 12, 15, 0], [0, 0, 0, 0]]),
-        source_segments=np.array([[1, 1, 1, 2, 2], [0, 0, 0, 0, 0]]),
-        target_segments=np.array([[1, 1, 2, 0], [0, 0, 0, 0]]),
-        source_positions=np.array([[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]]),
-        target_positions=np.array([[0, 1, 0, 0], [0, 0, 0, 0]]),
+        Layout(
+            source_segments=np.array([[1, 1, 1, 2, 2], [0, 0, 0, 0, 0]]),
+            target_segments=np.array([[1, 1, 2, 0], [0, 0, 0, 0]]),
+            source_positions=np.array([[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]]),
+            target_positions=np.array([[0, 1, 0, 0], [0, 0, 0, 0]]),
+        ),
     )
     assert_close(packed[0, :2], apart[0, :2])
     assert_close(packed[0, 2], apart[1, 0])
@@ -109,24 +111,26 @@ def test_explicit_masks_replace_the_default_ones():
         variables,
         SOURCE,
         TARGET,
-        source_mask=padding_mask(SOURCE),
-        target_mask=combine_masks(causal_mask(4), padding_mask(TARGET)),
-        cross_mask=padding_mask(SOURCE),
+        Layout(
+            source_mask=padding_mask(SOURCE),
+            target_mask=combine_masks(causal_mask(4), padding_mask(TARGET)),
+            cross_mask=padding_mask(SOURCE),
+        ),
     )
     np.testing.assert_array_equal(same, default)
     for mask in ("source_mask", "target_mask", "cross_mask"):
-        all_seen = model.apply(variables, SOURCE, TARGET, **{mask: jnp.ones((1, 1, 1, 1), bool)})
+        all_seen = model.apply(variables, SOURCE, TARGET, Layout(**{mask: jnp.ones((1, 1, 1, 1), bool)}))
         assert np.abs(all_seen - default).max() > 1e-3, f"{mask} does nothing"
 
 
-@every_kind
+@every_encoding
 def test_explicit_positions_are_what_counts(positions):
     """Shifting all positions alike changes what depends on absolute positions, and nothing else."""
     model, variables = built(positions=positions)
     default = model.apply(variables, SOURCE, TARGET)
     counted = {"source_positions": np.arange(5)[None], "target_positions": np.arange(4)[None]}
-    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, **counted), default)
-    shifted = model.apply(variables, SOURCE, TARGET, **{name: places + 7 for name, places in counted.items()})
+    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, Layout(**counted)), default)
+    shifted = model.apply(variables, SOURCE, TARGET, Layout(**{name: array + 7 for name, array in counted.items()}))
     if positions in ("sinusoidal", "learned"):
         assert np.abs(shifted - default).max() > 1e-3
     else:
@@ -139,7 +143,7 @@ def test_padding_is_what_pad_id_says():
     assert_close(logits[0], model.apply(variables, SOURCE[:, :4], TARGET)[0])
 
 
-@every_kind
+@every_encoding
 def test_an_empty_sentence_leaves_value_and_gradient_finite(positions):
     model, variables = built(positions=positions)
     source = np.array([[3, 4, 5, 6, 7], [0, 0, 0, 0, 0]])

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from transformer_jax import ModelConfig, Transformer
-from transformer_jax.model.positions import KINDS
+from transformer_jax.model.positions import ENCODINGS
 
 VOCABULARY = 20
 # Each token stands in one place only, so that the gradient of its embedding is that of its place. 0 is padding.
 SOURCE = np.array([[3, 4, 5, 6, 7], [8, 9, 10, 0, 0]])
 TARGET = np.array([[11, 12, 13, 14], [15, 16, 17, 0]])
 
-every_kind = pytest.mark.parametrize("positions", KINDS)
+every_encoding = pytest.mark.parametrize("positions", ENCODINGS)
 every_norm = pytest.mark.parametrize("norm", ["post", "pre"])
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import SOURCE, assert_close, built, every_kind, every_norm
+from tests.support.small_models import SOURCE, assert_close, built, every_encoding, every_norm
 from transformer_jax.config import DecodeConfig
 from transformer_jax.search.beam import beam_search, repeat_beams
 from transformer_jax.search.rules import SearchRules
@@ -17,7 +17,7 @@ IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 
 @every_norm
-@every_kind
+@every_encoding
 def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
     check_steps(*built(positions=positions, norm=norm), BEAMS)
 
@@ -52,9 +52,7 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
     )
 
     def step(tokens_R, cache):
-        logits_R1N, layers = model.apply(
-            variables, tokens_R[:, None], None, cache["mask"], cache=cache["layers"], method="decode"
-        )
+        logits_R1N, layers = model.apply(variables, tokens_R[:, None], cache["layers"], cache["mask"], method="step")
         return logits_R1N[:, 0], {**cache, "layers": layers}
 
     def copied():

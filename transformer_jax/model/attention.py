@@ -1,6 +1,6 @@
-"""Attention (section 3.2): the formula, pure; and the multi-head module around it, usable alone."""
+"""Attention (section 3.2): the formula as a pure function, and the multi-head module around it."""
 
-from typing import Any, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +9,16 @@ from flax import linen as nn
 from transformer_jax.model import fused
 from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear
-from transformer_jax.model.masks import checked_mask
-from transformer_jax.model.positions import Places
+from transformer_jax.model.masks import cache_mask, checked_mask
+from transformer_jax.model.positions import AttentionPositions
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.softmax import masked_softmax
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
-# What attention remembers between decoding steps: "keys" BHKL and "values" BHVL; self-attention's cache also has
-# "filled", how many of the L slots hold something. Slots come last because that is how the products with them run
-# through memory: in the order BLHK each step would first copy all that is remembered into this one.
+# What attention keeps between decoding steps: "keys" BHKL and "values" BHVL; self-attention's cache also has "filled",
+# the number of slots L in use. Slots come last because the products with them run through memory in that order: with
+# BLHK each step would first copy the whole cache into it.
 Cache = dict[str, jax.Array]
 
 
@@ -32,8 +32,8 @@ def scaled_dot_product_attention(
 ) -> tuple[jax.Array, jax.Array]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V. Returns output_BTHV and weights_BHTS.
 
-    `mask` is boolean (or 0 and 1), True = may attend, and has the shape [B or 1, H or 1, T or 1, S or 1]; any other is
-    refused. `bias` is added to the scores and broadcasts to BHTS; `scale` replaces 1 / sqrt(d_k).
+    `mask` is boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. `bias` is
+    added to the scores and broadcasts to BHTS; `scale` replaces 1 / sqrt(d_k).
     The softmax is computed in float32. A row that may attend to nothing has weights and output zero.
     """
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale)
@@ -62,20 +62,30 @@ def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     return jnp.einsum("bhts,bshv->bthv", weights_BHTS.astype(v_BSHV.dtype), v_BSHV, precision=precision_of(v_BSHV))
 
 
+class Context(NamedTuple):
+    """What an attention layer is given besides its inputs.
+
+    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
+    - `positions`: the position encoding, and the positions of queries and keys, for encodings that act in attention.
+    - `cache`: of decoding. Self-attention's, from `new_cache`, gets the new keys and values appended; without a mask
+      each token sees the slots up to its own. Cross-attention's, from `remember`, is only read.
+    - `head_mask_H`: a factor for each head's output.
+    """
+
+    mask: jax.Array | None = None
+    positions: AttentionPositions | None = None
+    cache: Cache | None = None
+    head_mask_H: jax.Array | None = None
+    deterministic: bool = True
+
+
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: Concat(head_1 .. head_h) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i).
 
-    `attention(x, x)` is self-attention, `attention(x, memory)` encoder-decoder attention. The output is as wide as
-    the query. Unlike most library modules d_k and d_v need not be d_model / num_heads (Table 3, row B).
-
-    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Any other is
-      refused; [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9, is `mask == 0`.
-    - `cache` (decoding) is an argument and a result: with one, the module returns (output, cache). Self-attention's,
-      from `new_cache`, receives the keys and values of `key_value` behind those it holds. Encoder-decoder attention's,
-      from `remember`, is only read, and `key_value` is None.
-    - `places`: where queries and keys stand, for the position kinds that act inside attention (see positions.py).
-    - `head_mask_H`: a factor for each head's output, for studies of what heads do.
-    - The weights: `apply(..., mutable=["intermediates"])` returns them too, BHTS, under "weights".
+    `attention(x, x)` is self-attention, `attention(x, memory)` cross-attention. The output is as wide as the query.
+    Unlike in most libraries d_k and d_v need not be d_model / num_heads (Table 3, row B). A mask has four axes: one of
+    the shape [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9, is `mask == 0`. Layers call
+    `with_context`. `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
     """
 
     num_heads: int
@@ -95,53 +105,48 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (Linear(self.use_bias, self.dtype) for _ in range(4))
         self.drop = Dropout(self.dropout)
 
-    @overload
     def __call__(
-        self, query: jax.Array, key_value: jax.Array, mask: Any = None, cache: None = None, *args: Any, **kwargs: Any
-    ) -> jax.Array: ...
-    @overload
-    def __call__(
-        self, query: jax.Array, key_value: jax.Array | None, mask: Any, cache: Cache, *args: Any, **kwargs: Any
-    ) -> tuple[jax.Array, Cache]: ...
-    def __call__(
-        self,
-        query: jax.Array,
-        key_value: jax.Array | None,
-        mask: jax.Array | None = None,
-        cache: Cache | None = None,
-        deterministic: bool = True,
-        *,
-        places: Places | None = None,
-        head_mask_H: jax.Array | None = None,
-    ) -> jax.Array | tuple[jax.Array, Cache]:
+        self, query: jax.Array, key_value: jax.Array, mask: jax.Array | None = None, *, deterministic: bool = True
+    ) -> jax.Array:
+        """The output of attention without positions or a cache, for use on its own."""
+        return self.with_context(query, key_value, Context(mask, deterministic=deterministic))[0]
+
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        """The output, and the cache with the new keys and values (None without one).
+
+        `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
+        """
+        mask, positions, cache = context.mask, context.positions, context.cache
         q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
-        if places is not None:
-            q_BTHK = places.kind.rotate(q_BTHK, places.queries_BT)
+        if positions is not None:
+            q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
         if key_value is None:
             if cache is None:
-                raise ValueError("attention needs key_value, or a cache that remembers one")
+                raise ValueError("attention needs key_value, or a cache that holds its keys and values")
             k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         else:
             k_BSHK, v_BSHV = self._keys(key_value), self._values(key_value)
-            if places is not None:
-                k_BSHK = places.kind.rotate(k_BSHK, places.queries_BT)
+            if positions is not None:
+                k_BSHK = positions.kind.rotate(k_BSHK, positions.queries_BT)
             if cache is not None:
-                mask = _filled_slots(cache, query.shape[1]) if mask is None else mask
+                if mask is None:
+                    mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
                 cache = _append(cache, k_BSHK, v_BSHV)
                 k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         mask = checked_mask(mask, (len(query), self.num_heads, query.shape[1], k_BSHK.shape[1]))
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, places, deterministic)
-        if head_mask_H is not None:
-            heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
-        output = self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1])
-        return output if cache is None else (output, cache)
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, context.deterministic)
+        if context.head_mask_H is not None:
+            heads_BTHV = heads_BTHV * context.head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
+        return self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1]), cache
 
     def remember(self, key_value: jax.Array) -> Cache:
-        """The keys and values of a sequence: all that attention to it needs, computed once."""
+        """The cache of cross-attention: the keys and values of a sequence, computed once."""
         return {"keys": _to_slots(self._keys(key_value)), "values": _to_slots(self._values(key_value))}
 
     def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
-        """An empty cache for decoding up to `length` tokens."""
+        """An empty cache of self-attention, for decoding up to `length` tokens."""
         d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
         return {
             "keys": jnp.zeros((batch, self.num_heads, d_k, length), self.dtype),
@@ -155,26 +160,28 @@ class MultiHeadAttention(nn.Module):
         k_BSHK: jax.Array,
         v_BSHV: jax.Array,
         mask: jax.Array | None,
-        places: Places | None,
+        positions: AttentionPositions | None,
         deterministic: bool,
     ) -> jax.Array:
-        """Equation 1 on the projected heads, with positions and dropout: what a variant of attention overrides."""
-        bias = None if places is None else places.kind.bias(q_BTHK, places.queries_BT, places.keys_BS)
-        moves_values = places is not None and places.kind.moves_values
-        shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
+        """Equation 1 on the projected heads, with positions and dropout: the method that a variant overrides."""
+        bias = None if positions is None else positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
+        moves_values = positions is not None and positions.kind.moves_values
+        weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
         if self.implementation != "plain":
             dropping = drops(self.dropout) and not deterministic
-            reason = fused.unable(self.implementation, q_BTHK, k_BSHK, v_BSHV, dropping or shown or moves_values)
+            reason = fused.unsupported(
+                self.implementation, q_BTHK, k_BSHK, v_BSHV, dropping or weights_wanted or moves_values
+            )
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
-            fused.say_once(self.implementation, reason)
+            fused.warn_once(self.implementation, reason)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias)
-        if shown:
+        if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
-        if places is not None and moves_values:
-            heads_BTHV = heads_BTHV + places.kind.moved_values(weights_BHTS, places.queries_BT, places.keys_BS)
+        if positions is not None and moves_values:
+            heads_BTHV = heads_BTHV + positions.kind.moved_values(weights_BHTS, positions.queries_BT, positions.keys_BS)
         return heads_BTHV
 
     def _keys(self, key_value: jax.Array) -> jax.Array:
@@ -210,9 +217,3 @@ def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
         "values": jax.lax.dynamic_update_slice(cache["values"], _to_slots(v_BTHV).astype(cache["values"].dtype), first),
         "filled": cache["filled"] + k_BTHK.shape[1],
     }
-
-
-def _filled_slots(cache: Cache, new: int) -> jax.Array:
-    """The causal mask over a cache that is about to receive new tokens: each sees the slots up to its own. 11TL."""
-    slots_L, own_T = jnp.arange(cache["keys"].shape[-1]), cache["filled"] + jnp.arange(new)
-    return (slots_L[None] <= own_T[:, None])[None, None]

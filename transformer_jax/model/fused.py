@@ -1,6 +1,6 @@
-"""Attention by jax.nn.dot_product_attention, and with it cuDNN's kernels, where they can compute what is asked.
+"""Attention by jax.nn.dot_product_attention or its cuDNN kernels, where these support what is needed.
 
-Run on a CPU (jax); cuDNN was never run here.
+"jax" is tested on CPUs; "cudnn" has never been run.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from transformer_jax.model.precision import precision_of
 logger = logging.getLogger("transformer_jax")
 
 
-def unable(
+def unsupported(
     implementation: str, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, weights_needed: bool
 ) -> str | None:
     """Why the implementation cannot compute this attention, or None if it can."""
     if weights_needed:
-        return "the attention weights themselves are needed (to show, drop or shift them)"
+        return "the attention weights themselves are needed (to show or drop them, or for relative positions)"
     if q_BTHK.shape[-1] != v_BSHV.shape[-1]:
         return f"it needs d_k = d_v, here {q_BTHK.shape[-1]} and {v_BSHV.shape[-1]}"
     if implementation != "cudnn":
@@ -35,7 +35,7 @@ def unable(
 
 
 @functools.cache
-def say_once(implementation: str, reason: str) -> None:
+def warn_once(implementation: str, reason: str) -> None:
     logger.warning("attention falls back from %r to 'plain': %s", implementation, reason)
 
 
@@ -47,7 +47,7 @@ def fused_attention(
     mask: jax.Array | None,
     bias: jax.Array | None,
 ) -> jax.Array:
-    """Equation 1 without its weights; equal to the plain one, rows that may attend to nothing included."""
+    """Equation 1 without its weights; equal to the plain one, also in rows that may attend to nothing."""
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
     if mask is not None:
         # cuDNN takes no mask that broadcasts over queries or keys.
@@ -62,6 +62,6 @@ def fused_attention(
         )
     if mask is None:
         return output_BTHV
-    # JAX gives the mean of the values to a row that may attend to nothing; here it is zero.
+    # For a row that may attend to nothing JAX returns the mean of the values; here it is zero.
     any_BT11 = jnp.moveaxis(mask.any(-1, keepdims=True), 1, 2)
     return jnp.where(any_BT11, output_BTHV, jnp.zeros_like(output_BTHV))

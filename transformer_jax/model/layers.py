@@ -8,29 +8,29 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.errors import BadInput
 from transformer_jax.model import parts
-from transformer_jax.model.attention import Cache, MultiHeadAttention
+from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.norm import LayerNorm
-from transformer_jax.model.positions import Places
 from transformer_jax.model_config import ModelConfig
 
-# What a decoder layer remembers between decoding steps: its two attentions' caches.
+# The caches of a decoder layer's two attentions, "self" and "cross".
 LayerCache = dict[str, Cache]
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),  # the definition, with erf; JAX's default is a fit to it
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),  # with erf, as defined; JAX's default approximates it
     "swish": jax.nn.swish,
     "swiglu": jax.nn.swish,
 }
 
 
 class FeedForward(nn.Module):
-    """Equation 2: max(0, x W_1 + b_1) W_2 + b_2, at each position alike.
+    """Equation 2: max(0, x W_1 + b_1) W_2 + b_2, applied to each position separately.
 
-    "swiglu" (Shazeer 2020) multiplies swish(x W_g) into the inner layer: a third matrix.
+    "swiglu" (Shazeer 2020) multiplies the inner layer by swish(x W_g), with a third matrix W_g.
     """
 
     d_ff: int
@@ -77,10 +77,15 @@ class Residual(nn.Module):
 
 
 def attention_of(config: ModelConfig) -> Any:
-    """The attention that a config describes."""
-    attention = parts.choose(
-        config.parts.attention, MultiHeadAttention, "attention", ("__call__", "remember", "new_cache")
-    )
+    """The attention module of a config."""
+    methods = ("with_context", "remember", "new_cache")
+    attention = parts.choose(config.parts.attention, MultiHeadAttention, "attention", methods)
+    changed = [name for name in ("__call__", "with_context") if parts.overrides(attention, MultiHeadAttention, name)]
+    if changed == ["__call__"]:
+        raise BadInput(
+            f"model.parts.attention = {parts.name_of(config.parts.attention)}: overrides __call__, which layers do not "
+            "call; with_context(query, key_value, context) is what they call (docs/parts.md)"
+        )
     return attention(
         num_heads=config.num_heads,
         d_k=config.key_size,
@@ -93,7 +98,7 @@ def attention_of(config: ModelConfig) -> Any:
 
 
 def feed_forward_of(config: ModelConfig) -> Any:
-    """The feed-forward layer that a config describes."""
+    """The feed-forward module of a config."""
     return parts.choose(config.parts.feed_forward, FeedForward, "feed_forward")(
         d_ff=config.d_ff,
         activation=config.activation,
@@ -114,26 +119,20 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward_of(self.config)
         self.feed_forward_residual = Residual(self.config)
 
-    def __call__(
-        self,
-        x_BSD: jax.Array,
-        mask: jax.Array | None,
-        places: Places | None = None,
-        head_mask_H: jax.Array | None = None,
-        deterministic: bool = True,
-    ) -> jax.Array:
+    def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         y = self.self_attention_residual.enter(x_BSD)
-        y = self.self_attention(y, y, mask, deterministic=deterministic, places=places, head_mask_H=head_mask_H)
-        x_BSD = self.self_attention_residual.leave(x_BSD, y, deterministic)
+        y, _ = self.self_attention.with_context(y, y, context)
+        x_BSD = self.self_attention_residual.leave(x_BSD, y, context.deterministic)
 
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BSD), deterministic)
-        return self.feed_forward_residual.leave(x_BSD, y, deterministic)
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BSD), context.deterministic)
+        return self.feed_forward_residual.leave(x_BSD, y, context.deterministic)
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, attention to the encoder's output ("memory"), then feed-forward (section 3.1).
+    """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
 
-    With a cache (from `new_cache`) x holds only new tokens, and `memory` is not needed again.
+    With a cache (from `new_cache`) x holds only new tokens, and the memory is in the cache. The caches of self- and
+    cross-attention are in their contexts; the result has both of them, or None.
     """
 
     config: ModelConfig
@@ -147,34 +146,18 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = Residual(self.config)
 
     def __call__(
-        self,
-        x_BTD: jax.Array,
-        memory_BSD: jax.Array | None,
-        mask: jax.Array | None,
-        memory_mask: jax.Array | None,
-        cache: LayerCache | None = None,
-        places: Places | None = None,
-        head_masks_H: tuple[jax.Array | None, jax.Array | None] = (None, None),
-        deterministic: bool = True,
+        self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
-        own = None if cache is None else cache["self"]
-        cross = None if cache is None else cache["cross"]
-
         y = self.self_attention_residual.enter(x_BTD)
-        y = self.self_attention(y, y, mask, own, deterministic, places=places, head_mask_H=head_masks_H[0])
-        if cache is not None:
-            y, own = y
-        x_BTD = self.self_attention_residual.leave(x_BTD, y, deterministic)
+        y, own = self.self_attention.with_context(y, y, context)
+        x_BTD = self.self_attention_residual.leave(x_BTD, y, context.deterministic)
 
         y = self.cross_attention_residual.enter(x_BTD)
-        memory_BSD = memory_BSD if cache is None else None  # the cache holds what attention needs of it
-        y = self.cross_attention(y, memory_BSD, memory_mask, cross, deterministic, head_mask_H=head_masks_H[1])
-        if cache is not None:
-            y, cross = y
-        x_BTD = self.cross_attention_residual.leave(x_BTD, y, deterministic)
+        y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
+        x_BTD = self.cross_attention_residual.leave(x_BTD, y, context.deterministic)
 
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), deterministic)
-        x_BTD = self.feed_forward_residual.leave(x_BTD, y, deterministic)
+        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.leave(x_BTD, y, context.deterministic)
         return x_BTD, {"self": own, "cross": cross} if own is not None and cross is not None else None
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:

@@ -1,4 +1,4 @@
-"""Who may attend to whom: boolean masks, True = may attend, that broadcast to B1TS (batch, heads, queries, keys)."""
+"""Attention masks: boolean, True = may attend, and broadcasting to B1TS (batch, heads, queries, keys)."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,46 @@ import jax.numpy as jnp
 
 
 def padding_mask(tokens_BS: jax.Array, pad_id: int = 0) -> jax.Array:
-    """Hides the *columns* of padding: no query attends to a key that is `pad_id`. Shape B11S."""
+    """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
     return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int) -> jax.Array:
-    """Position t attends to positions 0..t (section 3.2.3: "preventing leftward information flow"). Shape 11TT."""
+    """Position t attends to positions 0..t, 11TT (section 3.2.3: "preventing leftward information flow")."""
     return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
 
 
 def segment_mask(query_segments_BT: jax.Array, key_segments_BS: jax.Array) -> jax.Array:
-    """Keeps sentences packed into one row apart: attends within a segment only; segment 0 is padding. Shape B1TS."""
+    """Separates sentences packed into one row, B1TS: attends within a segment only; segment 0 is padding."""
     queries_BT1, keys_B1S = query_segments_BT[:, :, None], key_segments_BS[:, None, :]
     return ((queries_BT1 == keys_B1S) & (keys_B1S != 0))[:, None]
+
+
+def self_attention_mask(
+    tokens_BT: jax.Array, pad_id: int, segments_BT: jax.Array | None, causal: bool
+) -> jax.Array | None:
+    """The default mask of self-attention: padding, other segments and, in the decoder, later tokens are hidden."""
+    return combine_masks(
+        causal_mask(tokens_BT.shape[1]) if causal else None,
+        padding_mask(tokens_BT, pad_id),
+        None if segments_BT is None else segment_mask(segments_BT, segments_BT),
+    )
+
+
+def cross_attention_mask(
+    source_BS: jax.Array, pad_id: int, source_segments: jax.Array | None, target_segments: jax.Array | None
+) -> jax.Array:
+    """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
+    padding = padding_mask(source_BS, pad_id)
+    if source_segments is None or target_segments is None:
+        return padding
+    return padding & segment_mask(target_segments, source_segments)
+
+
+def cache_mask(filled: jax.Array, new: int, slots: int) -> jax.Array:
+    """The default mask over a cache that is about to receive new tokens, 11TL: each sees the slots up to its own."""
+    slots_L, own_T = jnp.arange(slots), filled + jnp.arange(new)
+    return (slots_L[None] <= own_T[:, None])[None, None]
 
 
 def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
@@ -34,23 +61,23 @@ def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
 
 
 def checked_mask(mask: jax.Array | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
-    """A mask for attention, as booleans: of any axis it has all, or 1 for all alike. Others are refused.
+    """The mask as booleans, if each of its four axes is of full size or 1; any other is refused.
 
-    What merely broadcasts is not enough: of a mask [batch, keys], batch would stand for queries wherever the two are
-    equal. And a mask that is to be added, 0 and -1e9, would mean its opposite.
+    Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries wherever
+    the sizes are equal, and a mask that is to be added, 0 and -1e9, would mean its opposite.
     """
     if mask is None:
         return None
     mask = jnp.asarray(mask)
     if not (mask.dtype == bool or jnp.issubdtype(mask.dtype, jnp.integer)):
         raise ValueError(
-            f"mask is {mask.dtype}: must be bool, True = may attend; of one that is to be added, 0 and -1e9, that is "
+            f"mask is {mask.dtype}: must be bool, True = may attend; for a mask that is to be added, 0 and -1e9, use "
             "mask == 0"
         )
     if mask.ndim != 4 or any(size not in (1, full) for size, full in zip(mask.shape, shape_BHTS, strict=True)):
         raise ValueError(
-            f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 for "
-            "any that it is the same for; padding_mask and causal_mask make such, and of a mask [batch, keys] it is "
+            f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
+            "where the mask is the same for all, as from padding_mask and causal_mask; for a mask [batch, keys] use "
             "mask[:, None, None, :]"
         )
     return mask.astype(bool)

@@ -1,8 +1,8 @@
-"""How the order of tokens is told: seven kinds behind one interface (the paper's is section 3.5, sinusoidal).
+"""Position encodings: seven of them behind one interface (the paper's is section 3.5, sinusoidal).
 
-A kind does one or more of four things, each a method that does nothing unless the kind overrides it: it adds to the
-embeddings, turns queries and keys, adds to attention's scores, or adds to attention's output. Positions are integers,
-"BT": one row a sentence, or a single row for all (they need not be 0, 1, 2 ...: packing restarts them in each segment).
+An encoding overrides one or more of four methods: it adds to the embeddings, rotates queries and keys, adds to
+attention's scores, or adds to attention's output. Positions are integers "BT", one row for each sentence or a single
+row for all (not always 0, 1, 2 ...: packing restarts them in each segment).
 """
 
 import math
@@ -18,17 +18,17 @@ from transformer_jax.model_config import ModelConfig
 
 
 class Positions(nn.Module):
-    """No positions, and the base of every kind; a kind of your own is a subclass with the same fields.
+    """No positions, and the base class of every encoding; a custom one is a subclass with the same fields.
 
-    `causal` tells the decoder's self-attention from the encoder's.
+    `causal` is True in the decoder.
     """
 
     config: ModelConfig
     causal: bool = False
 
-    # Whether each layer has parameters of its own, or all layers of a stack share these.
+    # Whether each layer has its own parameters, or all layers of a stack share them.
     per_layer: ClassVar[bool] = False
-    # Whether `moved_values` is to be called; attention must then compute its weights explicitly.
+    # Whether `moved_values` is called; attention must then compute its weights explicitly.
     moves_values: ClassVar[bool] = False
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
@@ -36,7 +36,7 @@ class Positions(nn.Module):
         return x_BTD
 
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Queries, or keys, turned to their positions."""
+        """Queries, or keys, rotated according to their positions."""
         return x_BTHK
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
@@ -48,23 +48,26 @@ class Positions(nn.Module):
         return None
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError if a sequence of `length` tokens has more positions than this kind can tell apart."""
+        """Raises ValueError if a sequence of `length` tokens is too long for this encoding."""
 
 
-# The four things a kind may do: one of its own that does none of them is a mistake.
-TELLING = ("embed", "rotate", "bias", "moved_values")
+# A custom encoding must override at least one of them.
+METHODS = ("embed", "rotate", "bias", "moved_values")
 
 
-class Places(NamedTuple):
-    """Where the queries and the keys of one self-attention stand, and the kind that makes something of it."""
+class AttentionPositions(NamedTuple):
+    """The positions of the queries and keys of a self-attention, and the encoding that uses them."""
 
     kind: Positions
     queries_BT: jax.Array
     keys_BS: jax.Array
 
 
+Places = AttentionPositions  # the former name: custom modules import it
+
+
 class Sinusoidal(Positions):
-    """Section 3.5: fixed sinusoids added to the embeddings. Extrapolates to any length."""
+    """Section 3.5: fixed sinusoids added to the embeddings. Any length."""
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         return x_BTD + sinusoid(positions_BT, x_BTD.shape[-1], self.config.sinusoids).astype(x_BTD.dtype)
@@ -78,7 +81,7 @@ class Learned(Positions):
         # The second axis need not be positions: in a step of beam search it holds the beams, all at one position.
         d_model = x_BTD.shape[-1]
         table = self.param("table", nn.initializers.normal(d_model**-0.5), (self.config.max_length, d_model))
-        # A position beyond the table becomes NaN, loudly, and not the last row, silently.
+        # A position beyond the table must become NaN: the last row in its place would go unnoticed.
         vectors = table.at[positions_BT].get(mode="fill", fill_value=jnp.nan)
         return x_BTD + vectors.astype(x_BTD.dtype)
 
@@ -86,14 +89,14 @@ class Learned(Positions):
         if length > self.config.max_length:
             raise ValueError(
                 f"learned positions end at max_length = {self.config.max_length}, but {length} are asked for: "
-                "raise model.max_length (and train), or use another kind of position"
+                "raise model.max_length (and train), or use another position encoding"
             )
 
 
 class Rotary(Positions):
-    """Su et al. 2021: pairs of numbers in queries and keys are turned by an angle that grows with the position.
+    """Su et al. 2021: pairs of numbers in queries and keys are rotated by an angle that grows with the position.
 
-    The angles are the sinusoids' own, over d_k; neighbours (2i, 2i + 1) make a pair.
+    The angles are those of the sinusoids, over d_k; neighbours (2i, 2i + 1) are a pair.
     """
 
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
@@ -107,7 +110,7 @@ class Rotary(Positions):
 class Relative(Positions):
     """Shaw et al. 2018: trained vectors for the distance between query and key, added to keys and to values.
 
-    Distances are clipped to `reach`; the vectors are shared by the heads and belong to one layer.
+    Distances are clipped to `reach`. Each layer has its own vectors, shared by its heads.
     """
 
     per_layer = True
@@ -120,7 +123,7 @@ class Relative(Positions):
         self.values_RV = self.param("values", uniform, (rows, self.config.value_size))
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        # Every query against every distance, then each key picks the score of its own distance (their section 3.3).
+        # The score of every query and distance, from which each key selects that of its distance (their section 3.3).
         product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
         scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), **product)
         scores_BHTR = scores_BHTR * q_BTHK.shape[-1] ** -0.5
@@ -129,7 +132,7 @@ class Relative(Positions):
         return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)
 
     def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        # The weight that falls on each distance, times that distance's vector.
+        # The total weight of each distance, times that distance's vector.
         dtype = jnp.dtype(self.config.dtype)
         weights_BHTS, values_RV = weights_BHTS.astype(dtype), self.values_RV.astype(dtype)
         chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=dtype)
@@ -144,8 +147,8 @@ class Relative(Positions):
 class T5(Positions):
     """Raffel et al. 2020: a trained number for each head and bucket of distance, added to the scores.
 
-    Near distances have a bucket each, far ones share buckets that widen logarithmically. All layers share the table.
-    Unlike T5 itself, scores keep their 1 / sqrt(d_k).
+    Near distances have a bucket each, far ones share logarithmically wider buckets. All layers share the table. Unlike
+    in T5 itself, scores keep their 1 / sqrt(d_k).
     """
 
     buckets: int = 32
@@ -170,9 +173,9 @@ class T5(Positions):
 
 
 class ALiBi(Positions):
-    """Press et al. 2022: scores fall linearly with distance, at a slope of each head's own. No parameters.
+    """Press et al. 2022: scores fall linearly with distance, with a fixed slope for each head.
 
-    In the encoder the distance counts in both directions alike.
+    In the encoder the distance counts in both directions.
     """
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
@@ -180,7 +183,7 @@ class ALiBi(Positions):
         return -jnp.asarray(_slopes(self.config.num_heads))[None, :, None, None] * distance_B1TS
 
 
-KINDS: dict[str, type[Positions]] = {
+ENCODINGS: dict[str, type[Positions]] = {
     "sinusoidal": Sinusoidal,
     "learned": Learned,
     "none": Positions,
@@ -192,12 +195,12 @@ KINDS: dict[str, type[Positions]] = {
 
 
 def _distances(queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-    """How far behind (-) or ahead (+) of each query each key stands, BTS."""
+    """The position of each key relative to each query, BTS: negative before it, positive after it."""
     return keys_BS[:, None, :] - queries_BT[:, :, None]
 
 
 def _slopes(heads: int) -> list[float]:
-    """2^(-8/h), 2^(-16/h) ...; between powers of two, every second slope of the next power fills up."""
+    """2^(-8/h), 2^(-16/h) ...; for other h, then every second slope of the next power of two."""
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     return slopes if power == heads else slopes + _slopes(2 * power)[0::2][: heads - power]

@@ -1,15 +1,15 @@
 """The model of section 3: embeddings, and Transformer.encode / decode / __call__."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model import parts
-from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from transformer_jax.model.masks import cross_attention_mask, self_attention_mask
 from transformer_jax.model.precision import precision_of
-from transformer_jax.model.stacks import Decoder, DecoderCache, Encoder, HeadMasks
+from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks
 from transformer_jax.model_config import ModelConfig
 
 
@@ -25,7 +25,7 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens_BT: jax.Array) -> jax.Array:
         vectors_BTD = self.table_ND[tokens_BT]
-        if self.config.scale_embeddings:  # before the cast: in bfloat16 the root of 300 is 0.3 % too large
+        if self.config.scale_embeddings:  # before the cast: in bfloat16 the root of 300 is 0.3 % off
             vectors_BTD = vectors_BTD * self.config.d_model**0.5
         return vectors_BTD.astype(self.config.dtype)
 
@@ -37,12 +37,30 @@ class Embedding(nn.Module):
         return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
 
 
+class Layout(NamedTuple):
+    """How sentences lie in the rows of a batch; None is the default.
+
+    Masks default to padding (where a token is `pad_id`) and, in the decoder, to no look ahead. Explicit masks replace
+    the defaults; segment ids (sentences packed into a row) restrict them. Positions default to 0, 1, 2 ...
+    """
+
+    source_mask: jax.Array | None = None
+    target_mask: jax.Array | None = None
+    cross_mask: jax.Array | None = None
+    source_segments: jax.Array | None = None
+    target_segments: jax.Array | None = None
+    source_positions: jax.Array | None = None
+    target_positions: jax.Array | None = None
+
+
+DEFAULT_LAYOUT = Layout()
+
+
 class Transformer(nn.Module):
     """Figure 1. `encode` the source, `decode` the target against it, or both at once.
 
-    The target given is the decoder's *input*: it begins with <bos>, and the logits at t predict what follows
-    target[:, t]. Masks default to padding (where a token is `pad_id`) and, in the decoder, to no look ahead. Explicit
-    masks replace the defaults; segment ids (sentences packed into a row) narrow them; positions default to 0, 1, 2 ...
+    The target is the decoder's *input*: it begins with <bos>, and the logits at t predict what follows target[:, t].
+    `head_masks` multiplies each head's output by a factor: {"encoder", "decoder" or "cross": an array (layer, head)}.
     """
 
     config: ModelConfig
@@ -61,9 +79,18 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def __call__(self, source_BS: jax.Array, target_BT: jax.Array, **more: Any) -> jax.Array:
-        """Logits_BTN of each next target token. What else can be given: see `features`."""
-        return self.logits(self.features(source_BS, target_BT, **more))
+    def __call__(
+        self,
+        source_BS: jax.Array,
+        target_BT: jax.Array,
+        layout: Layout = DEFAULT_LAYOUT,
+        *,
+        head_masks: HeadMasks | None = None,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """Logits_BTN of each next target token."""
+        features_BTD = self.features(source_BS, target_BT, layout, head_masks=head_masks, deterministic=deterministic)
+        return self.logits(features_BTD)
 
     def logits(self, features_BTD: jax.Array) -> jax.Array:
         """The pre-softmax linear transformation (section 3.4)."""
@@ -74,42 +101,21 @@ class Transformer(nn.Module):
         self,
         source_BS: jax.Array,
         target_BT: jax.Array,
+        layout: Layout = DEFAULT_LAYOUT,
         *,
-        source_mask: jax.Array | None = None,
-        target_mask: jax.Array | None = None,
-        cross_mask: jax.Array | None = None,
-        source_segments: jax.Array | None = None,
-        target_segments: jax.Array | None = None,
-        source_positions: jax.Array | None = None,
-        target_positions: jax.Array | None = None,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
-        """The decoder's output, of which the logits are products with the output table."""
-        memory_BSD = self.encode(
-            source_BS,
-            mask=source_mask,
-            segments=source_segments,
-            positions=source_positions,
-            head_masks=head_masks,
-            deterministic=deterministic,
-        )
-        if cross_mask is None:
-            cross_mask = self.cross_mask(source_BS, source_segments, target_segments)
-        x_BTD, _ = self._decode(
-            target_BT,
-            memory_BSD,
-            cross_mask,
-            mask=target_mask,
-            segments=target_segments,
-            positions=target_positions,
-            head_masks=head_masks,
-            deterministic=deterministic,
-        )
-        return x_BTD
+        """The decoder's output; the logits are its products with the output table."""
+        options: dict[str, Any] = {"head_masks": head_masks, "deterministic": deterministic}
+        memory_BSD = self.encode(source_BS, layout, **options)
+        if layout.cross_mask is None:
+            segments = layout.source_segments, layout.target_segments
+            layout = layout._replace(cross_mask=self.cross_mask(source_BS, *segments))
+        return self._decode(target_BT, memory_BSD, layout, **options)
 
     def output_table(self) -> jax.Array | None:
-        """The matrix of the pre-softmax transformation, ND; None if a class of one's own makes the logits."""
+        """The matrix of the pre-softmax transformation, ND; None if a custom embedding computes the logits."""
         embedding = self._output_embedding
         return embedding.table_ND if getattr(type(embedding), "logits", None) is Embedding.logits else None
 
@@ -120,81 +126,80 @@ class Transformer(nn.Module):
     def encode(
         self,
         source_BS: jax.Array,
+        layout: Layout = DEFAULT_LAYOUT,
         *,
-        mask: jax.Array | None = None,
-        segments: jax.Array | None = None,
-        positions: jax.Array | None = None,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
+        mask, positions_BS = layout.source_mask, layout.source_positions
         if mask is None:
-            within = None if segments is None else segment_mask(segments, segments)
-            mask = combine_masks(padding_mask(source_BS, self.config.pad_id), within)
-        if positions is None:
-            self.encoder.check_length(source_BS.shape[1])
-            positions = _counted(source_BS)
-        head_mask_NH = None if head_masks is None else head_masks.get("encoder")
-        return self.encoder(self.source_embedding(source_BS), mask, positions, head_mask_NH, deterministic)
+            mask = self_attention_mask(source_BS, self.config.pad_id, layout.source_segments, causal=False)
+        if positions_BS is None:
+            positions_BS = self.encoder.counted(source_BS)
+        return self.encoder(self.source_embedding(source_BS), mask, positions_BS, head_masks, deterministic)
 
     def decode(
-        self, target_BT: jax.Array, memory_BSD: jax.Array | None, memory_mask: jax.Array | None, **more: Any
-    ) -> Any:
-        """Logits_BTN; with `cache` (from `new_cache`), in which the target continues: (logits_BTN, cache).
-
-        `memory_mask` is the mask of encoder-decoder attention, as `cross_mask` gives it. With a cache the memory is in
-        it, and None here. Also: mask, segments, positions, key_positions (where the cache's slots stand), head_masks,
-        deterministic.
-        """
-        x_BTD, cache = self._decode(target_BT, memory_BSD, memory_mask, **more)
-        logits_BTN = self.logits(x_BTD)
-        return logits_BTN if cache is None else (logits_BTN, cache)
+        self,
+        target_BT: jax.Array,
+        memory_BSD: jax.Array,
+        memory_mask: jax.Array | None,
+        *,
+        head_masks: HeadMasks | None = None,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """Logits_BTN against the encoder's output; `memory_mask` is cross-attention's, as from `cross_mask`."""
+        options: dict[str, Any] = {"head_masks": head_masks, "deterministic": deterministic}
+        return self.logits(self._decode(target_BT, memory_BSD, Layout(cross_mask=memory_mask), **options))
 
     def _decode(
         self,
         target_BT: jax.Array,
-        memory_BSD: jax.Array | None,
+        memory_BSD: jax.Array,
+        layout: Layout,
+        head_masks: HeadMasks | None,
+        deterministic: bool,
+    ) -> jax.Array:
+        mask, positions_BT = layout.target_mask, layout.target_positions
+        if mask is None:
+            mask = self_attention_mask(target_BT, self.config.pad_id, layout.target_segments, causal=True)
+        if positions_BT is None:
+            positions_BT = self.decoder.counted(target_BT)
+        context = DecoderContext(
+            mask, layout.cross_mask, positions_BT, positions_BT, head_masks=head_masks, deterministic=deterministic
+        )
+        return self.decoder(self._target_embedding(target_BT), memory_BSD, context)[0]
+
+    def step(
+        self,
+        tokens_BT: jax.Array,
+        cache: DecoderCache,
         memory_mask: jax.Array | None,
         mask: jax.Array | None = None,
-        segments: jax.Array | None = None,
-        positions: jax.Array | None = None,
+        positions_BT: jax.Array | None = None,
         key_positions: jax.Array | None = None,
-        cache: DecoderCache | None = None,
-        head_masks: HeadMasks | None = None,
-        deterministic: bool = True,
-    ) -> tuple[jax.Array, DecoderCache | None]:
-        if cache is not None:
-            slots = cache[0]["self"]["keys"].shape[-1]
-            positions = cache[0]["self"]["filled"] + _counted(target_BT) if positions is None else positions
-            key_positions = jnp.arange(slots)[None] if key_positions is None else key_positions
-        else:
-            if positions is None:
-                self.decoder.check_length(target_BT.shape[1])
-                positions = _counted(target_BT)
-            key_positions = positions
-            if mask is None:
-                within = None if segments is None else segment_mask(segments, segments)
-                padding = padding_mask(target_BT, self.config.pad_id)
-                mask = combine_masks(causal_mask(target_BT.shape[1]), padding, within)
-        x_BTD = self._target_embedding(target_BT)
-        return self.decoder(
-            x_BTD, memory_BSD, mask, memory_mask, positions, key_positions, cache, head_masks, deterministic
-        )
+    ) -> tuple[jax.Array, DecoderCache]:
+        """Logits_BTN of new target tokens, and the cache (first from `new_cache`) with them appended.
+
+        By default the tokens follow those in the cache, and slot l of the cache is at position l.
+        """
+        if positions_BT is None:
+            positions_BT = cache[0]["self"]["filled"] + jnp.arange(tokens_BT.shape[1])[None]
+        if key_positions is None:
+            key_positions = jnp.arange(cache[0]["self"]["keys"].shape[-1])[None]
+        context = DecoderContext(mask, memory_mask, positions_BT, key_positions, cache)
+        x_BTD, new_cache = self.decoder(self._target_embedding(tokens_BT), None, context)
+        assert new_cache is not None
+        return self.logits(x_BTD), new_cache
 
     def cross_mask(
-        self,
-        source_BS: jax.Array,
-        source_segments: jax.Array | None = None,
-        target_segments: jax.Array | None = None,
+        self, source_BS: jax.Array, source_segments: jax.Array | None = None, target_segments: jax.Array | None = None
     ) -> jax.Array:
-        """Encoder-decoder attention hides the *source's* padding, and other segments."""
-        padding = padding_mask(source_BS, self.config.pad_id)
-        if source_segments is None or target_segments is None:
-            return padding
-        return padding & segment_mask(target_segments, source_segments)
+        """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
+        return cross_attention_mask(source_BS, self.config.pad_id, source_segments, target_segments)
 
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
-        """An empty cache for decoding targets of up to `length` tokens against this memory, `beams` of them a row."""
+        """An empty cache for decoding `beams` targets a row of up to `length` tokens against this memory."""
         return self.decoder.new_cache(memory_BSD, length, beams)
 
     @property
@@ -204,8 +209,3 @@ class Transformer(nn.Module):
     @property
     def _output_embedding(self) -> Any:
         return self.output_embedding if self.config.tie_embeddings == "none" else self._target_embedding
-
-
-def _counted(tokens_BT: jax.Array) -> jax.Array:
-    """Positions 0, 1, 2 ..., the same for every row: 1T."""
-    return jnp.arange(tokens_BT.shape[1])[None]

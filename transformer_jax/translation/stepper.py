@@ -2,9 +2,9 @@
 
 The K beams of a sentence are K queries of one row. Cross-attention's keys and values, the same for all beams, then
 exist once per sentence. Self-attention's cache has K slots for each position: step t fills slots t K .. t K + K - 1,
-one for each beam, and nothing that was written ever moves. When the search lets beam k go on from another hypothesis,
+one for each beam, and nothing that was written ever moves. When the search continues beam k from another hypothesis,
 only a table changes: ancestors_BKL says, for beam k and position l, which of that position's K slots holds the token
-of its hypothesis. The mask of self-attention is that table, spelled out.
+of its hypothesis. The mask of self-attention follows from that table.
 """
 
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
 
-NOT_YET = -1  # the ancestor at a position that is still to come: no slot has this number
+NOT_YET = -1  # the ancestor at a position not yet decoded: no slot has this number
 
 
 class BeamCache(NamedTuple):
-    """All that decoding remembers between two steps."""
+    """The state of decoding between two steps."""
 
     layers: DecoderCache
     memory_mask: jax.Array  # B11S
@@ -30,7 +30,7 @@ class BeamCache(NamedTuple):
 
 
 class Stepper:
-    """Drives one model with one set of parameters; `step` and `reorder` are what the searches of search.py ask for."""
+    """One model with its parameters, as a search needs it: `step`, `reorder`, and `grow` for stages."""
 
     def __init__(self, config: ModelConfig, params: Any):
         self._model, self._variables = Transformer(config), {"params": params}
@@ -57,13 +57,12 @@ class Stepper:
             decoded: Any = self._model.apply(
                 self._variables,
                 tokens_R.reshape(batch, beams),
-                None,
+                cache.layers,
                 cache.memory_mask,
                 mask=mask_BKLK.reshape(batch, 1, beams, length * beams),
-                positions=jnp.full((1, beams), cache.position),
+                positions_BT=jnp.full((1, beams), cache.position),
                 key_positions=jnp.repeat(jnp.arange(length), beams)[None],
-                cache=cache.layers,
-                method="decode",
+                method="step",
             )
         logits_BKN, layers = decoded
         logits_RN = logits_BKN.reshape(batch * beams, -1)
@@ -85,7 +84,7 @@ class Stepper:
 
     @staticmethod
     def reorder(cache: BeamCache, parents_BK: jax.Array) -> BeamCache:
-        """Beam k goes on from the hypothesis of beam parents_BK[b, k]."""
+        """Beam k continues the hypothesis of beam parents_BK[b, k]."""
         ancestors_BKL = jnp.take_along_axis(cache.ancestors_BKL, parents_BK[:, :, None], axis=1)
         return cache._replace(ancestors_BKL=ancestors_BKL)
 

@@ -13,11 +13,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.model.precision import matmul_precision
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, output_loss, own_sums, token_sums
 from transformer_jax.update.reduction import Slices, over_devices
+
+PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
 
 
 @flax.struct.dataclass
@@ -180,9 +182,8 @@ def batch_sums(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array
     """The model over one batch, with dropout if there is an rng for it."""
 
     def run(model: Transformer) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
-        packing = ("source_segments", "target_segments", "source_positions", "target_positions")
-        given = {name: getattr(batch, name) for name in packing if getattr(batch, name) is not None}
-        features = model.features(batch.source, batch.target_input, **given, deterministic=rng is None)
+        layout = Layout(**{name: getattr(batch, name) for name in PACKING})
+        features = model.features(batch.source, batch.target_input, layout, deterministic=rng is None)
         return features, model.output_table(), model.output_bias()
 
     rngs = {} if rng is None else {"dropout": rng}
