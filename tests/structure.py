@@ -24,7 +24,7 @@ LAYERS = [
     ["errors", "version", "shipped", "table3"],
     ["files"],
     ["schema"],
-    ["extension", "model_config"],
+    ["extension", "model_config", "data_config"],
     ["config", "custom_code"],
     ["search", "grammar", "model", "pictures"],
     ["data", "processes"],
@@ -32,7 +32,7 @@ LAYERS = [
     ["runs"],
     ["training", "translation"],
     ["evaluation", "interop", "planning"],
-    ["experiment", "usage"],
+    ["experiment"],
     ["sweeps"],
     ["report"],
     ["commands"],
@@ -40,7 +40,7 @@ LAYERS = [
     ["__main__"],
 ]
 # Left out of the diagram: what nearly every package imports, and the two entries.
-BASICS = {"errors", "version", "shipped", "table3", "files", "schema", "extension", "model_config"}
+BASICS = {"errors", "version", "shipped", "table3", "files", "schema", "extension", "model_config", "data_config"}
 BASICS |= {"custom_code", "config", "__init__", "__main__"}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax import ModelConfig, schema, usage
+from transformer_jax import ModelConfig, schema
 from transformer_jax import config as configuration
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
@@ -100,21 +100,35 @@ def test_config_dict_is_the_face():
     assert configuration.from_config_dict(config).model.num_heads == 4
 
 
-def test_the_options_whose_effect_depends_on_others_are_options():
-    known = {option.path for option in schema.options(ExperimentConfig)}
-    assert {path for rule in usage.RULES for path in rule.paths} <= known
-
-
 def test_what_decodes_is_not_refused_where_a_run_is_begun():
     """It becomes the run's own way to decode, which a later command may use."""
     config = default_config()
-    assert usage.complaint("decode.temperature", [from_config_dict(config)]) is not None
-    assert usage.unused(["decode.temperature", "model.dropout"], [from_config_dict(config)]) == []
+    assert configuration.why_unused("decode.temperature", [from_config_dict(config)]) is not None
+    assert configuration.unused_options(["decode.temperature", "model.dropout"], [from_config_dict(config)]) == []
 
 
 def test_an_option_is_refused_only_if_none_of_several_experiments_uses_it():
     plain, learned = (from_config_dict({"model": {"positions": kind}}) for kind in ("sinusoidal", "learned"))
-    assert usage.unused(["model.max_length"], [plain, learned]) == []
-    assert usage.unused(["model.max_length"], [plain]) == [
+    assert configuration.unused_options(["model.max_length"], [plain, learned]) == []
+    assert configuration.unused_options(["model.max_length"], [plain]) == [
         "--config.model.max_length: has no effect here: it needs model.positions = learned"
     ]
+
+
+def test_what_each_option_affects_is_declared_with_it():
+    """Every list of options that matter for a purpose is derived from these."""
+    affects = {option.path: option.affects for option in OPTIONS}
+    assert {path for path, effect in affects.items() if effect == "environment"} == {
+        "data.directory", "data.tfds_data_dir",
+        "train.hours", "train.tensorboard", "train.compile_cache", "train.peak_flops",
+    }  # fmt: skip
+    computation = {path for path, effect in affects.items() if effect == "computation"}
+    assert {path for path in computation if not path.startswith("mesh.")} == {
+        "model.attention_implementation", "train.accumulate", "decode.tokens_per_batch",
+    }  # fmt: skip
+    assert {affects[path] for path in ("train.loss", "train.label_smoothing", "data.order_seed", "seed")} == {"result"}
+    assert affects["data.seed"] == affects["model.vocab_size"] == affects["data.cleaning.max_ratio"] == "data"
+
+
+def test_every_condition_can_be_asked_of_a_config():
+    assert {option.has_effect(from_config_dict({})) for option in OPTIONS} == {True, False}

@@ -8,133 +8,38 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
+from transformer_jax.data_config import MAX_SEED
+from transformer_jax.data_config import CleaningConfig as CleaningConfig
+from transformer_jax.data_config import DataConfig as DataConfig
+from transformer_jax.data_config import TaskConfig as TaskConfig
 from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import MOST_ROWS
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
-from transformer_jax.schema import Address, FilePath, Section, group, is_address, option
+from transformer_jax.schema import Address, Condition, FilePath, Section, group, is_address, option
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 
-# Random keys are made of 32 bits: larger seeds would repeat smaller ones.
-MAX_SEED = 2**32 - 1
 # Far beyond any search; without a limit a slip of the hand (1e30 hypotheses) would be worked on for ever.
 MOST_BEAMS = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskConfig(Section):
-    """The corpora made from rules (data.corpus = copy, reverse, sort or grammar)."""
-
-    train_size: int = option(50_000, "pairs to train on", at_least=1)
-    valid_size: int = option(1_000, "pairs to validate on", at_least=0)
-    test_size: int = option(1_000, "pairs of each test split", at_least=0)
-    seed: int = option(0, "which sentences are made", at_least=0, at_most=MAX_SEED)
-    alphabet: int = option(26, "how many different symbols copy, reverse and sort use", at_least=2, at_most=10_000)
-    min_length: int = option(4, "symbols of the shortest sequence of copy, reverse and sort", at_least=1)
-    max_length: int = option(16, "symbols of the longest sequence of copy, reverse and sort", at_least=1)
-
-    def contradictions(self) -> list[str]:
-        if self.min_length > self.max_length:
-            return [f"min_length = {self.min_length} is more than max_length = {self.max_length}"]
-        return []
-
-
-@dataclasses.dataclass(frozen=True)
-class CleaningConfig(Section):
-    """Which pairs are left out of training. What is left out is counted by reason; validation and test stay whole."""
-
-    unreadable: Literal["refuse", "drop"] = option(
-        "refuse", "a line that is no UTF-8, has a NUL or the wrong columns: stop and name it, or leave it out"
-    )
-    drop_empty: bool = option(True, "leave out pairs with an empty or blank side")
-    max_characters: int | None = option(10_000, "leave out pairs with a longer side; none = no limit", at_least=1)
-    max_ratio: float | None = option(None, "leave out pairs with one side more than so many times longer", at_least=1)
-    drop_copies: bool = option(False, "leave out pairs whose target is the source itself")
-    drop_duplicates: bool = option(False, "leave out all but the first of equal pairs")
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig(Section):
-    """From text to batches. The defaults ask for two text files and do with them what the paper did."""
-
-    # Where the text comes from.
-    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv (both columns) or .jsonl; .gz and .zst too")
-    target: tuple[FilePath, ...] = option((), "its translation, line by line; left out for .tsv and .jsonl")
-    valid_source: tuple[FilePath, ...] = option(
-        (), "validation text; left out: pairs are held out of the training text"
-    )
-    valid_target: tuple[FilePath, ...] = option((), "its translation")
-    test_source: tuple[FilePath, ...] = option((), "test text; left out: pairs are held out of the training text")
-    test_target: tuple[FilePath, ...] = option((), "its translation")
-    valid_size: int = option(1_000, "pairs to hold out for validation; at most a tenth of all", at_least=0)
-    test_size: int = option(1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0)
-    corpus: str = option(
-        "",
-        "in place of files: copy, reverse, sort, grammar, a TFDS name (wmt14_translate/de-en), or path/to/file.py:Name",
-    )
-    source_language: str = option("", "which language of a TFDS pair, or which key of a .jsonl line, is the source")
-    target_language: str = option("", "and which is the target")
-    tfds_data_dir: FilePath | None = option(None, "where TFDS data sets lie; none = TFDS's own place")
-    task: TaskConfig = group(TaskConfig)
-    cleaning: CleaningConfig = group(CleaningConfig)
-
-    # How it becomes tokens. How many there are is model.vocab_size.
-    tokenizer: Literal["bpe", "unigram", "words", "characters"] = option("bpe", "how text is cut (paper: bpe)")
-    tokenizer_file: FilePath | None = option(
-        None, "a SentencePiece .model (or our .json) to use instead of training one"
-    )
-    target_tokenizer_file: FilePath | None = option(None, "another one for the target; none = the same")
-    normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
-        "identity", "SentencePiece's rule for rewriting text first; only identity gives the text back exactly"
-    )
-    byte_fallback: bool = option(True, "spell rare characters as bytes, so that nothing is unknown")
-    character_coverage: float = option(
-        0.9995, "share of all characters in the text that get a token of their own", above=0, at_most=1
-    )
-    tokenizer_sentences: int = option(
-        1_000_000, "train bpe or unigram on at most so many sentences, evenly spread", at_least=1
-    )
-    directory: FilePath | None = option(None, "where the prepared data is kept; none = WORKDIR/data")
-
-    # How tokens become batches.
-    batching: Literal["buckets", "packing"] = option(
-        "buckets", "pairs of similar length together (paper), or many pairs in a row"
-    )
-    tokens_per_batch: int = option(25_000, "of each side, padding included, on all devices together", at_least=1)
-    max_length: int = option(256, "tokens; pairs with a longer side are left out of training and counted", at_least=1)
-    num_shapes: int = option(8, "how many different batch shapes buckets may use: each is compiled once", at_least=1)
-    seed: int = option(0, "of which pairs are held out, and of the order of the others", at_least=0, at_most=MAX_SEED)
-    order_seed: int | None = option(
-        None, "of the order of the training pairs; none = data.seed", at_least=0, at_most=MAX_SEED
-    )
-
-    def contradictions(self) -> list[str]:
-        problems = []
-        if self.corpus and (self.source or self.target):
-            problems.append(
-                f"corpus = {self.corpus!r} and source = {_listed(self.source or self.target)}: give only one"
-            )
-        for name in ("", "valid_", "test_"):
-            source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
-            if source and target and len(source) != len(target):
-                problems.append(
-                    f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
-                    f"({_listed(target)}): give as many"
-                )
-        trains_subwords = self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
-        if self.normalization != "identity" and not trains_subwords:
-            reason = "a given tokenizer_file has its own" if self.tokenizer_file else f"{self.tokenizer} have none"
-            problems.append(f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}")
-        if self.target_tokenizer_file and not self.tokenizer_file:
-            problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
-        return problems
+ANNEALING = Condition(
+    lambda config: config.optimizer.schedule in ("cosine", "linear") or is_address(config.optimizer.schedule),
+    "optimizer.schedule = cosine or linear",
+)
+SMOOTHING = Condition(
+    lambda config: config.train.label_smoothing > 0 or config.train.loss is not None, "train.label_smoothing above 0"
+)
+BEST = Condition(
+    lambda config: config.train.keep_best > 0 or config.train.patience is not None,
+    "train.keep_best of at least 1, or train.patience",
+)
+SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,20 +49,35 @@ class OptimizerConfig(Section):
     name: str = option(
         "adam", "adam, any optimizer of optax or optax.contrib by its name there, or path/to/file.py:Name"
     )
-    beta1: float = option(0.9, "for optimizers with b1", at_least=0, below=1)
-    beta2: float = option(0.98, "for optimizers with b2", at_least=0, below=1)
-    epsilon: float = option(1e-9, "for optimizers with eps", above=0)
+    beta1: float = option(0.9, "for optimizers with b1", at_least=0, below=1, together="number")
+    beta2: float = option(0.98, "for optimizers with b2", at_least=0, below=1, together="number")
+    epsilon: float = option(1e-9, "for optimizers with eps", above=0, together="number")
     arguments: tuple[str, ...] = option((), "further arguments of the optimizer: momentum=0.9,nesterov=true")
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] | Address = option(
-        "inverse_sqrt", "the rate's course after a linear warmup (inverse_sqrt is equation 3), or a whole one's own"
+        "inverse_sqrt",
+        "the rate's course after a linear warmup (inverse_sqrt is equation 3), or a whole one's own",
+        together="rate",
     )
-    learning_rate: float | None = option(None, "at its peak; none = equation 3's, (d_model * warmup)^-0.5", above=0)
-    warmup_steps: int = option(4000, "updates over which the rate rises from zero", at_least=0)
-    final_fraction: float = option(0.0, "of the peak rate, where cosine and linear end", at_least=0, at_most=1)
+    learning_rate: float | None = option(
+        None, "at its peak; none = equation 3's, (d_model * warmup)^-0.5", above=0, together="rate"
+    )
+    warmup_steps: int = option(4000, "updates over which the rate rises from zero", at_least=0, together="rate")
+    final_fraction: float = option(
+        0.0,
+        "of the peak rate, where cosine and linear end",
+        at_least=0,
+        at_most=1,
+        condition=ANNEALING,
+        together="rate",
+    )
 
-    clip_norm: float | None = option(None, "gradients longer than this are shortened to it", above=0)
-    weight_decay: float = option(0.0, "decoupled, on matrices but not on biases and norms", at_least=0)
+    clip_norm: float | None = option(
+        None, "gradients longer than this are shortened to it", above=0, together="number or none"
+    )
+    weight_decay: float = option(
+        0.0, "decoupled, on matrices but not on biases and norms", at_least=0, together="number or none"
+    )
 
     def contradictions(self) -> list[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
@@ -166,7 +86,7 @@ class OptimizerConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshConfig(Section):
+class MeshConfig(Section, affects="computation"):
     """How the devices are laid out; the result does not depend on it."""
 
     data: int | None = option(None, "devices that share the batch; none = all that the other axes leave", at_least=1)
@@ -189,35 +109,47 @@ class MeshConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig(Section):
+class TrainConfig(Section, affects="stopping"):
     """The training loop. One step is one update."""
 
     steps: int = option(100_000, "updates until the end; what ends the run first, ends it", at_least=1)
     epochs: float | None = option(None, "passes over the data until the end", above=0)
     tokens: int | None = option(None, "target tokens until the end, the first update to reach them", at_least=1)
-    hours: float | None = option(None, "hours of this process until it saves and ends, to be resumed", above=0)
-    accumulate: int = option(1, "parts into which a batch is cut to fit into memory; same update", at_least=1)
+    hours: float | None = option(
+        None, "hours of this process until it saves and ends, to be resumed", above=0, affects="environment"
+    )
+    accumulate: int = option(
+        1, "parts into which a batch is cut to fit into memory; same update", at_least=1, affects="computation"
+    )
 
-    loss: Address | None = option(None, "in place of label-smoothed cross-entropy (docs/extending.md)")
-    label_smoothing: float = option(0.1, "probability taken from the right token (eps_ls)", at_least=0, below=1)
-    smoothing_over: Literal["all", "others"] = option("all", "it is spread over all tokens, or over the wrong ones")
+    loss: Address | None = option(
+        None, "in place of label-smoothed cross-entropy (docs/extending.md)", affects="result"
+    )
+    label_smoothing: float = option(
+        0.1, "probability taken from the right token (eps_ls)", at_least=0, below=1, affects="result", together="number"
+    )
+    smoothing_over: Literal["all", "others"] = option(
+        "all", "it is spread over all tokens, or over the wrong ones", affects="result", condition=SMOOTHING
+    )
     max_bad_steps: int = option(10, "steps in a row without a finite gradient before the run stops", at_least=1)
 
-    log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1)
+    log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1, affects="output")
     eval_every: int = option(1000, "updates between validations", at_least=1)
     checkpoint_every: int = option(1000, "updates between checkpoints", at_least=1)
     keep_latest: int = option(5, "newest checkpoints that are kept (the paper averages 5)", at_least=1)
     keep_best: int = option(1, "best checkpoints that are kept besides", at_least=0)
-    best_metric: str = option("valid_loss", "what best means: a name in metrics.jsonl")
-    best_is: Literal["lowest", "highest"] = option("lowest", "which end of it is best")
+    best_metric: str = option("valid_loss", "what best means: a name in metrics.jsonl", condition=BEST)
+    best_is: Literal["lowest", "highest"] = option("lowest", "which end of it is best", condition=BEST)
     patience: int | None = option(None, "validations without a new best before the run stops; none = never", at_least=1)
 
-    tensorboard: bool = option(True, "also write TensorBoard files")
+    tensorboard: bool = option(True, "also write TensorBoard files", affects="environment")
     compile_cache: FilePath | None = option(
-        "~/.cache/transformer_jax", "where compiled programs are kept for the next start; none = nowhere"
+        "~/.cache/transformer_jax",
+        "where compiled programs are kept for the next start; none = nowhere",
+        affects="environment",
     )
     peak_flops: float | None = option(
-        None, "FLOP/s of one device, for MFU; none = its data sheet (CPUs: measured)", above=0
+        None, "FLOP/s of one device, for MFU; none = its data sheet (CPUs: measured)", above=0, affects="environment"
     )
 
     def contradictions(self) -> list[str]:
@@ -230,14 +162,28 @@ class TrainConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodeConfig(Section):
+class DecodeConfig(Section, affects="translation"):
     """How translations are searched for. The defaults are section 6.1."""
 
-    beam: int = option(4, "hypotheses kept at every position; 1 is greedy search", at_least=1, at_most=MOST_BEAMS)
+    beam: int = option(
+        4,
+        "hypotheses kept at every position; 1 is greedy search",
+        at_least=1,
+        at_most=MOST_BEAMS,
+        condition=Condition(lambda config: not config.decode.sample, "decode.sample = false"),
+    )
     length_penalty: Literal["gnmt", "average", "none"] = option(
         "gnmt", "what a log-probability is divided by: ((5 + n) / 6)^alpha (paper), n^alpha, or 1"
     )
-    alpha: float = option(0.6, "the penalty's exponent", at_least=-10, at_most=10)
+    alpha: float = option(
+        0.6,
+        "the penalty's exponent",
+        at_least=-10,
+        at_most=10,
+        condition=Condition(
+            lambda config: config.decode.length_penalty != "none", "a decode.length_penalty that is not none"
+        ),
+    )
     extra_length: int = option(
         50, "tokens that a translation may be longer than its source", at_least=0, at_most=MOST_ROWS
     )
@@ -254,22 +200,35 @@ class DecodeConfig(Section):
         at_least=2,
         at_most=MOST_ROWS,
     )
-    n_best: int = option(1, "translations of each source, best first; at most beam", at_least=1, at_most=MOST_BEAMS)
+    n_best: int = option(
+        1, "translations of each source, best first; at most beam", at_least=1, at_most=MOST_BEAMS, affects="output"
+    )
     renormalize: bool = option(
         False, "probabilities among the tokens that may follow: <pad> and <bos>, which never do, get no share"
     )
 
     sample: bool = option(False, "draw the tokens instead of searching for the best")
-    temperature: float = option(1.0, "of sampling: logits are divided by it", above=0)
-    top_k: int | None = option(None, "sample from so many tokens at most; none = all", at_least=1, at_most=MOST_ROWS)
-    top_p: float = option(1.0, "sample from the fewest tokens with so much probability", above=0, at_most=1)
-    seed: int = option(0, "of sampling", at_least=0, at_most=MAX_SEED)
+    temperature: float = option(1.0, "of sampling: logits are divided by it", above=0, condition=SAMPLING)
+    top_k: int | None = option(
+        None, "sample from so many tokens at most; none = all", at_least=1, at_most=MOST_ROWS, condition=SAMPLING
+    )
+    top_p: float = option(
+        1.0, "sample from the fewest tokens with so much probability", above=0, at_most=1, condition=SAMPLING
+    )
+    seed: int = option(0, "of sampling", at_least=0, at_most=MAX_SEED, condition=SAMPLING)
 
     tokens_per_batch: int = option(
-        4096, "decoded at once, counted by the room for them: sentences x longest possible translation", at_least=1
+        4096,
+        "decoded at once, counted by the room for them: sentences x longest possible translation",
+        at_least=1,
+        affects="computation",
     )
-    bleu_sentences: int = option(0, "validation pairs to translate at each validation, for bleu; 0 = none", at_least=0)
-    metrics: tuple[Address, ...] = option((), "measures of one's own, wherever BLEU is measured (docs/extending.md)")
+    bleu_sentences: int = option(
+        0, "validation pairs to translate at each validation, for bleu; 0 = none", at_least=0, affects="stopping"
+    )
+    metrics: tuple[Address, ...] = option(
+        (), "measures of one's own, wherever BLEU is measured (docs/extending.md)", affects="output"
+    )
 
     def contradictions(self) -> list[str]:
         if self.max_length is not None and self.min_length > self.max_length:
@@ -285,7 +244,7 @@ class DecodeConfig(Section):
 class ExperimentConfig(Section):
     """One run, whole."""
 
-    seed: int = option(0, "of the initial parameters and of dropout", at_least=0, at_most=MAX_SEED)
+    seed: int = option(0, "of the initial parameters and of dropout", at_least=0, at_most=MAX_SEED, together="number")
     model: ModelConfig = group(ModelConfig)
     data: DataConfig = group(DataConfig)
     optimizer: OptimizerConfig = group(OptimizerConfig)
@@ -332,5 +291,22 @@ def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
     return schema.build(ExperimentConfig, parse_object(text.encode(), name))
 
 
-def _listed(files: tuple[str, ...]) -> str:
-    return ", ".join(files) or "none"
+def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:
+    """Why an option has no effect in any of these configs; None if it has one, or is unset."""
+    option = next(option for option in schema.options(ExperimentConfig) if option.path == path)
+    if option.condition is None or any(map(option.has_effect, configs)):
+        return None
+    if all(schema.value_at(config, path) in (None, ()) for config in configs):
+        return None
+    return f"has no effect here: it needs {option.condition.needs}"
+
+
+def unused_options(typed: Collection[str], configs: Collection[ExperimentConfig]) -> list[str]:
+    """A message for each option that was typed on the command line of a training and has no effect.
+
+    A config file may hold such values: it serves several commands and variants. Options of decoding are those of the
+    later commands.
+    """
+    training = dict.fromkeys(path for path in typed if not path.startswith("decode."))
+    found = {path: why_unused(path, configs) for path in training}
+    return [f"--config.{path}: {why}" for path, why in found.items() if why is not None]

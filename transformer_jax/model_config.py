@@ -7,11 +7,15 @@ from typing import Any, Literal
 
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError
-from transformer_jax.schema import Part, Section, group, option
+from transformer_jax.schema import Condition, Part, Section, group, option
 from transformer_jax.table3 import TABLE_3
 
 # Far beyond any model; without a limit a slip of the hand (1e30 layers) would be worked on for ever.
 MOST_LAYERS, WIDEST, MOST_ROWS = 1_000, 1_000_000, 10_000_000
+LEARNED_POSITIONS = Condition(
+    lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
+    "model.positions = learned",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +35,11 @@ class ModelConfig(Section):
     """The architecture. The defaults are the paper's base model."""
 
     # Vocabulary. In an experiment the sizes are what is asked of the tokenizer, and then what it really has.
-    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS)
+    vocab_size: int = option(
+        37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS, affects="data"
+    )
     target_vocab_size: int | None = option(
-        None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS
+        None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS, affects="data"
     )
     pad_id: int = option(0, "the token that default masks hide", at_least=0, at_most=MOST_ROWS)
 
@@ -49,9 +55,15 @@ class ModelConfig(Section):
     d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1, at_most=WIDEST)
 
     # Regularisation.
-    dropout: float = option(0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1)
-    attention_dropout: float = option(0.0, "on the attention weights (the paper has none)", at_least=0, below=1)
-    activation_dropout: float = option(0.0, "inside the feed-forward layer (the paper has none)", at_least=0, below=1)
+    dropout: float = option(
+        0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1, together="number"
+    )
+    attention_dropout: float = option(
+        0.0, "on the attention weights (the paper has none)", at_least=0, below=1, together="number"
+    )
+    activation_dropout: float = option(
+        0.0, "inside the feed-forward layer (the paper has none)", at_least=0, below=1, together="number"
+    )
 
     # Layers.
     norm: Literal["post", "pre"] = option("post", "LayerNorm after the residual sum (paper) or before the sub-layer")
@@ -68,7 +80,11 @@ class ModelConfig(Section):
         "interleaved", "sinusoidal positions' order: sine and cosine in turn (paper), or all sines first"
     )
     max_length: int = option(
-        1024, "rows of the learned position table; no other kind has a limit", at_least=1, at_most=MOST_ROWS
+        1024,
+        "rows of the learned position table; no other kind has a limit",
+        at_least=1,
+        at_most=MOST_ROWS,
+        condition=LEARNED_POSITIONS,
     )
     tie_embeddings: Literal["all", "target", "none"] = option(
         "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
@@ -84,7 +100,7 @@ class ModelConfig(Section):
         "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; CPUs and bfloat16 do not depend on it",
     )
     attention_implementation: Literal["plain", "jax", "cudnn"] = option(
-        "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels"
+        "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels", affects="computation"
     )
     parts: PartsConfig = group(PartsConfig)
 

@@ -1,40 +1,63 @@
-"""What a configuration option is: typed, bounded, documented, and refused with a helpful line when it is wrong.
+"""What a configuration option is: typed, bounded, documented, with a clear error message for every wrong value.
 
-`config.py` declares the options with these few words; nothing here knows any of them by name.
+`config.py` declares the options; nothing here knows any of them by name.
 """
 
 import dataclasses
 import difflib
 import math
+import operator
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from transformer_jax.errors import ConfigError
 from transformer_jax.files import paths
 
-# What 64 bits hold: a larger number fits nowhere, be it a count of steps or of tokens.
-LARGEST_WHOLE = 2**63 - 1
-# The longest choice that is told in full.
+LARGEST_INT = 2**63 - 1
+COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
+# The longest choice that is listed in full.
 SHOWN_NAMES = 40
-# A part of the model that may be a user's own class: the class itself, or "path/to/file.py:Name", or None for ours.
+# A custom class for a part of the model: the class itself, "path/to/file.py:Name", or None for the library's.
 Part = str | type | None
-# What `Address` looks like, and how that is told.
+# What an `Address` looks like, as a pattern and in messages.
 ADDRESS, ADDRESS_FORM = re.compile(r".+\.py:[^\W\d]\w*"), "path/to/file.py:Name"
 
 
+# What an option affects. Everything that asks which options matter for its purpose derives the answer from these.
+Effect = Literal[
+    "corpus",  # which text there is
+    "data",  # what is made of the text: training, validation and test pairs, and their tokens
+    "result",  # the parameters after each update
+    "stopping",  # when a run validates, saves and ends, and which checkpoint is best: may change when it is resumed
+    "translation",  # which translations a trained model gives
+    "output",  # what is logged, measured and printed besides
+    "computation",  # how the same numbers are computed, up to rounding
+    "environment",  # where files are and how long a process may take: may differ between machines
+]
+# How runs that train in one program may differ in an option: a number each (or none for all), a learning rate each.
+Together = Literal["number", "number or none", "rate"]
+
+
+class Condition(NamedTuple):
+    """When an option has an effect, as a function of the whole config, and the same in words."""
+
+    holds: Callable[[Any], bool]
+    needs: str
+
+
 class Address(str):
-    """Marks options that may name something in a Python file of the user's own: "path/to/file.py:Name"."""
+    """Marks options that may name custom code: "path/to/file.py:Name"."""
 
 
 if TYPE_CHECKING:
-    FilePath = str  # what a caller may give
+    FilePath = str
 else:
 
     class FilePath(str):
-        """Marks options that are paths of files or folders. Their values are plain texts in which `~` is expanded."""
+        """Marks options that are paths. Their values are plain strings, with `~` expanded."""
 
 
 def is_address(text: str) -> bool:
@@ -42,7 +65,7 @@ def is_address(text: str) -> bool:
 
 
 def is_meant_as_address(text: str) -> bool:
-    """Whether a text names something in a file, be it rightly or not, and not something that we know by name."""
+    """Whether a text is meant to name something in a file, even if it is malformed."""
     return ".py" in text
 
 
@@ -54,10 +77,17 @@ def option(
     at_most: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    affects: Effect | None = None,
+    condition: Condition | None = None,
+    together: Together | None = None,
 ) -> Any:
-    """Declares one field of a `Section`: its default, what it means, and the range it must lie in."""
+    """Declares one field of a `Section`: its default, its meaning, its range, what it affects and when.
+
+    `affects` defaults to that of the section.
+    """
     limits = {"at least": at_least, "at most": at_most, "above": above, "below": below}
-    metadata = {"meaning": meaning, "limits": {word: limit for word, limit in limits.items() if limit is not None}}
+    limits = {word: limit for word, limit in limits.items() if limit is not None}
+    metadata = {"meaning": meaning, "limits": limits, "affects": affects, "condition": condition, "together": together}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -67,54 +97,65 @@ def group(section: type) -> Any:
 
 
 class Section:
-    """Base of the frozen dataclasses of the schema: an instance that exists is valid, and `~` in it expanded."""
+    """Base of the schema's frozen dataclasses: every instance is valid, and has `~` in its paths expanded."""
+
+    affects: ClassVar[Effect] = "result"
+
+    def __init_subclass__(cls, affects: Effect = "result") -> None:
+        cls.affects = affects
 
     def __post_init__(self) -> None:
         problems = []
         for field, kind in _fields(type(self)):
             if not _is_section(kind):
-                problems += _value_problems(field.name, getattr(self, field.name), kind, _limits(field))
+                problems += _value_problems(field.name, getattr(self, field.name), kind, field.metadata["limits"])
         problems = problems or self.contradictions()
         if problems:
             raise ConfigError(problems)
         for field, kind in _fields(type(self)):
             value = getattr(self, field.name)
-            # A default is the same text for every user and on every machine; who uses it expands it.
+            # A default stays the same text for every user and machine; whatever uses it expands it.
             if is_path(kind) and value and value != field.default:
                 object.__setattr__(self, field.name, _each(paths.expanded, value))
 
     def contradictions(self) -> list[str]:
-        """Values that are each fine but cannot stand together; one line a contradiction, with both numbers."""
+        """Values that are valid but incompatible: one line each, with both values."""
         return []
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One leaf of the schema as a user sees it."""
+    """One option of the schema, by its full path."""
 
     path: str
     kind: Any
     default: Any
     meaning: str
     limits: Mapping[str, float]
+    affects: Effect
+    condition: Condition | None
+    together: Together | None
 
     @property
     def type_name(self) -> str:
         return type_name(self.kind)
 
+    def has_effect(self, config: Any) -> bool:
+        return self.condition is None or self.condition.holds(config)
 
-def options(section: type, prefix: str = "") -> Iterator[Option]:
-    """Every option of a section and of the sections inside it, in the order of declaration."""
+
+def options(section: type[Section], prefix: str = "") -> Iterator[Option]:
+    """Every option of a section and of its nested sections, in the order of declaration."""
     for field, kind in _fields(section):
         if _is_section(kind):
             yield from options(kind, f"{prefix}{field.name}.")
         else:
-            meaning = field.metadata["meaning"]
-            yield Option(prefix + field.name, kind, field.default, meaning, _limits(field))
+            declared = {**field.metadata, "affects": field.metadata["affects"] or section.affects}
+            yield Option(prefix + field.name, kind, field.default, **declared)
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Option path -> value, of nested plain values such as those of a config.json."""
+    """Nested plain values, such as those of a config.json, as option path -> value."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -122,14 +163,14 @@ def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def value_at(section: Any, path: str) -> Any:
-    """The value of the option `group.name` of a section."""
+    """The value of an option by its path, such as `group.name`."""
     for name in path.split("."):
         section = getattr(section, name)
     return section
 
 
 def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
-    """The section that these nested values describe, or a `ConfigError` with every problem in them."""
+    """The section with these nested values, or a `ConfigError` with all problems."""
     result, problems = _try_build(section, values, path)
     if problems:
         raise ConfigError(problems)
@@ -137,7 +178,7 @@ def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
 
 
 def to_dict(section: Any) -> dict[str, Any]:
-    """A section as nested plain values; `build` is the inverse."""
+    """A section as nested plain values: the inverse of `build`."""
     return {
         field.name: to_dict(value) if isinstance(value := getattr(section, field.name), Section) else value
         for field in dataclasses.fields(section)
@@ -145,12 +186,12 @@ def to_dict(section: Any) -> dict[str, Any]:
 
 
 def is_path(kind: Any) -> bool:
-    """Whether an option's values are paths, one or several."""
+    """Whether an option holds one or several paths."""
     return FilePath in (*_alternatives(kind), *typing.get_args(kind))
 
 
 def with_paths(section: Any, change: Callable[[str], str]) -> Any:
-    """The section with every path in it changed; options that are none, or empty, stay so."""
+    """The section with `change` applied to every path in it that is set."""
     changes = {}
     for field, kind in _fields(type(section)):
         value = getattr(section, field.name)
@@ -162,7 +203,7 @@ def with_paths(section: Any, change: Callable[[str], str]) -> Any:
 
 
 def parse(text: str, kind: Any, path: str) -> Any:
-    """The value of an option as it is typed on a command line: the annotation decides how the text is read."""
+    """The value of an option as typed on a command line, read by its type annotation."""
     if text.lower() in ("none", "") and type(None) in typing.get_args(kind):
         return None
     if typing.get_origin(kind) is tuple:
@@ -178,17 +219,17 @@ def parse(text: str, kind: Any, path: str) -> Any:
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Sets the option `group.name` in nested plain values."""
+    """Sets an option by its path in nested plain values."""
     *groups, name = path.split(".")
     for key in groups:
         values = values.setdefault(key, {})
         if not isinstance(values, dict):
-            return  # there is a value where a group belongs; `build` says so
+            return  # a value where a group belongs: `build` reports it
     values[name] = value
 
 
 def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Sets options as they are typed on a command line, (path, text) each; returns what is wrong with them."""
+    """Sets options as typed on a command line, as (path, text) pairs; returns the problems."""
     known = {option.path: option for option in options(section)}
     problems: list[str] = []
     for path, text in texts:
@@ -202,7 +243,7 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """Ends a complaint about an unknown name: the closest known one, or the whole choice."""
+    """The hint for an unknown name: the closest known one, or the whole choice."""
     same_end = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
     if same_end:
         return f"did you mean {same_end[0]}?"
@@ -215,12 +256,12 @@ def nearest(name: str, names: list[str]) -> str:
 
 
 def shown(value: int) -> str:
-    """A whole number, however long: Python refuses to write more than some thousands of digits."""
+    """An integer as text: Python refuses to print more than some thousands of digits."""
     return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
 
 
 def type_name(kind: Any) -> str:
-    """A type in the words of a person who edits a config."""
+    """A type in plain words."""
     if kind == Part:
         return f"{ADDRESS_FORM} or none"
     if choices := _choices(kind):
@@ -250,7 +291,7 @@ def _try_build(section: type, values: Any, path: str) -> tuple[Any, list[str]]:
             chosen[name], found = _try_build(kind, values.get(name, {}), f"{path}{name}.")
         else:
             chosen[name] = _normalised(values[name], kind)
-            found = _value_problems(path + name, chosen[name], kind, _limits(field))
+            found = _value_problems(path + name, chosen[name], kind, field.metadata["limits"])
         problems += found
     if problems:
         return None, problems
@@ -264,48 +305,39 @@ def _try_build(section: type, values: Any, path: str) -> tuple[Any, list[str]]:
 def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float]) -> list[str]:
     if not _is_instance(value, kind):
         if (choices := _choices(kind)) and isinstance(value, str) and not is_meant_as_address(value):
-            or_own = f", or {ADDRESS_FORM}" if Address in _alternatives(kind) else ""
-            return [f"{path} = {value!r}: {nearest(value, choices)}{or_own}"]
+            or_address = f", or {ADDRESS_FORM}" if Address in _alternatives(kind) else ""
+            return [f"{path} = {value!r}: {nearest(value, choices)}{or_address}"]
         return [f"{path} = {value!r}: must be {type_name(kind)}"]
     if is_path(kind) and value:
         items = value if isinstance(value, tuple) else (value,)
         return [f"{path} = {item}: {problem}" for item in items if (problem := paths.problem(item))]
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{path} = {value}: must be a finite number"]
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        return [f"{path} = {shown(value)}: must be at most {LARGEST_WHOLE:,}"]
-    if value is not None and not all(_HOLDS[word](value, limit) for word, limit in limits.items()):
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        return [f"{path} = {shown(value)}: must be at most {LARGEST_INT:,}"]
+    if value is not None and not all(COMPARISONS[word](value, limit) for word, limit in limits.items()):
         wanted = " and ".join(f"{word} {limit:g}" for word, limit in limits.items())
         return [f"{path} = {value}: must be {wanted}"]
     return []
 
 
-_HOLDS = {
-    "at least": lambda value, limit: value >= limit,
-    "at most": lambda value, limit: value <= limit,
-    "above": lambda value, limit: value > limit,
-    "below": lambda value, limit: value < limit,
-}
-
-
 def _is_instance(value: Any, kind: Any) -> bool:
+    alternatives = _alternatives(kind)
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind) and not isinstance(value, bool)
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_is_instance(item, typing.get_args(kind)[0]) for item in value)
-    if Address in _alternatives(kind) and isinstance(value, str):
+    if Address in alternatives and isinstance(value, str):
         return is_address(value) or value in _choices(kind)
     if isinstance(value, bool):
-        return bool in _alternatives(kind)
-    if isinstance(value, int) and float in _alternatives(kind):
+        return bool in alternatives
+    if (isinstance(value, int) and float in alternatives) or (isinstance(value, str) and FilePath in alternatives):
         return True
-    if FilePath in _alternatives(kind) and isinstance(value, str):
-        return True
-    return isinstance(value, tuple(_alternatives(kind)))
+    return isinstance(value, tuple(alternatives))
 
 
 def _normalised(value: Any, kind: Any) -> Any:
-    """Accepts what JSON and a hurried hand write: lists or one text for a tuple, 1e5 for a whole number."""
+    """Accepts a list or a string for a tuple, and 1e5 for an integer."""
     if typing.get_origin(kind) is tuple:
         if isinstance(value, str):
             return parse(value, kind, "")
@@ -321,8 +353,7 @@ def _normalised(value: Any, kind: Any) -> Any:
     return value
 
 
-def _read_bool(text: str) -> bool | None:
-    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower())
+BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _read_int(text: str) -> int | None:
@@ -340,7 +371,7 @@ def _read_float(text: str) -> float | None:
         return None
 
 
-_NUMBER_READERS: dict[type, Any] = {bool: _read_bool, int: _read_int, float: _read_float}
+_NUMBER_READERS: dict[type, Any] = {bool: lambda text: BOOLS.get(text.lower()), int: _read_int, float: _read_float}
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -349,13 +380,13 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The names that a `Literal`, alone or as an alternative, lets one choose from."""
+    """The names in a `Literal`, alone or as an alternative."""
     literals = [part for part in (kind, *_alternatives(kind)) if typing.get_origin(part) is Literal]
     return [str(choice) for choice in typing.get_args(literals[0])] if literals else []
 
 
 def _each(change: Callable[[str], str], value: Any) -> Any:
-    """One text changed, or each of several."""
+    """`change` applied to one text, or to each of several."""
     return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
 
 
@@ -366,7 +397,3 @@ def _is_section(kind: Any) -> bool:
 def _fields(section: type) -> list[tuple[dataclasses.Field, Any]]:
     kinds = typing.get_type_hints(section)
     return [(field, kinds[field.name]) for field in dataclasses.fields(section)]
-
-
-def _limits(field: dataclasses.Field) -> Mapping[str, float]:
-    return field.metadata.get("limits", {})

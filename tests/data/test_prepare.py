@@ -273,6 +273,17 @@ def test_something_changed_is_refused_and_named(ready, tmp_path, change, reason)
     assert contents(root / "data") == before
 
 
+def test_an_option_that_has_no_effect_is_not_a_difference(tmp_path):
+    """Nothing is held out for a split that the corpus has."""
+    source, target = write_text(tmp_path, "valid", PAIRS[:9])
+    valid = {"tokenizer": "words", "valid_source": (source,), "valid_target": (target,)}
+    first = prepare(experiment(tmp_path, **valid), tmp_path / "data")
+    again = prepare(experiment(tmp_path, valid_size=7, **valid), tmp_path / "data")
+    assert again.manifest == first.manifest
+    with pytest.raises(BadInput, match=r"data\.test_size was 1000 and is now 7"):
+        prepare(experiment(tmp_path, test_size=7, **valid), tmp_path / "data")
+
+
 def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
     first = prepare(experiment(tmp_path), tmp_path / "first")
     second = prepare(experiment(tmp_path, vocab_size=350), tmp_path / "second")

@@ -100,6 +100,32 @@ def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp
     assert str(caught.value).startswith(f"{told}{tmp_path}/start; put the file of the training ")
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_another"),
+    [
+        ({"train": {"steps": 9, "accumulate": 2, "log_every": 1}, "mesh": {"fsdp": 2}, "decode": {"beam": 1}}, False),
+        ({"data": {"directory": "/elsewhere"}, "model": {"attention_implementation": "jax"}}, False),
+        ({"model": {"max_length": 99}, "data": {"task": {"alphabet": 3}}}, False),  # without effect: see the positions
+        ({"model": {"max_length": 99, "positions": "learned"}}, True),
+        ({"train": {"label_smoothing": 0.2}}, True),
+        ({"data": {"max_length": 99}}, True),
+        ({"seed": 1}, True),
+    ],
+)
+def test_a_run_is_resumed_unless_an_option_differs_that_affects_its_result(tmp_path, changes, is_another):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    before = {"optimizer": {"warmup_steps": 1}}
+    folder.settle(from_config_dict(before))
+    (folder.checkpoints / "1").mkdir(parents=True)
+    changed = from_config_dict({**before, **changes})
+    if is_another:
+        with pytest.raises(BadInput, match="holds another run"):
+            folder.settle(changed)
+    else:
+        folder.settle(changed)
+
+
 def test_a_run_notes_where_it_was_started(tmp_path):
     RunFolder(tmp_path).settle(from_config_dict({"data": {"corpus": "copy"}}))
     assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()

@@ -8,12 +8,13 @@ import pytest
 
 from tests.support.places import GOLDEN
 from tests.support.sweep_runs import BASE, FOUR, experiment_file, pretend_finished, sweep
+from transformer_jax import schema
 from transformer_jax.config import default_config, from_config_dict
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps import Variant, grid, spec
-from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
+from transformer_jax.sweeps.folder import SweepFolder, data_key, differences, digest
 
 DROPOUT = Variant("dropout", {"model.dropout": 0.3})
 
@@ -278,6 +279,36 @@ def test_results_of_a_version_with_fewer_options_count(tmp_path):
     changed = dataclasses.replace(defined(FOUR, Variant("dropout", {"model.dropout": 0.2}), seeds=2))
     changed = dataclasses.replace(changed, data_order="same for all seeds")
     assert folder.find(changed, "dropout/seed-1").result() is None
+
+
+COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "jax"}
+
+
+def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):
+    """Another mesh, other machines: runs that are finished stay finished."""
+    before, folder = defined(FOUR), SweepFolder(tmp_path)
+    elsewhere = {"train.hours": 2, "train.tensorboard": True, "decode.tokens_per_batch": 99, **COMPUTATION}
+    after = defined(FOUR, overrides=[(path, str(value)) for path, value in elsewhere.items()])
+    assert differences(before, after) == []
+    for run in folder.runs(before):
+        pretend_finished(run)
+    assert all(run.result() for run in folder.runs(after))
+    assert differences(before, defined(FOUR, overrides=[("train.keep_best", "0")])) != []
+
+
+def test_results_of_a_version_that_compared_how_they_were_computed_count(tmp_path):
+    definition = defined(FOUR, overrides=[(path, str(value)) for path, value in COMPUTATION.items()])
+    run = SweepFolder(tmp_path).runs(definition)[0]
+    pretend_finished(run)
+    result, config = json.loads((run.path / "result.json").read_text()), schema.to_dict(run.experiment)
+    with_computation = digest(run.experiment, schema.flattened(config))
+    assert with_computation != run.digest
+    publish_json(run.path / "result.json", {**result, "config_digest": with_computation})
+    assert run.result() is None
+    publish_json(run.folder.config, config)
+    assert run.result() is not None
+    assert SweepFolder(tmp_path).runs(defined(FOUR))[0].result() is not None  # on another mesh now
+    assert SweepFolder(tmp_path).runs(defined(FOUR, overrides=[("model.d_ff", "8")]))[0].result() is None
 
 
 def test_only_picks_variants():

@@ -96,6 +96,8 @@ def test_ten_updates_are_those_of_each_run_alone(devices, changes):
 def test_what_may_not_differ_is_named():
     one = experiment()
     assert incompatible([one]) == incompatible(experiments({"seed": 1}, {"optimizer__schedule": "linear"})) == []
+    # Where the data is does not matter: what was prepared is compared.
+    assert incompatible(experiments({"data__directory": "/a"}, {"data__directory": "/b"})) == []
     problems = incompatible(
         experiments({}, {"model__d_ff": 64, "data__seed": 1, "train__steps": 11, "optimizer__clip_norm": 1.0})
     )

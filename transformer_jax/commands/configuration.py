@@ -77,9 +77,7 @@ def load(
         typed = {path for path, _ in overrides}
         problems += [_placed(problem, file, typed) for problem in error.problems]
     if overrides and not problems:
-        from transformer_jax.usage import unused
-
-        problems = unused([path for path, _ in overrides], [experiment])
+        problems = configuration.unused_options([path for path, _ in overrides], [experiment])
     if problems:
         raise ConfigError(problems)
     return experiment

@@ -34,7 +34,7 @@ class Other(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    model_choice.add_arguments(parser, used=("metrics", *(name for name in model_choice.SEARCHING if name != "n_best")))
+    model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
     parser.add_argument(
         "--source", type=configuration.path, metavar="FILE", help="in place of a split: text, a sentence a line"
@@ -95,7 +95,7 @@ def _compared(record: dict[str, Any]) -> list[str]:
     other = record["against"]
     steps = ", ".join(f"{step:,}" for step in other["steps"])
     about = f"{other['run']}: {other['weights']} weights, of step {steps}"
-    search = {name: value for name, value in record["decode"].items() if name not in evaluations.NO_SEARCH}
+    search = {name: value for name, value in record["decode"].items() if name in evaluations.SEARCH}
     if changed := evaluations.search_difference(other, search):
         about += f"; another search than here: {changed}"
     lines = ["", f"against {about}"]

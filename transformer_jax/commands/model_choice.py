@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
-from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.config import DecodeConfig, ExperimentConfig, why_unused
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 # Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
-# What a search makes use of: all but what says how its translations are measured.
-MEASURING = ("bleu_sentences", "metrics")
-SEARCHING = tuple(option.path for option in schema.options(DecodeConfig) if option.path not in MEASURING)
+# What translating makes use of.
+SEARCHING = tuple(
+    option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "computation")
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = SEARCHING) -> None:
+def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = (*SEARCHING, "n_best")) -> None:
     """The run, its weights, and the options of decoding that the command makes use of: it takes no others."""
     parser.add_argument(
         "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
@@ -61,11 +62,9 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
 
 def _refuse_unused(arguments: argparse.Namespace, changes: Iterable[str], config: ExperimentConfig) -> None:
     """What was typed and has no effect in the search that results; what the run's own config says may have none."""
-    from transformer_jax.usage import complaint
-
     problems = []
     for name in changes:
-        if (why := complaint(f"decode.{name}", [config])) is not None:
+        if (why := why_unused(f"decode.{name}", [config])) is not None:
             flag = f"--{name.replace('_', '-')}" if getattr(arguments, name, None) else f"--config.decode.{name}"
             problems.append(f"{flag}: {why}")
     if problems:

@@ -8,7 +8,6 @@ or the number of cores, a run that was killed and resumed ends with the same byt
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
@@ -19,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.cleaning import TextShards, load_arrays, read_corpus, save_arrays
 from transformer_jax.data.corpora import open_corpus
@@ -42,6 +42,8 @@ from transformer_jax.files.record import read_record
 from transformer_jax.version import __version__
 
 PAIRS_PER_SHARD = 20_000
+# Recorded in every recipe, although they matter only where pairs are held out.
+HELD_OUT = ("data.valid_size", "data.test_size")
 SCRATCH = "scratch"
 PLAN = "plan.json"  # in SCRATCH: the recipe of the work
 
@@ -94,7 +96,7 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
         identity = stored["corpus"]
     else:
         identity = open_corpus(config.data).identity()
-    changes = differences(stored, recipe_of(config, identity))
+    changes = differences(stored, recipe_of(config, identity), config)
     if changes:
         raise BadInput(
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
@@ -105,29 +107,24 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
 
 def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:
     """What prepared data depends on: the corpus and the options that affect it. Equal recipes give equal bytes."""
-    data = config.data
-    cleaning = {f"data.cleaning.{name}": value for name, value in dataclasses.asdict(data.cleaning).items()}
-    held_out = {f"data.{name}": getattr(data, name) for name in ("valid_size", "test_size", "seed")}
-    return {"corpus": corpus_identity, "options": {**cleaning, **held_out, **_tokenizer_options(config)}}
-
-
-def _tokenizer_options(config: ExperimentConfig) -> dict[str, Any]:
     data, model = config.data, config.model
-    if data.tokenizer_file is not None:
-        if data.target_tokenizer_file is None and model.target_vocab_size is not None:
-            raise BadInput(
-                f"model.target_vocab_size = {model.target_vocab_size}: asks for a second vocabulary, but "
-                "data.tokenizer_file gives only one; give data.target_tokenizer_file, or set the size to none"
-            )
-        files = {"tokenizer_file": data.tokenizer_file, "target_tokenizer_file": data.target_tokenizer_file}
-        return {f"data.{name}": _checksum(path) for name, path in files.items() if path is not None}
-    if data.tokenizer in ("words", "characters"):
-        # Their size follows from the text; it is not an option.
-        vocabularies = "one" if model.target_vocab_size is None else "two"
-        return {"data.tokenizer": data.tokenizer, "vocabularies": vocabularies}
-    names = ("tokenizer", "normalization", "byte_fallback", "character_coverage", "tokenizer_sentences")
-    sizes = {f"model.{name}": getattr(model, name) for name in ("vocab_size", "target_vocab_size")}
-    return {**{f"data.{name}": getattr(data, name) for name in names}, **sizes}
+    if data.tokenizer_file and data.target_tokenizer_file is None and model.target_vocab_size is not None:
+        raise BadInput(
+            f"model.target_vocab_size = {model.target_vocab_size}: asks for a second vocabulary, but "
+            "data.tokenizer_file gives only one; give data.target_tokenizer_file, or set the size to none"
+        )
+    options: dict[str, Any] = {}
+    for option in schema.options(ExperimentConfig):
+        value = schema.value_at(config, option.path)
+        if option.affects != "data" or (option.path.startswith("model.") and not data.trains_tokenizer):
+            continue  # the vocabulary size of words, characters and a given tokenizer follows from these
+        if schema.is_path(option.kind):
+            options |= {} if value is None else {option.path: _checksum(value)}
+        elif option.path in HELD_OUT or option.has_effect(config):
+            options[option.path] = value
+    if data.tokenizer_file is None and not data.trains_tokenizer:
+        options["vocabularies"] = "one" if model.target_vocab_size is None else "two"
+    return {"corpus": corpus_identity, "options": options}
 
 
 def _checksum(path: str) -> str:
@@ -136,12 +133,13 @@ def _checksum(path: str) -> str:
     return sha256(path)
 
 
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Every difference between two recipes, as text."""
+def differences(old: dict[str, Any], new: dict[str, Any], config: ExperimentConfig) -> list[str]:
+    """Every difference between a recorded recipe and that of a config, as text."""
+    unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
     found = [] if old["corpus"] == new["corpus"] else _corpus_differences(old["corpus"], new["corpus"])
     for name in dict.fromkeys([*old["options"], *new["options"]]):
         before, now = (recipe["options"].get(name, "not set") for recipe in (old, new))
-        if before != now:
+        if before != now and not (name in HELD_OUT and name in unused):
             found.append(f"{name} was {before} and is now {now}")
     return found
 

@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.custom_code import read_code
 from transformer_jax.extension import file_of
 
 # A line of metrics.jsonl with one of these is a validation's.
 OF_VALIDATIONS = ("valid_loss", "bleu")
-# Options of decoding on which no score depends.
-WITHOUT_EFFECT = ("tokens_per_batch", "n_best", "metrics")
+# Options of decoding on which scores of validation translations depend.
+MEASURED_WITH = tuple(
+    option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
+)
 
 
 class Best(NamedTuple):
@@ -143,7 +146,7 @@ def measured_by(config: ExperimentConfig, references: str) -> dict[str, str]:
     if not config.decode.bleu_sentences:
         return {}
     decode = dataclasses.asdict(config.decode)
-    how = {"references": references} | {name: decode[name] for name in sorted(decode) if name not in WITHOUT_EFFECT}
+    how = {"references": references} | {name: decode[name] for name in sorted(MEASURED_WITH)}
     code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in config.decode.metrics}
     return {name: hashlib.sha256(json.dumps([how, own]).encode()).hexdigest()[:16] for name, own in code.items()}
 

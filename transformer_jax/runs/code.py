@@ -24,9 +24,6 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.schema import is_address
 
-# A trained run may be measured with a metric that was edited since: each score carries its metric's digest.
-MAY_BE_EDITED = "decode.metrics"
-
 
 @dataclasses.dataclass(frozen=True)
 class Version:
@@ -141,7 +138,7 @@ class KeptCode:
         for option in schema.options(ExperimentConfig):
             given = schema.value_at(config, option.path)
             places = [
-                self._find(option.path, value, recorded, config_file, started_in)
+                self._find(option, value, recorded, config_file, started_in)
                 for value in (given if isinstance(given, tuple) else (given,))
             ]
             found = tuple(places) if isinstance(given, tuple) else places[0]
@@ -151,27 +148,33 @@ class KeptCode:
         return configuration.from_config_dict(values) if moved else config
 
     def _find(
-        self, option: str, value: Any, recorded: Mapping[str, CustomCode], config_file: Path, started_in: str | None
+        self,
+        option: schema.Option,
+        value: Any,
+        recorded: Mapping[str, CustomCode],
+        config_file: Path,
+        started_in: str | None,
     ) -> Any:
         if not isinstance(value, str) or not is_address(value):
             return value
         places = dict.fromkeys([value, os.path.join(started_in or "", value)])
         existing = [place for place in places if Path(file_of(place)).is_file()]
-        code = recorded.get(_key(option, value))
+        code = recorded.get(_key(option.path, value))
         for place in existing:
-            if code is None or option == MAY_BE_EDITED or module_digests(file_of(place)) == code.modules:
+            # A trained run may be measured with a metric that was edited since: each score has its metric's digest.
+            if code is None or option.affects == "output" or module_digests(file_of(place)) == code.modules:
                 return place
         if code is not None and (copy := self._place(code) / code.main).is_file():
             if module_digests(copy) != code.modules:
                 raise BadInput(f"{copy}: is not what was recorded, or imports another module than was recorded")
             why = "has changed since the training" if existing else "is not there"
-            tell(f"warning: {file_of(value)} {why}; {option} is the copy that the run has kept, {copy}")
+            tell(f"warning: {file_of(value)} {why}; {option.path} is the copy that the run has kept, {copy}")
             return f"{copy}:{value.rpartition(':')[2]}"
-        if option.startswith("model.parts."):
+        if option.path.startswith("model.parts."):
             where = " nor in ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
             why = "has changed since the training" if existing else f"there is no such file in {where}"
             raise BadInput(
-                f"{config_file}: {option} = {value}: {why}; put the file of the training where the config names it"
+                f"{config_file}: {option.path} = {value}: {why}; put the file of the training where the config names it"
             )
         return value
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
 
-# Options of decoding that leave the best translation of every text as it is.
-NO_SEARCH = ("tokens_per_batch", "bleu_sentences", "metrics", "n_best")
+# Options of decoding that decide which translation of a text is the best.
+SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
 # Weights with a name of their own in a run's folder; all others are an exported folder, of which many share a name.
 NAMED_WEIGHTS = ("latest", "best", "averaged")
 # What a record and a sweep's result.json say of where scores come from.
@@ -36,7 +37,7 @@ def lines_sha256(lines: Sequence[str]) -> str:
 
 def search(decode: DecodeConfig) -> dict[str, Any]:
     """The options that decide which translations are found."""
-    return {name: value for name, value in dataclasses.asdict(decode).items() if name not in NO_SEARCH}
+    return {name: value for name, value in dataclasses.asdict(decode).items() if name in SEARCH}
 
 
 def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig, usual: DecodeConfig) -> str:

@@ -33,11 +33,6 @@ ScheduleEnd = Callable[[TrainConfig], int | None]
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # Of these, and of the library's source, another version may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
-# What may differ when a run is resumed: it changes how long and how the work is done, not what is computed. Paths may
-# differ too: they do not say what is in the files, and the data itself is compared with that of the checkpoint.
-MAY_CHANGE = ("train.", "mesh.", "decode.", "model.attention_implementation")
-# ... but these, of train.*, are part of what is computed.
-MAY_NOT_CHANGE = ("train.loss", "train.label_smoothing", "train.smoothing_over")
 
 # In versions.json: what config.json was when it was written; which source of this library it is; which packages made
 # the steps before those of the last start, where they were others; how many updates the run has, which train.epochs
@@ -283,7 +278,10 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: Sch
     lines = []
     for option in schema.options(ExperimentConfig):
         path = option.path
-        if schema.is_path(option.kind) or (path.startswith(MAY_CHANGE) and not path.startswith(MAY_NOT_CHANGE)):
+        # Paths do not say what is in the files: the data itself is compared with that of the checkpoint.
+        if schema.is_path(option.kind) or option.affects not in ("corpus", "data", "result"):
+            continue
+        if not (option.has_effect(old) or option.has_effect(new)):
             continue
         before, now = schema.value_at(old, path), schema.value_at(new, path)
         if before != now:

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,8 @@ from transformer_jax.runs.folder import RunFolder, refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.spec import Definition
 
-# These say where and how long the work is done, not what comes out of it.
-TECHNICAL = (
-    "data.directory",
-    "data.tfds_data_dir",
-    "train.compile_cache",
-    "train.hours",
-    "train.peak_flops",
-    "train.tensorboard",
-)
+# Options that have always been part of the name of prepared data, though its recipe has them too.
+IN_NAMES_OF_DATA = ("valid_size", "test_size", "target_tokenizer_file")
 SHOWN_DIFFERENCES = 12
 
 
@@ -116,8 +109,7 @@ class SweepRun:
         """
         if (found := result.get("config_digest")) == self.digest:
             return True
-        known = schema.flattened(read_json(self.folder.config) or {})
-        return found == digest(self.experiment, known)
+        return found == digest(self.experiment, schema.flattened(read_json(self.folder.config) or {}))
 
     def analysis(self, name: str) -> Path:
         return self.path / "analysis" / f"{name}.json"
@@ -322,13 +314,20 @@ def is_held(run: Path) -> bool:
     return False
 
 
-def digest(experiment: ExperimentConfig, known: Collection[str] | None = None) -> str:
-    """Of all that has a part in what comes out of a run; options that are not `known` count unless at their default."""
+def digest(experiment: ExperimentConfig, recorded: Mapping[str, Any] | None = None) -> str:
+    """Of all options that affect the results of a run.
+
+    Options that affect only how they are computed count as their defaults. `recorded` are the options of a run by an
+    earlier version, which hashed the values of these as well, and no options that it did not know.
+    """
     values = {}
     for option in schema.options(ExperimentConfig):
+        if option.affects == "environment":
+            continue
         value = schema.value_at(experiment, option.path)
-        counts = known is None or option.path in known or value != option.default
-        if counts and option.path not in TECHNICAL:
+        if option.affects == "computation":
+            value = (recorded or {}).get(option.path, option.default)
+        if recorded is None or option.path in recorded or value != option.default:
             values[option.path] = value
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -338,7 +337,7 @@ def data_key(experiment: ExperimentConfig) -> str:
     corpus = {
         option.path: schema.value_at(experiment.data, option.path)
         for option in schema.options(type(experiment.data))
-        if option.path.startswith(("source", "target", "valid_", "test_", "corpus", "task."))
+        if option.affects == "corpus" or option.path in IN_NAMES_OF_DATA
     }
     recipe = recipe_of(experiment, corpus)
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
@@ -356,7 +355,7 @@ def differences(there: Definition, here: Definition) -> list[str]:
             lines.append(f"{name}: {old} there, {new} here")
     for option in schema.options(ExperimentConfig):
         old, new = (schema.value_at(definition.base, option.path) for definition in (there, here))
-        if old != new and option.path not in TECHNICAL:
+        if old != new and option.affects not in ("computation", "environment"):
             lines.append(f"base: {option.path}: {old} there, {new} here")
     for variant in there.sweep.variants:
         if variant.name not in here.experiments:

@@ -23,7 +23,6 @@ from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
 from transformer_jax.config import MAX_SEED, ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.usage import unused
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -215,7 +214,7 @@ def define(
         problems += [f"{place}: variant {variant.name!r}: {line}" for line in found if line not in general]
         if config is not None:
             experiments[variant.name] = config
-    problems = problems or unused([path for path, _ in overrides], experiments.values())
+    problems = problems or configuration.unused_options([path for path, _ in overrides], experiments.values())
     if problems:
         raise ConfigError(problems)
     seeds = tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds)

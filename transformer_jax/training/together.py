@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
@@ -24,11 +25,8 @@ from transformer_jax.training.journal import Evaluator, Journal
 from transformer_jax.training.journals import Journals, isolated
 from transformer_jax.training.loop import take_steps
 from transformer_jax.training.programs import Programs
-from transformer_jax.training.together_programs import NUMBERS, SCHEDULE, TogetherPrograms, differing
+from transformer_jax.training.together_programs import OPTIONS, TogetherPrograms, differing
 from transformer_jax.update.step import TrainState
-
-# A run without these has another optimizer than one with them.
-ALL_OR_NONE = ("optimizer.clip_norm", "optimizer.weight_decay")
 
 
 def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
@@ -36,9 +34,12 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
     problems = []
     for path, values in differing(configs).items():
         listed = ", ".join(map(str, dict.fromkeys(values)))
-        if path not in (*NUMBERS, *SCHEDULE):
+        option = OPTIONS[path]
+        if schema.is_path(option.kind) and option.affects == "environment":
+            continue  # where the data is: what was prepared is compared instead
+        if option.together is None:
             problems.append(f"{path} = {listed}: must be the same for all")
-        elif path in ALL_OR_NONE and not all(values) and any(values):
+        elif option.together == "number or none" and not all(values) and any(values):
             problems.append(f"{path} = {listed}: all have one, or none has")
     return problems
 

@@ -25,32 +25,12 @@ from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, new_state, train_step
 
-# What may differ. The programs are given these as arrays, one number a run, where they do differ ...
-NUMBERS = (
-    "seed",
-    "model.dropout",
-    "model.attention_dropout",
-    "model.activation_dropout",
-    "train.label_smoothing",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.epsilon",
-    "optimizer.clip_norm",
-    "optimizer.weight_decay",
-)
-# ... and each run's learning rate, whatever its course.
-SCHEDULE = (
-    "optimizer.schedule",
-    "optimizer.learning_rate",
-    "optimizer.warmup_steps",
-    "optimizer.final_fraction",
-)
+OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 
 
 def differing(configs: Sequence[ExperimentConfig]) -> dict[str, list[Any]]:
     """The options in which the configs differ, with the value of each config."""
-    paths = [option.path for option in schema.options(ExperimentConfig)]
-    values = {path: [schema.value_at(config, path) for config in configs] for path in paths}
+    values = {path: [schema.value_at(config, path) for config in configs] for path in OPTIONS}
     return {path: each for path, each in values.items() if any(value != each[0] for value in each)}
 
 
@@ -140,8 +120,8 @@ def numbers_of(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
         path: np.asarray(
             [schema.value_at(config, path) for config in configs], np.uint32 if path == "seed" else np.float32
         )
-        for path in NUMBERS
-        if path in found or path == "seed"
+        for path, option in OPTIONS.items()
+        if path == "seed" or (path in found and option.together in ("number", "number or none"))
     }
 
 

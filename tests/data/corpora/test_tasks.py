@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from transformer_jax.data.corpora.tasks import DEFAULT_SIZES, TASKS, TOY_TASKS, generate, splits, symbols
+from transformer_jax.data.corpora.tasks import DEFAULT_SIZES, generate, splits, symbols
+from transformer_jax.data_config import TASKS, TOY_TASKS
 from transformer_jax.errors import BadInput
 
 SMALL = {"train": 1000, "valid": 100, "test": 100, "test_long": 25, "test_compositional": 100}

@@ -4,8 +4,9 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Corpus
 from transformer_jax.data.corpora.custom import CustomCorpus
 from transformer_jax.data.corpora.files import FileCorpus
-from transformer_jax.data.corpora.tasks import TASKS, TaskCorpus
+from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
+from transformer_jax.data_config import TASKS
 from transformer_jax.schema import is_meant_as_address
 
 

@@ -17,13 +17,12 @@ from typing import Any
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk
+from transformer_jax.data_config import TASKS, TOY_TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import Rng, Section, sentence_pairs
 
 Pair = tuple[str, str]
 
-TOY_TASKS = ("copy", "reverse", "sort")
-TASKS = (*TOY_TASKS, "grammar")
 DEFAULT_SIZES = {"train": 50_000, "valid": 1_000, "test": 1_000, "test_long": 1_000, "test_compositional": 1_000}
 DEFAULT_ALPHABET, DEFAULT_MIN_LENGTH, DEFAULT_MAX_LENGTH = 26, 4, 16
 
