@@ -63,6 +63,16 @@ def test_four_parts_make_the_same_update(changes):
         assert [int(state.sums.source_tokens), int(state.sums.target_tokens)] == given
 
 
+def test_each_part_has_its_own_dropout():
+    """Two parts with the same rows: with one dropout mask for both they would have the same loss."""
+    rows = sentences(8)
+    batch = batch_of([pair for pair in rows for _ in range(2)])  # part 0 has the even rows, part 1 the odd ones
+    options = {"model__dropout": 0.5, "optimizer__learning_rate": 1e-30}
+    halves = trainer(**options).train([batch_of(rows)])
+    both = trainer(**options, train__accumulate=2).train([batch])
+    assert float(both.sums.nll) != pytest.approx(2 * float(halves.sums.nll), rel=1e-5)
+
+
 def packed(pairs, rows, width):
     """The same sentences, many to a row, as packing lays them."""
     arrays = {name: np.zeros((rows, width), np.int32) for name in Batch._fields[:7]}
