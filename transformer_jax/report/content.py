@@ -24,6 +24,7 @@ from transformer_jax.report.document import (
     Row,
     Text,
     Translations,
+    number_cell,
 )
 from transformer_jax.report.figures import Interval, forest
 from transformer_jax.report.findings import TestFindings, find
@@ -132,16 +133,14 @@ def _runs(sweep: SweepResult) -> document.Table:
     """Every run, in whatever state."""
     rows = []
     for run in sweep.runs:
-        seconds, rate = run.number("train_seconds"), run.number("tokens_per_second")
+        scores = [run.measured.get(split) if run.finished else None for split in sweep.tests]
         cells = [
             Cell(state_name(run.state), run.state),
-            Cell() if run.step is None else Cell(f"{run.step:,}", run.step),
-            Cell() if seconds is None else Cell(duration(seconds), seconds),
-            Cell() if rate is None else Cell(f"{rate:,.0f}", rate),
+            number_cell(run.step, "{:,}".format),
+            number_cell(run.number("train_seconds"), duration),
+            number_cell(run.number("tokens_per_second"), "{:,.0f}".format),
+            *(number_cell(measured and measured.bleu, "{:.2f}".format) for measured in scores),
         ]
-        for split in sweep.tests:
-            measured = run.measured.get(split) if run.finished else None
-            cells.append(Cell() if measured is None else Cell(f"{measured.bleu:.2f}", measured.bleu))
         rows.append(Row(run.name, cells))
     titles = ("state", "step", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
     columns = [Column(title, kind="left" if title == "state" else "") for title in titles]

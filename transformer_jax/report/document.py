@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -15,6 +15,10 @@ class Cell(NamedTuple):
     value: float | str | None = None  # what rows are sorted by
     detail: str = ""  # an interval, for example
     mark: str = ""  # "better" or "worse": a significant difference
+
+
+def number_cell(value: float | None, text: Callable[[float], str]) -> Cell:
+    return Cell() if value is None else Cell(text(value), value)
 
 
 class Column(NamedTuple):

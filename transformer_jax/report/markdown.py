@@ -4,51 +4,39 @@ from __future__ import annotations
 
 import re
 
-from transformer_jax.report.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Facts,
-    Figures,
-    Folded,
-    Heading,
-    Table,
-    Text,
-    Translations,
-)
+from transformer_jax.report import document
 
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
 
 
-def to_markdown(document: Document) -> str:
-    parts = [f"# {_escaped(document.title)}", _escaped(document.question), *map(_block, document.state)]
-    for part in document.parts:
+def to_markdown(report: document.Document) -> str:
+    parts = [f"# {_escaped(report.title)}", _escaped(report.question), *map(_block, report.state)]
+    for part in report.parts:
         if blocks := list(filter(None, map(_block, part.blocks))):
             parts += [f"## {part.title}", *blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _block(block: Block) -> str:
+def _block(block: document.Block) -> str:
     match block:
-        case Text(text):
+        case document.Text(text):
             return _escaped(text)
-        case Heading(text):
+        case document.Heading(text):
             return f"### {_escaped(text)}"
-        case Bullets(items):
+        case document.Bullets(items):
             return "\n".join(f"- {_escaped(item)}" for item in items)
-        case Facts(items):
+        case document.Facts(items):
             return "\n".join(f"- {_escaped(name)}: `{value.replace('`', ' ')}`" for name, value in items.items())
-        case Table():
+        case document.Table():
             return _table(block)
-        case Translations():
+        case document.Translations():
             return _translations(block)
-        case Figures() | Folded() | Code():
+        case document.Figures() | document.Folded() | document.Code():
             return ""
 
 
-def _table(table: Table) -> str:
+def _table(table: document.Table) -> str:
     """A table without empty columns, numbers to the right."""
     shown = [index for index in range(len(table.columns)) if any(row.cells[index].text for row in table.rows)]
     lines = [[table.names, *(table.columns[index].title for index in shown)]]
@@ -65,7 +53,7 @@ def _table(table: Table) -> str:
     return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows])
 
 
-def _translations(block: Translations) -> str:
+def _translations(block: document.Translations) -> str:
     parts = []
     for sentence in block.sentences:
         lines = [
@@ -73,7 +61,9 @@ def _translations(block: Translations) -> str:
             for translation in sentence.translations
         ]
         lines += [f"and {sentence.more} more"] if sentence.more else []
-        parts.append(f"{_escaped(sentence.source)}\n→ {_escaped(sentence.reference)}\n\n{_block(Bullets(lines))}")
+        parts.append(
+            f"{_escaped(sentence.source)}\n→ {_escaped(sentence.reference)}\n\n{_block(document.Bullets(lines))}"
+        )
     return "\n\n".join(parts)
 
 

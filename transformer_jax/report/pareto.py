@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.pictures.plots import COLOURS
-from transformer_jax.report.document import Block, Bullets, Cell, Column, Figure, Figures, Folded, Row, Table, Text
+from transformer_jax.report import document
 from transformer_jax.report.figures import INK, Point, scatter
 from transformer_jax.report.findings import OTHER_TEST_SET, TestFindings
 from transformer_jax.report.metrics import METRICS, Metric, count_text
@@ -152,7 +152,7 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     return float(slope), float(intercept)
 
 
-def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[Block]:
+def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[document.Block]:
     """The report's part about size and compute; `unit` is that of the perplexities."""
     found = [front for front in fronts if front.points]
     if not found:
@@ -172,14 +172,14 @@ def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[Block
         )
     figures = [_figure(sweep, front, unit) for front in found]
     return [
-        Text(RULE),
-        Bullets(lines),
-        Figures(figures, note, large=True),
-        Folded("By size and compute", [_table(sweep, found)]),
+        document.Text(RULE),
+        document.Bullets(lines),
+        document.Figures(figures, note, large=True),
+        document.Folded("By size and compute", [_table(sweep, found)]),
     ]
 
 
-def _figure(sweep: SweepResult, front: Front, unit: str) -> Figure:
+def _figure(sweep: SweepResult, front: Front, unit: str) -> document.Figure:
     groups = dict.fromkeys(v.group for v in sweep.variants if v.name != sweep.baseline)
     colours = {group: COLOURS[number % len(COLOURS)] for number, group in enumerate(groups)}
     metric, points = front.metric, []
@@ -196,30 +196,27 @@ def _figure(sweep: SweepResult, front: Front, unit: str) -> Figure:
             line.append((cost, metric.displayed(expected)))
     legend = [(sweep.baseline, INK), *((group or "others", colour) for group, colour in colours.items())]
     y = metric.title + (" per word" if metric.key == "perplexity" and unit == "word" else "")
-    return Figure(front.title, scatter(points, COSTS[front.cost], y, line), legend)
+    return document.Figure(front.title, scatter(points, COSTS[front.cost], y, line), legend)
 
 
-def _table(sweep: SweepResult, fronts: Sequence[Front]) -> Table:
+def _table(sweep: SweepResult, fronts: Sequence[Front]) -> document.Table:
     """The variants by size, with their positions on the fronts and their distances from the lines."""
     costs: dict[str, dict[str, float]] = {cost: {} for cost in COSTS}
-    columns = [Column("parameters"), Column("FLOPs")]
+    columns = [document.Column("parameters"), document.Column("FLOPs")]
     for front in fronts:
         costs[front.cost] |= {name: cost for name, (cost, _) in front.points.items()}
-        columns.append(Column(f"{front.title}: best"))
+        columns.append(document.Column(f"{front.title}: best"))
         if front.line:
             what = "size" if front.cost == "parameters" else "compute"
-            columns.append(Column(f"{front.metric.title} beyond its {what}"))
+            columns.append(document.Column(f"{front.metric.title} beyond its {what}"))
     names = [v.name for v in sweep.variants if any(v.name in by_name for by_name in costs.values())]
     rows = []
     for name in sorted(names, key=lambda name: costs["parameters"].get(name, 0.0)):
-        cells = [
-            Cell(count_text(by_name[name]), by_name[name]) if name in by_name else Cell() for by_name in costs.values()
-        ]
+        cells = [document.number_cell(by_name.get(name), count_text) for by_name in costs.values()]
         for front in fronts:
             place = (name in front.leading) + (name in front.shown)
-            cells.append(Cell(("", "◇", "◆")[place], place))
+            cells.append(document.Cell(("", "◇", "◆")[place], place))
             if front.line:
-                beyond = front.beyond(name)
-                cells.append(Cell() if beyond is None else Cell(front.metric.change(beyond), beyond))
-        rows.append(Row(name, cells))
-    return Table(columns, rows)
+                cells.append(document.number_cell(front.beyond(name), front.metric.change))
+        rows.append(document.Row(name, cells))
+    return document.Table(columns, rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.report.document import Cell, Column, Row, Table
+from transformer_jax.report.document import Cell, Column, Row, Table, number_cell
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import BLEU, METRICS, Metric, count_text, mean_and_deviation, p_text
 from transformer_jax.report.results import SweepResult, VariantResult
@@ -30,6 +30,18 @@ PAPER_ORDER = ("model.layers", *LAYERS, "model.d_model", "model.d_ff", "model.nu
 WITHOUT_COLUMN = {"train.steps"}
 WIDEST_CELL = 40
 
+COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("FLOPs", "training_flops", "floating-point operations of the whole training", count_text),
+    ("time", "train_seconds", "training time of a run", duration),
+    ("tokens/s", "tokens_per_second", "target tokens per second", "{:,.0f}".format),
+    ("rate", "learning_rate", "peak learning rate", "{:.3g}".format),
+)
+PUBLISHED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("PPL", "perplexity", "{:g}".format),
+    ("BLEU", "bleu", "{:g}".format),
+    ("params", "parameters", count_text),
+)
+
 # A column with its cells, one per variant.
 Filled = tuple[Column, list[Cell]]
 
@@ -40,8 +52,11 @@ def table(sweep: SweepResult, findings: TestFindings) -> Table:
     for metric in METRICS:
         if found := findings.differences(metric):
             columns += _differences(sweep.variants, metric, found, findings.unit)
-    columns.append((Column("seeds", "seeds", "scores", "finished runs"), [_seeds(v) for v in sweep.variants]))
-    columns += [*_published(sweep.variants), *_costs(sweep.variants)]
+    columns += [
+        _seeds(sweep.variants),
+        *_published(sweep.variants),
+        *(_means(sweep.variants, "cost", *cost) for cost in COSTS),
+    ]
     rows = [
         Row(variant.name, cells, variant.note, variant.group, variant.name == sweep.baseline)
         for variant, *cells in zip(sweep.variants, *(cells for _, cells in columns), strict=True)
@@ -95,39 +110,25 @@ def _text(value: Any) -> str:
 def _scores(variants: Sequence[VariantResult], findings: TestFindings) -> list[Filled]:
     """Steps, perplexity, BLEU, parameters: the paper's columns."""
 
-    def scores(values: Mapping[str, Sequence[float]], form: Callable[[float], str]) -> list[Cell]:
+    def scores(title: str, key: str, about: str) -> Filled:
         cells = []
         for variant in variants:
-            found = values.get(variant.name)
-            mean = float(np.mean(found)) if found else 0.0
-            cells.append(Cell(mean_and_deviation(found, form(mean)), mean) if found else Cell())
-        return cells
+            values = getattr(findings, key).get(variant.name)
+            mean = float(np.mean(values)) if values else 0.0
+            form = (
+                ".2f" if key == "bleu" or 10 <= mean < 100 else ".3f" if mean < 10 else ",.1f" if mean < 1e5 else ".1e"
+            )
+            cells.append(Cell(mean_and_deviation(values, form), mean) if values else Cell())
+        return Column(title, key, "scores", about), cells
 
-    columns = [
-        (Column("steps", "steps", "scores", "updates made"), _means(variants, "steps", _whole)),
-        (
-            Column("PPL", "perplexity", "scores", "perplexity per token"),
-            scores(findings.perplexity, _perplexity_form),
-        ),
-    ]
-    if findings.unit == "word":
-        about = "perplexity per word: vocabularies differ"
-        column = Column("PPL/word", "word_perplexity", "scores", about)
-        columns.append((column, scores(findings.word_perplexity, _perplexity_form)))
+    by_word = [scores("PPL/word", "word_perplexity", "perplexity per word: vocabularies differ")]
     return [
-        *columns,
-        (Column("BLEU", "bleu", "scores", findings.signature), scores(findings.bleu, lambda _: ".2f")),
-        (Column("params", "parameters", "scores", "parameters"), _means(variants, "parameters", count_text)),
+        _means(variants, "scores", "steps", "steps", "updates made", "{:,.0f}".format),
+        scores("PPL", "perplexity", "perplexity per token"),
+        *(by_word if findings.unit == "word" else []),
+        scores("BLEU", "bleu", findings.signature),
+        _means(variants, "scores", "params", "parameters", "parameters", count_text),
     ]
-
-
-def _perplexity_form(value: float) -> str:
-    return ".3f" if value < 10 else ".2f" if value < 100 else ",.1f" if value < 1e5 else ".1e"
-
-
-def _seeds(variant: VariantResult) -> Cell:
-    done, planned = len(variant.finished), len(variant.runs)
-    return Cell(f"{done}" if done == planned else f"{done} of {planned}", done)
 
 
 def _differences(
@@ -135,53 +136,41 @@ def _differences(
 ) -> list[Filled]:
     """The differences from the baseline with their intervals, and the corrected p-values."""
     about = f"log-perplexity per {unit}, as a change in percent; lower is better"
-    found = [differences.get(variant.name) for variant in variants]
-    values = [
-        Cell() if d is None else Cell(metric.change(d.value), d.value, metric.interval(d), metric.mark(d))
-        for d in found
-    ]
-    p_values = [Cell() if d is None else Cell(p_text(d.corrected_p), d.corrected_p) for d in found]
+    about = "difference from the baseline" if metric is BLEU else about
     p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
+    found = [differences.get(variant.name) for variant in variants]
     return [
         (
-            Column(
-                f"Δ {metric.title}",
-                f"{metric.key}_difference",
-                "differences",
-                "difference from the baseline" if metric is BLEU else about,
-            ),
-            values,
+            Column(f"Δ {metric.title}", f"{metric.key}_difference", "differences", about),
+            [Cell(metric.change(d.value), d.value, metric.interval(d), metric.mark(d)) if d else Cell() for d in found],
         ),
-        (Column(f"p Δ {metric.title}", f"{metric.key}_p", "differences", p_about), p_values),
+        (
+            Column(f"p Δ {metric.title}", f"{metric.key}_p", "differences", p_about),
+            [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found],
+        ),
     ]
+
+
+def _seeds(variants: Sequence[VariantResult]) -> Filled:
+    counts = [(len(variant.finished), len(variant.runs)) for variant in variants]
+    cells = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
+    return Column("seeds", "seeds", "scores", "finished runs"), cells
 
 
 def _published(variants: Sequence[VariantResult]) -> list[Filled]:
     """The published scores, where there are any."""
-    columns = []
-    for key, title in {"perplexity": "PPL", "bleu": "BLEU", "parameters": "params"}.items():
-        scores = [variant.published.get(key) for variant in variants]
-        text = count_text if key == "parameters" else "{:g}".format
-        if any(score is not None for score in scores):
-            column = Column(f"{title} publ.", f"published_{key}", "published", "the published score")
-            columns.append((column, [Cell() if score is None else Cell(text(score), score) for score in scores]))
-    return columns
-
-
-def _costs(variants: Sequence[VariantResult]) -> list[Filled]:
-    costs: list[tuple[str, str, str, Callable[[float], str]]] = [
-        ("FLOPs", "training_flops", "floating-point operations of the whole training", count_text),
-        ("time", "train_seconds", "training time of a run", duration),
-        ("tokens/s", "tokens_per_second", "target tokens per second", _whole),
-        ("rate", "learning_rate", "peak learning rate", "{:.3g}".format),
+    return [
+        (
+            Column(f"{title} publ.", f"published_{key}", "published", "the published score"),
+            [number_cell(variant.published.get(key), text) for variant in variants],
+        )
+        for title, key, text in PUBLISHED
+        if any(key in variant.published for variant in variants)
     ]
-    return [(Column(title, key, "cost", about), _means(variants, key, text)) for title, key, about, text in costs]
 
 
-def _means(variants: Sequence[VariantResult], key: str, text: Callable[[float], str]) -> list[Cell]:
+def _means(
+    variants: Sequence[VariantResult], kind: str, title: str, key: str, about: str, text: Callable[[float], str]
+) -> Filled:
     """The means over seeds of a number of result.json."""
-    return [Cell() if (mean := variant.mean(key)) is None else Cell(text(mean), mean) for variant in variants]
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
+    return Column(title, key, kind, about), [number_cell(variant.mean(key), text) for variant in variants]
