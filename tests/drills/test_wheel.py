@@ -67,7 +67,8 @@ def installed(built, tmp_path_factory):
 def test_what_the_wheel_holds(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
-    package = {f"{file.relative_to(ROOT)}" for file in (ROOT / "transformer_jax").rglob("*.py")}
+    files = (ROOT / "transformer_jax").rglob("*.*")
+    package = {f"{file.relative_to(ROOT)}" for file in files if file.suffix in (".py", ".html", ".css", ".js")}
     presets = {f"transformer_jax/presets/{file.name}" for file in (ROOT / "configs").glob("*.py")}
     presets |= {f"transformer_jax/presets/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.py")}
     assert package | presets | {"transformer_jax/py.typed"} <= names

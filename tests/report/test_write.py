@@ -68,6 +68,7 @@ def test_nothing_is_computed_on_a_device(sweep):
     code = (
         f"from transformer_jax import cli; assert cli.main(['report', {str(sweep)!r}]) == 0\n"
         "import jax, sys; assert not jax._src.xla_bridge.backends_are_initialized()\n"
+        "assert 'transformer_jax.pictures.plots' in sys.modules\n"  # which imports matplotlib only to draw
         "print([name for name in ('matplotlib', 'orbax', 'tensorflow') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
