@@ -1,4 +1,4 @@
-"""WMT 2014 in small: TFDS's own `wmt14_translate`, built from files laid out as its archives unpack.
+"""WMT 2014 in small: TFDS's `wmt14_translate`, built from files laid out as its archives unpack.
 
 TFDS's code for the data set reads them (its parsers, its keys, its splits); only its downloading is replaced. The text
 is the embedded grammar's, with the kinds of wart that crawled text has. What stands for French is the grammar's German.
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from transformer_jax.grammar.corpus import Section, sentence_pairs
+from transformer_jax.grammar import Section, sentence_pairs
 
 VALID_PAIRS, TEST_PAIRS = 3000, 3003
 Pairs = list[tuple[str, str]]  # (English, the other language)

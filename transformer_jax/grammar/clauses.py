@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from transformer_jax.grammar import modifiers, verbs
-from transformer_jax.grammar.nouns import AROUND_FURNITURE
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.lexicon import ANY_TENSE, Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
 from transformer_jax.grammar.phrases import OWNED, Freedom, PhraseSampler, adjectives_of
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
-from transformer_jax.grammar.words import Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
 
-ANY_TENSE = frozenset(Tense)
 SIMPLE_TENSES = frozenset({Tense.PRESENT, Tense.PAST})
 # Tenses that an embedded clause may have, by the tense of the clause around it.
 TENSES_INSIDE = {
@@ -29,28 +27,33 @@ TENSES_INSIDE = {
 _BEING = Kind.PERSON | Kind.ANIMAL
 _DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
 _TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
-_VERB_GROUPS = (
-    (verbs.TRANSITIVE, 0.38),
-    (verbs.INTRANSITIVE, 0.16),
-    (verbs.DITRANSITIVE, 0.13),
-    (verbs.PREPOSITIONAL, 0.11),
-    (verbs.MOTION, 0.07),
-    (verbs.PLACEMENT, 0.04),
-    (verbs.POSITION, 0.06),
-    ((verbs.BE,), 0.07),
+_FRAME_WEIGHTS = (
+    (Frame.TRANSITIVE, 0.38),
+    (Frame.INTRANSITIVE, 0.16),
+    (Frame.DITRANSITIVE, 0.13),
+    (Frame.PREPOSITIONAL, 0.11),
+    (Frame.MOTION, 0.07),
+    (Frame.PLACEMENT, 0.04),
+    (Frame.POSITION, 0.06),
+    (Frame.COPULA, 0.07),
 )
-_NEVER_WITH_RELATIVE = (modifiers.THIS, *modifiers.POSSESSIVES)
+_NEVER_WITH_RELATIVE = (lexicon.THIS, *lexicon.POSSESSIVES)
 _OBJECT_FRAMES = (Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT)
 
 
 @cache
+def verbs_of(*frames: Frame) -> tuple[Verb, ...]:
+    return tuple(verb for verb in (*lexicon.VERBS, lexicon.BE) if verb.frame in frames)
+
+
+@cache
 def _verbs_with_subject(kind: Kind) -> tuple[Verb, ...]:
-    return tuple(verb for verb in verbs.VERBS if verb.subject & kind and verb.frame is not Frame.CLAUSAL)
+    return tuple(verb for verb in lexicon.VERBS if verb.subject & kind and verb.frame is not Frame.CLAUSAL)
 
 
 @cache
 def _verbs_with_object(kind: Kind) -> tuple[Verb, ...]:
-    return tuple(verb for verb in verbs.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
+    return tuple(verb for verb in lexicon.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
 
 
 def is_animate(subject: Phrase) -> bool:
@@ -75,7 +78,7 @@ class ClauseSampler:
     def verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
         """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is no lasting state."""
         while True:
-            verb = self._rng.pick(self._rng.weighted(_VERB_GROUPS))
+            verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAME_WEIGHTS)))
             is_state = verb.is_stative or verb.frame in {Frame.COPULA, Frame.POSITION}
             if not (past and verb.past == verb.english) and not (dynamic and is_state):
                 return verb
@@ -119,7 +122,7 @@ class ClauseSampler:
         fits = tense in SIMPLE_TENSES and is_animate(subject)
         if not fits or verb.is_stative or verb.frame in {Frame.COPULA, Frame.CLAUSAL}:
             return None
-        return self._rng.pick(modifiers.MODALS) if self._rng.chance(0.22) else None
+        return self._rng.pick(lexicon.MODALS) if self._rng.chance(0.22) else None
 
     def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> Phrase:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
@@ -165,8 +168,8 @@ class ClauseSampler:
             freedom = Freedom.INDEFINITE if is_question else Freedom.FREE
         phrase = self.phrases.noun_phrase(verb.object, freedom)
         is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
-        if is_plain_dative and phrase.determiner is modifiers.NONE and not clause.is_negated:
-            phrase = replace(phrase, determiner=modifiers.THE)  # *er hilft Köchen* is stiff
+        if is_plain_dative and phrase.determiner is lexicon.NONE and not clause.is_negated:
+            phrase = replace(phrase, determiner=lexicon.THE)  # *er hilft Köchen* is stiff
         is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
         return self._maybe_with_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense]) if is_last else phrase
 
@@ -186,7 +189,7 @@ class ClauseSampler:
     def _location(self, kind: Kind, clause: Clause, *, is_goal: bool) -> Location:
         freedom = Freedom.DEFINITE_PLACE if clause.is_negated else Freedom.PLACE
         phrase = self.phrases.noun_phrase(kind, freedom)
-        at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(AROUND_FURNITURE)
+        at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(lexicon.AROUND_FURNITURE)
         preposition = to if is_goal else at
         assert preposition is not None
         return Location(preposition, phrase)
@@ -200,15 +203,15 @@ class ClauseSampler:
         # *not every day* and *every day not* are not the same: neither is said.
         times = [
             time
-            for time in modifiers.TIMES
-            if clause.tense in time.tenses and not (clause.is_negated and time is modifiers.EVERY_DAY)
+            for time in lexicon.TIMES
+            if clause.tense in time.tenses and not (clause.is_negated and time is lexicon.EVERY_DAY)
         ]
         if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if is_main else 0.15):
             time_first = is_main and (is_closed or rng.chance(0.45))
             if time_first or not is_closed:
                 clause = replace(clause, time=rng.pick(times), time_first=time_first)
         elif not is_question and self._may_be_frequent(clause) and rng.chance(0.15):
-            clause = replace(clause, frequency=rng.pick(modifiers.FREQUENCIES))
+            clause = replace(clause, frequency=rng.pick(lexicon.FREQUENCIES))
         if is_closed:
             return clause
         if verb.manners and self._may_have_manner(clause) and rng.chance(0.3):
@@ -240,7 +243,7 @@ class ClauseSampler:
         self, phrase: NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
     ) -> NounPhrase:
         """A relative clause narrows down what is meant, so it does not go with *this*, *my* or a possessor."""
-        is_bare_mass = phrase.noun.is_mass and phrase.determiner is modifiers.NONE
+        is_bare_mass = phrase.noun.is_mass and phrase.determiner is lexicon.NONE
         is_settled = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
         if depth <= 0 or is_bare_mass or is_settled or not self._rng.chance(probability):
             return phrase
@@ -252,7 +255,7 @@ class ClauseSampler:
         kind = head.noun.kind
         if kind & Kind.PERSON and self._rng.chance(0.2):
             owned = self.phrases.noun_phrase(OWNED, Freedom.DEFINITE)
-            owned = replace(owned, determiner=modifiers.THE, possessor=None, whose=pronoun)
+            owned = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
             return self._clause_about(owned, owned.noun.kind, depth, tenses)
         return self._clause_about(pronoun, kind, depth, tenses)
 
@@ -271,5 +274,5 @@ def _is_light(subject: Phrase) -> bool:
 def _is_definite(phrase: Phrase | None) -> bool:
     """Pronouns and definite noun phrases that are about particular ones: not *every* and not *all*."""
     if isinstance(phrase, NounPhrase):
-        return phrase.determiner.is_definite and phrase.determiner not in (modifiers.EVERY, modifiers.ALL)
+        return phrase.determiner.is_definite and phrase.determiner not in (lexicon.EVERY, lexicon.ALL)
     return phrase is not None

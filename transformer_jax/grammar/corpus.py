@@ -1,4 +1,8 @@
-"""The grammar as a stream of pairs, in three sections that cannot share a sentence."""
+"""The grammar as a stream of pairs, in three sections that cannot share a sentence.
+
+The compositional section has pairs of a word and a construction that no other section contains. Each of these words is
+common in the others, and so is each construction; only the two together are new.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import enum
 from collections.abc import Iterator
 
 from transformer_jax.grammar import english, german
-from transformer_jax.grammar.holdout import is_held_out
+from transformer_jax.grammar.lexicon import Case, GermanVerb, Number, Tense
 from transformer_jax.grammar.sampler import SentenceSampler
+from transformer_jax.grammar.tree import Clause, Coordination, Location, NounPhrase, Phrase, Sentence, Statement
 
 # Sentences of the long section exceed this on *both* sides, all others on neither; what lies between is not used.
 MAX_TOKENS = 24
@@ -35,3 +40,81 @@ def sentence_pairs(section: Section, seed_text: str) -> Iterator[tuple[str, str]
         pair = english.render(sentence), german.render(sentence)
         if all(shortest <= text.count(" ") + 1 <= longest for text in pair):
             yield pair
+
+
+class Construction(enum.Enum):
+    PERFECT = "verb in the perfect tense"
+    VERB_FINAL = "verb of a subordinate or relative clause"
+    PREDICATIVE = "adjective after be"
+    DATIVE_PLURAL = "noun in the dative plural"
+    RELATIVE_HEAD = "noun with a relative clause"
+    POSSESSOR = "noun in the genitive"
+
+
+Pair = tuple[str, Construction]
+
+HELD_OUT: frozenset[Pair] = frozenset(
+    (word, construction)
+    for construction, words in (
+        (Construction.PERFECT, ("helfen", "einladen", "lesen", "aufwachen", "verkaufen", "gehen")),
+        (Construction.VERB_FINAL, ("anrufen", "trinken", "tanzen", "suchen", "geben", "laufen")),
+        (Construction.PREDICATIVE, ("müde", "teuer", "klug", "neu")),
+        (Construction.DATIVE_PLURAL, ("Kind", "Freund", "Hund", "Schüler", "Arzt", "Nachbar")),
+        (Construction.RELATIVE_HEAD, ("Buch", "Mann", "Katze", "Löwe", "Brief", "Tante")),
+        (Construction.POSSESSOR, ("König", "Mädchen", "Onkel", "Schwester", "Student")),
+    )
+    for word in words
+)
+
+
+def is_held_out(sentence: Sentence) -> bool:
+    return any(pair in HELD_OUT for pair in pairs(sentence))
+
+
+def pairs(sentence: Sentence) -> Iterator[Pair]:
+    """Every word and construction pair of the sentence, words named by their German dictionary form."""
+    if isinstance(sentence, Coordination):
+        yield from _of_clause(sentence.left, is_verb_final=False)
+        yield from _of_clause(sentence.right, is_verb_final=False)
+        return
+    yield from _of_clause(sentence.clause, is_verb_final=False)
+    if isinstance(sentence, Statement) and sentence.adverbial:
+        yield from _of_clause(sentence.adverbial.clause, is_verb_final=True)
+
+
+def dictionary_form(verb: GermanVerb) -> str:
+    return verb.prefix + verb.infinitive
+
+
+def _of_clause(clause: Clause, *, is_verb_final: bool) -> Iterator[Pair]:
+    verb = dictionary_form(clause.verb.german)
+    if clause.tense is Tense.PERFECT:
+        yield verb, Construction.PERFECT
+    if is_verb_final:
+        yield verb, Construction.VERB_FINAL
+    if clause.predicate:
+        yield clause.predicate.german, Construction.PREDICATIVE
+    yield from _of_phrase(clause.subject, Case.NOMINATIVE)
+    yield from _of_phrase(clause.object, clause.verb.case)
+    yield from _of_phrase(clause.recipient, Case.DATIVE)
+    for location in (clause.place, clause.goal):
+        yield from _of_location(location)
+    if clause.complement:
+        yield from _of_clause(clause.complement.clause, is_verb_final=True)
+
+
+def _of_location(location: Location | None) -> Iterator[Pair]:
+    if location:
+        yield from _of_phrase(location.phrase, location.preposition.case)
+
+
+def _of_phrase(phrase: Phrase | None, case: Case) -> Iterator[Pair]:
+    if not isinstance(phrase, NounPhrase):
+        return
+    if case is Case.DATIVE and phrase.number is Number.PLURAL:
+        yield phrase.noun.german, Construction.DATIVE_PLURAL
+    if phrase.possessor:
+        yield phrase.possessor.noun.german, Construction.POSSESSOR
+    if phrase.relative:
+        yield phrase.noun.german, Construction.RELATIVE_HEAD
+        yield from _of_clause(phrase.relative, is_verb_final=True)

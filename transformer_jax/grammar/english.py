@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from transformer_jax.grammar import modifiers
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.lexicon import BE, Kind, Noun, Number, Pronoun, Tense, Verb
 from transformer_jax.grammar.tree import (
     Clause,
     Coordination,
@@ -16,8 +17,6 @@ from transformer_jax.grammar.tree import (
     Statement,
     opens,
 )
-from transformer_jax.grammar.verbs import BE
-from transformer_jax.grammar.words import Conjunction, Interrogative, Kind, Noun, Number, Pronoun, Tense, Verb
 
 
 def render(sentence: Sentence) -> str:
@@ -25,7 +24,7 @@ def render(sentence: Sentence) -> str:
     if isinstance(sentence, Question):
         tokens = [*_question(sentence.clause), "?"]
     elif isinstance(sentence, Coordination):
-        comma = [","] if sentence.conjunction is modifiers.BUT else []
+        comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _declarative(sentence.left), _declarative(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.english, *right, "."]
     else:
@@ -42,8 +41,7 @@ def _statement(statement: Statement) -> list[str]:
 
 
 def _embedded(embedded: Embedded) -> list[str]:
-    word = embedded.introducer
-    return [word.english if isinstance(word, Conjunction) else word.value[0], *_declarative(embedded.clause)]
+    return [embedded.introducer.english, *_declarative(embedded.clause)]
 
 
 def _declarative(clause: Clause) -> list[str]:
@@ -62,7 +60,7 @@ def _question(clause: Clause) -> list[str]:
         return _declarative(clause)
     auxiliary, main = _verb_group(clause, needs_auxiliary=True)
     if clause.question:
-        auxiliary = [clause.question.value[0], *auxiliary]
+        auxiliary = [clause.question.english, *auxiliary]
     elif opens(clause.object):
         assert clause.object is not None
         auxiliary = [*_phrase(clause.object, is_subject=False), *auxiliary]
@@ -111,14 +109,13 @@ def _behind_the_verb(clause: Clause, stranded_preposition: str = "") -> list[str
 def _particle_and_objects(clause: Clause) -> list[str]:
     """*picks up the child*, but *picks him up*; *gives him a book*, but *explains the book to him*."""
     particle = [clause.verb.particle] if clause.verb.particle else []
-    if clause.object is None or opens(clause.object):
-        direct = []
-    else:
+    direct = []
+    if clause.object is not None and not opens(clause.object):
         direct = _prepositional(clause.verb.english_preposition, clause.object)
     recipient = _phrase(clause.recipient, is_subject=False) if clause.recipient else []
     if clause.verb.recipient_to:
         return [*direct, "to", *recipient]
-    if isinstance(clause.object, Pronoun) and not clause.verb.english_preposition:
+    if direct and isinstance(clause.object, Pronoun) and not clause.verb.english_preposition:
         return [*direct, *particle]
     return [*particle, *recipient, *direct]
 
@@ -142,8 +139,6 @@ def _phrase(phrase: Phrase, *, is_subject: bool) -> list[str]:
         if not _is_person(phrase.antecedent):
             return ["that"]
         return ["who" if is_subject else "whom"]
-    if isinstance(phrase, Interrogative):
-        return ["whom" if phrase is Interrogative.WHO and not is_subject else phrase.value]
     return _noun_phrase(phrase)
 
 
@@ -164,7 +159,7 @@ def _noun_phrase(phrase: NounPhrase) -> list[str]:
 
 def _determiner(phrase: NounPhrase, following: str) -> list[str]:
     word = phrase.determiner
-    if word is modifiers.A:
+    if word is lexicon.A:
         return ["an" if following[0] in "aeiou" else "a"]
     if phrase.number is Number.PLURAL and word.english_plural:
         return [word.english_plural]
@@ -195,7 +190,7 @@ def _past(verb: Verb) -> str:
 
 
 def _verb_group(clause: Clause, *, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
-    """(auxiliary, rest), with *do* for the auxiliary where one is needed and the verb has none of its own."""
+    """(auxiliary, rest), with *do* where an auxiliary is needed and the verb has none."""
     verb, modal, is_past = clause.verb, clause.modal, clause.tense is Tense.PAST
     if clause.tense is Tense.FUTURE:
         return ["will"], [verb.english]
@@ -203,7 +198,7 @@ def _verb_group(clause: Clause, *, needs_auxiliary: bool) -> tuple[list[str], li
         return ["has" if _is_third_singular(clause.subject) else "have"], [verb.participle or _past(verb)]
     if verb is BE:
         return [_form_of_be(clause)], []
-    if modal is modifiers.CAN:
+    if modal is lexicon.CAN:
         return [modal.english_past if is_past else modal.english], [verb.english]
     if needs_auxiliary:
         infinitive = [modal.infinitive, "to", verb.english] if modal else [verb.english]
@@ -229,7 +224,5 @@ def _form_of_be(clause: Clause) -> str:
 
 
 def _is_third_singular(subject: Phrase) -> bool:
-    if isinstance(subject, Interrogative):
-        return True
     is_first_person = isinstance(subject, Pronoun) and subject.is_first_person
     return subject.number is Number.SINGULAR and not is_first_person

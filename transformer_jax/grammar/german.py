@@ -2,15 +2,30 @@
 
 A German clause has five fields: forefield, left bracket, midfield, right bracket, postfield. In a main clause the
 finite verb is the left bracket and thus comes second (first in a yes/no question); in a subordinate clause the
-introducing word is, and all verbs stand in the right bracket. What is heavy (a relative clause at the end of the
-midfield, the complement clause) goes to the postfield. Commas set every embedded clause off; `render` removes those
-that meet other punctuation.
+introducing word is, and all verbs are in the right bracket. What is heavy (a relative clause at the end of the
+midfield, the complement clause) goes to the postfield. Commas enclose every embedded clause; `render` removes those
+beside other punctuation.
 """
 
 from __future__ import annotations
 
-from transformer_jax.grammar import declension, modifiers
-from transformer_jax.grammar.conjugation import verb_group
+from dataclasses import dataclass
+from functools import cache
+
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.lexicon import (
+    BE,
+    Adjective,
+    Case,
+    Determiner,
+    Frame,
+    Gender,
+    GermanVerb,
+    Noun,
+    Number,
+    Pronoun,
+    Tense,
+)
 from transformer_jax.grammar.tree import (
     Clause,
     Coordination,
@@ -24,8 +39,9 @@ from transformer_jax.grammar.tree import (
     Statement,
     opens,
 )
-from transformer_jax.grammar.words import Case, Conjunction, Declension, Determiner, Frame, Interrogative, Pronoun
 
+_HABEN = GermanVerb.parse("haben hat hatte gehabt")
+_WERDEN = GermanVerb.parse("werden wird wurde geworden", takes_sein=True)
 _CONTRACTIONS = {
     ("an", "dem"): "am",
     ("an", "das"): "ans",
@@ -42,15 +58,15 @@ def render(sentence: Sentence) -> str:
     if isinstance(sentence, Question):
         tokens = [*_question(sentence.clause), "?"]
     elif isinstance(sentence, Coordination):
-        comma = [","] if sentence.conjunction is modifiers.BUT else []
+        comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _main_clause(sentence.left), _main_clause(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.german, *right, "."]
     else:
         tokens = [*_statement(sentence), "."]
-    return " ".join(_without_idle_commas(tokens))
+    return " ".join(_without_redundant_commas(tokens))
 
 
-def _without_idle_commas(tokens: list[str]) -> list[str]:
+def _without_redundant_commas(tokens: list[str]) -> list[str]:
     """Drops commas at the beginning of a sentence and before other punctuation."""
     kept: list[str] = []
     for token, following in zip(tokens, [*tokens[1:], "."], strict=True):
@@ -79,7 +95,7 @@ def _question(clause: Clause) -> list[str]:
 
 
 def _verb_second(forefield: list[str], clause: Clause, *, subject_is_first: bool = False) -> list[str]:
-    group = verb_group(clause)
+    group = _verb_group(clause)
     subject = [] if subject_is_first or opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _behind_the_subject(clause, postpones_relative=bool(subject))
     return [*forefield, group.finite, *subject, *midfield, *group.right_bracket, *postfield]
@@ -88,19 +104,17 @@ def _verb_second(forefield: list[str], clause: Clause, *, subject_is_first: bool
 def _verb_final(clause: Clause, introducer: list[str]) -> list[str]:
     subject = [] if opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _behind_the_subject(clause, postpones_relative=True)
-    return [",", *introducer, *subject, *midfield, *verb_group(clause).verb_final, *postfield, ","]
+    return [",", *introducer, *subject, *midfield, *_verb_group(clause).verb_final, *postfield, ","]
 
 
 def _embedded(embedded: Embedded) -> list[str]:
-    if isinstance(embedded.introducer, Conjunction):
-        return _verb_final(embedded.clause, [embedded.introducer.german])
-    return _verb_final(embedded.clause, [embedded.introducer.value[1]])
+    return _verb_final(embedded.clause, [embedded.introducer.german])
 
 
 def _opening(clause: Clause) -> list[str]:
     """The interrogative or relative word or phrase a clause opens with; nothing in a yes/no question."""
     if clause.question:
-        return [clause.question.value[1]]
+        return [clause.question.german]
     if opens(clause.subject):
         return _phrase(clause.subject, Case.NOMINATIVE)
     if opens(clause.object):
@@ -173,8 +187,8 @@ def _object(clause: Clause) -> list[str]:
     phrase, verb = clause.object, clause.verb
     assert phrase is not None
     if not verb.german_preposition:
-        return _phrase(phrase, verb.case, modifiers.NO if _turns_to_kein(phrase, clause) else None)
-    if phrase is Interrogative.WHAT:
+        return _phrase(phrase, verb.case, lexicon.NO if _turns_to_kein(phrase, clause) else None)
+    if phrase is lexicon.WHAT:
         link = "r" if verb.german_preposition[0] in "aeiouäöü" else ""
         return ["wo" + link + verb.german_preposition]
     return _contracted(verb.german_preposition, phrase, verb.case)
@@ -187,9 +201,7 @@ def _location(location: Location) -> list[str]:
 def _contracted(preposition: str, phrase: Phrase, case: Case) -> list[str]:
     """Preposition and phrase: *im Garten*, but *in dem Garten , in dem ...*, where the article points ahead."""
     tokens = _phrase(phrase, case)
-    has_plain_article = (
-        isinstance(phrase, NounPhrase) and phrase.determiner is modifiers.THE and phrase.relative is None
-    )
+    has_plain_article = isinstance(phrase, NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None
     contraction = _CONTRACTIONS.get((preposition, tokens[0])) if has_plain_article else None
     return [contraction, *tokens[1:]] if contraction else [preposition, *tokens]
 
@@ -197,11 +209,9 @@ def _contracted(preposition: str, phrase: Phrase, case: Case) -> list[str]:
 def _phrase(phrase: Phrase, case: Case, determiner: Determiner | None = None) -> list[str]:
     """A phrase without its relative clause; `determiner` overrides that of a noun phrase."""
     if isinstance(phrase, Pronoun):
-        return [declension.pronoun(phrase, case)]
+        return [phrase.german[case]]
     if isinstance(phrase, RelativePronoun):
-        return [declension.relative_pronoun(phrase.antecedent.gender, phrase.number, case)]
-    if isinstance(phrase, Interrogative):
-        return [declension.interrogative(phrase, case)]
+        return [relative_pronoun(phrase.antecedent.gender, phrase.number, case)]
     return _noun_phrase(phrase, case, determiner or phrase.determiner)
 
 
@@ -209,12 +219,104 @@ def _noun_phrase(phrase: NounPhrase, case: Case, determiner: Determiner) -> list
     gender, number = phrase.noun.gender, phrase.number
     if phrase.whose:
         whose = phrase.whose
-        first = declension.relative_pronoun(whose.antecedent.gender, whose.number, Case.GENITIVE)
-        kind = Declension.STRONG
+        first = relative_pronoun(whose.antecedent.gender, whose.number, Case.GENITIVE)
+        declension = "strong"
     else:
-        first = declension.determiner(determiner, gender, number, case)
-        kind = determiner.declension
-    adjectives = [declension.adjective(word, kind, gender, number, case) for word in phrase.adjectives]
+        first = inflected(determiner, gender, number, case)
+        declension = determiner.declension
+    adjectives = [declined(word, declension, gender, number, case) for word in phrase.adjectives]
     possessor = _phrase(phrase.possessor, Case.GENITIVE) if phrase.possessor else []
-    head = declension.noun(phrase.noun, number, case)
+    head = noun_form(phrase.noun, number, case)
     return [*([first] if first else []), *adjectives, head, *possessor]
+
+
+@dataclass(frozen=True, slots=True)
+class VerbGroup:
+    """The verbs of a clause: the finite one, its separable prefix, and the infinitive or participle that ends it."""
+
+    finite: str
+    prefix: str = ""
+    ending: str = ""
+
+    @property
+    def right_bracket(self) -> list[str]:
+        """What ends a main clause, whose finite verb stands near the beginning."""
+        return [word for word in (self.prefix, self.ending) if word]
+
+    @property
+    def verb_final(self) -> list[str]:
+        """What ends a subordinate clause: everything, the prefix joined again."""
+        return [self.ending, self.finite] if self.ending else [self.prefix + self.finite]
+
+
+def finite(verb: GermanVerb, subject: Phrase, tense: Tense) -> str:
+    """Present or past form that agrees with the subject, without the separable prefix."""
+    is_plural = subject.number is Number.PLURAL
+    if tense is Tense.PAST:
+        ending = "n" if verb.past.endswith("e") else "en"
+        return verb.past + ending * is_plural
+    if is_plural:
+        return verb.plural or verb.infinitive
+    if isinstance(subject, Pronoun) and subject.is_first_person:
+        return verb.first or verb.infinitive.removesuffix("en") + "e"
+    return verb.third
+
+
+def _verb_group(clause: Clause) -> VerbGroup:
+    verb, modal, is_plural = clause.verb.german, clause.modal, clause.subject.number is Number.PLURAL
+    infinitive = verb.prefix + verb.infinitive
+    if modal:
+        if clause.tense is Tense.PAST:
+            return VerbGroup(modal.german_past + "n" * is_plural, ending=infinitive)
+        return VerbGroup(modal.german_plural if is_plural else modal.german_singular, ending=infinitive)
+    if clause.tense is Tense.FUTURE:
+        return VerbGroup(finite(_WERDEN, clause.subject, Tense.PRESENT), ending=infinitive)
+    if clause.tense is Tense.PERFECT:
+        auxiliary = BE.german if verb.takes_sein else _HABEN
+        return VerbGroup(finite(auxiliary, clause.subject, Tense.PRESENT), ending=verb.prefix + verb.participle)
+    return VerbGroup(finite(verb, clause.subject, clause.tense), prefix=verb.prefix)
+
+
+# A paradigm has a row for each case in the order of Case, and columns masculine, neuter, feminine, plural; "-" is no
+# ending. Adjectives by declension, determiners by inflection.
+_ADJECTIVE = {
+    "strong": "er es e e | en es e e | em em er en | en en er er",
+    "weak": "e e e en | en e e en | en en en en | en en en en",
+    "mixed": "er es e en | en es e en | en en en en | en en en en",
+}
+_DETERMINER = {
+    "der": "der das die die | den das die die | dem dem der den | des des der der",
+    "dieser": "er es e e | en es e e | em em er en | es es er er",
+    "ein": "- - e e | en - e e | em em er en | es es er er",
+    "": "- - - - | - - - - | - - - - | - - - -",
+}
+_RELATIVE_PRONOUN = "der das die die | den das die die | dem dem der denen | dessen dessen deren deren"
+
+
+@cache
+def _ending(paradigm: str, gender: Gender, number: Number, case: Case) -> str:
+    cell = paradigm.split(" | ")[case].split()[3 if number is Number.PLURAL else gender]
+    return cell.replace("-", "")
+
+
+def inflected(word: Determiner, gender: Gender, number: Number, case: Case) -> str:
+    return word.german + _ending(_DETERMINER[word.inflection], gender, number, case)
+
+
+def declined(word: Adjective, declension: str, gender: Gender, number: Number, case: Case) -> str:
+    return (word.stem or word.german) + _ending(_ADJECTIVE[declension], gender, number, case)
+
+
+def relative_pronoun(gender: Gender, number: Number, case: Case) -> str:
+    return _ending(_RELATIVE_PRONOUN, gender, number, case)
+
+
+def noun_form(word: Noun, number: Number, case: Case) -> str:
+    if number is Number.PLURAL:
+        needs_n = case is Case.DATIVE and not word.german_plural.endswith(("n", "s"))
+        return word.german_plural + "n" * needs_n
+    if word.oblique and case is not Case.NOMINATIVE:
+        return word.oblique
+    if case is Case.GENITIVE and word.gender is not Gender.FEMININE:
+        return word.genitive or word.german + "s"
+    return word.german

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from functools import cache
 
-from transformer_jax.grammar import modifiers, nouns
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.lexicon import Adjective, Determiner, Kind, Noun, Number, Pronoun
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import NounPhrase
-from transformer_jax.grammar.words import Adjective, Determiner, Kind, Noun, Number, Pronoun
 
 _PLURAL_SHARE, _PLURAL_SHARE_OF_PLACES = 0.35, 0.12
 _ATTEMPTS_AT_A_NEW_NOUN = 5
@@ -26,37 +26,37 @@ class Freedom(enum.Enum):
 
 
 _Weights = tuple[tuple[Determiner, float], ...]
-_DEFINITE: _Weights = ((modifiers.THE, 0.64), (modifiers.THIS, 0.06))
+_DEFINITE: _Weights = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
 _SINGULAR: dict[Freedom, _Weights] = {
     Freedom.DEFINITE: _DEFINITE,
-    Freedom.INDEFINITE: (*_DEFINITE, (modifiers.A, 0.3)),
-    Freedom.FREE: (*_DEFINITE, (modifiers.A, 0.3), (modifiers.EVERY, 0.03)),
-    Freedom.SUBJECT: (*_DEFINITE, (modifiers.A, 0.15), (modifiers.EVERY, 0.05), (modifiers.NO, 0.04)),
-    Freedom.PLACE: (*_DEFINITE, (modifiers.A, 0.1)),
+    Freedom.INDEFINITE: (*_DEFINITE, (lexicon.A, 0.3)),
+    Freedom.FREE: (*_DEFINITE, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)),
+    Freedom.SUBJECT: (*_DEFINITE, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
+    Freedom.PLACE: (*_DEFINITE, (lexicon.A, 0.1)),
     Freedom.DEFINITE_PLACE: _DEFINITE,
 }
 _QUANTIFIERS: _Weights = (
-    (modifiers.ALL, 0.04),
-    (modifiers.MANY, 0.06),
-    (modifiers.SOME, 0.06),
-    *((word, 0.03) for word in modifiers.NUMERALS),
+    (lexicon.ALL, 0.04),
+    (lexicon.MANY, 0.06),
+    (lexicon.SOME, 0.06),
+    *((word, 0.03) for word in lexicon.NUMERALS),
 )
 _PLURAL: dict[Freedom, _Weights] = {
     Freedom.DEFINITE: _DEFINITE,
-    Freedom.INDEFINITE: (*_DEFINITE, (modifiers.NONE, 0.25)),
-    Freedom.FREE: (*_DEFINITE, (modifiers.NONE, 0.2), *_QUANTIFIERS),
-    Freedom.SUBJECT: (*_DEFINITE, (modifiers.NONE, 0.08), *_QUANTIFIERS, (modifiers.NO, 0.02)),
+    Freedom.INDEFINITE: (*_DEFINITE, (lexicon.NONE, 0.25)),
+    Freedom.FREE: (*_DEFINITE, (lexicon.NONE, 0.2), *_QUANTIFIERS),
+    Freedom.SUBJECT: (*_DEFINITE, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
     Freedom.PLACE: _DEFINITE,
     Freedom.DEFINITE_PLACE: _DEFINITE,
 }
 _MASS: dict[Freedom, _Weights] = {
-    freedom: _DEFINITE if freedom is Freedom.DEFINITE else (*_DEFINITE, (modifiers.NONE, 0.6)) for freedom in Freedom
+    freedom: _DEFINITE if freedom is Freedom.DEFINITE else (*_DEFINITE, (lexicon.NONE, 0.6)) for freedom in Freedom
 }
 _PLACES = (Freedom.PLACE, Freedom.DEFINITE_PLACE)
 
 # What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
 OWNED = (
-    Kind.OWN
+    Kind.PERSONAL
     | Kind.TEXT
     | Kind.FOOD
     | Kind.DRINK
@@ -70,12 +70,12 @@ OWNED = (
 
 @cache
 def nouns_of(kind: Kind) -> tuple[Noun, ...]:
-    return tuple(noun for noun in nouns.NOUNS if noun.kind & kind)
+    return tuple(noun for noun in lexicon.NOUNS if noun.kind & kind)
 
 
 @cache
 def adjectives_of(kind: Kind, *, colours: bool) -> tuple[Adjective, ...]:
-    return tuple(word for word in modifiers.ADJECTIVES if word.kind & kind and word.is_colour is colours)
+    return tuple(word for word in lexicon.ADJECTIVES if word.kind & kind and word.is_colour is colours)
 
 
 class PhraseSampler:
@@ -110,9 +110,9 @@ class PhraseSampler:
         determiner = rng.weighted(determiners)
         adjectives = self.adjectives(noun.kind)
         possessor = None
-        if determiner is modifiers.THE and noun.kind & OWNED:
+        if determiner is lexicon.THE and noun.kind & OWNED:
             if rng.chance(0.22):
-                determiner = rng.pick(modifiers.POSSESSIVES)
+                determiner = rng.pick(lexicon.POSSESSIVES)
             elif rng.chance(0.15):
                 possessor = self._possessor()
         return NounPhrase(noun, number, determiner, adjectives, possessor)
@@ -127,7 +127,7 @@ class PhraseSampler:
         return tuple(drawn)
 
     def pronoun(self) -> Pronoun:
-        return self._rng.pick(modifiers.PRONOUNS)
+        return self._rng.pick(lexicon.PRONOUNS)
 
     def _possessor(self) -> NounPhrase:
         """*the old king 's*: a person, with a determiner that shows the genitive."""

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from transformer_jax.grammar import modifiers, verbs
-from transformer_jax.grammar.clauses import ANY_TENSE, TENSES_INSIDE, ClauseSampler
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.clauses import TENSES_INSIDE, ClauseSampler, verbs_of
+from transformer_jax.grammar.lexicon import ANY_TENSE, Expression, Frame, Kind, Tense, Verb
 from transformer_jax.grammar.phrases import Freedom
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Coordination, Embedded, NounPhrase, Question, Sentence, Statement
-from transformer_jax.grammar.words import Frame, Interrogative, Kind, QuestionAdverb, Tense, Verb
 
 _BEING = Kind.PERSON | Kind.ANIMAL
 _NOT_FUTURE = frozenset({Tense.PRESENT, Tense.PAST, Tense.PERFECT})
-_WHO_VERBS = tuple(verb for verb in verbs.VERBS if verb.subject & Kind.PERSON and verb.frame is not Frame.CLAUSAL)
-_OBJECT_VERBS = tuple(verb for verb in verbs.VERBS if verb.frame in {Frame.TRANSITIVE, Frame.PREPOSITIONAL})
+_WHO_VERBS = tuple(verb for verb in lexicon.VERBS if verb.subject & Kind.PERSON and verb.frame is not Frame.CLAUSAL)
+_OBJECT_VERBS = tuple(verb for verb in lexicon.VERBS if verb.frame in {Frame.TRANSITIVE, Frame.PREPOSITIONAL})
 _WHOM_VERBS = tuple(verb for verb in _OBJECT_VERBS if verb.object & Kind.PERSON)
 # *was* is asked about things that are eaten, made or used; *was kennt er* would be a strange question.
 _WHAT_VERBS = tuple(
     verb
-    for verb in (*_OBJECT_VERBS, *verbs.DITRANSITIVE)
+    for verb in (*_OBJECT_VERBS, *verbs_of(Frame.DITRANSITIVE))
     if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
 )
-_PLACED_VERBS = tuple(verb for verb in verbs.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
+_PLACED_VERBS = tuple(verb for verb in lexicon.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
 # English does not ask *where does she come*.
-_AIMED_VERBS = tuple(verb for verb in verbs.MOTION + verbs.PLACEMENT if verb.english != "come")
-_INDIRECT_QUESTION_VERBS = tuple(verb for verb in verbs.CLAUSAL if verb.english in {"ask", "know"})
-_THAT_VERBS = tuple(verb for verb in verbs.CLAUSAL if verb.english != "ask")
+_AIMED_VERBS = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
+_INDIRECT_QUESTION_VERBS = tuple(verb for verb in verbs_of(Frame.CLAUSAL) if verb.english in {"ask", "know"})
+_THAT_VERBS = tuple(verb for verb in verbs_of(Frame.CLAUSAL) if verb.english != "ask")
 _NEGATED_CLAUSAL = ("know", "believe", "say")
 
 
@@ -59,9 +59,9 @@ class SentenceSampler:
 
     def _with_adverbial_clause(self) -> Sentence:
         """Conjunctions of time join two events of one tense and need no further time; *if* joins two presents."""
-        conjunction = self._rng.pick(modifiers.SUBORDINATORS)
+        conjunction = self._rng.pick(lexicon.SUBORDINATORS)
         comes_first = self._rng.chance(0.4)
-        joins_events = conjunction in (modifiers.WHILE, modifiers.BEFORE)
+        joins_events = conjunction in (lexicon.WHILE, lexicon.BEFORE)
         depth = self._depth - 1
         verb = self._clauses.verb(past=True, dynamic=joins_events)
         main = self._clauses.clause(
@@ -80,7 +80,7 @@ class SentenceSampler:
 
     def _clausal(self, depth: int, tenses: frozenset[Tense] = ANY_TENSE, *, is_main: bool = False) -> Clause:
         """*the teacher says that ...*; the complement may be such a clause again."""
-        verb = self._rng.pick(verbs.CLAUSAL)
+        verb = self._rng.pick(verbs_of(Frame.CLAUSAL))
         may_negate = verb.english in _NEGATED_CLAUSAL
         clause = self._clauses.clause(verb, 0, tenses, is_main=is_main, may_negate=may_negate)
         asks = verb in _INDIRECT_QUESTION_VERBS and (verb not in _THAT_VERBS or self._rng.chance(0.5))
@@ -88,17 +88,17 @@ class SentenceSampler:
         if asks:
             return replace(clause, complement=self._indirect_question(depth - 1, tenses))
         if depth > 1 and self._rng.chance(0.2):
-            return replace(clause, complement=Embedded(modifiers.THAT, self._clausal(depth - 1, tenses)))
+            return replace(clause, complement=Embedded(lexicon.THAT, self._clausal(depth - 1, tenses)))
         inner = self._clauses.clause(self._verb_for(tenses), depth - 1, tenses)
-        return replace(clause, complement=Embedded(modifiers.THAT, inner))
+        return replace(clause, complement=Embedded(lexicon.THAT, inner))
 
     def _verb_for(self, tenses: frozenset[Tense]) -> Verb:
         return self._clauses.verb(past=tenses == {Tense.PAST})
 
     def _indirect_question(self, depth: int, tenses: frozenset[Tense]) -> Embedded:
         if self._rng.chance(0.5):
-            return Embedded(modifiers.WHETHER, self._clauses.clause(self._verb_for(tenses), depth, tenses))
-        adverb = self._rng.pick(tuple(QuestionAdverb))
+            return Embedded(lexicon.WHETHER, self._clauses.clause(self._verb_for(tenses), depth, tenses))
+        adverb = self._rng.pick(lexicon.QUESTION_ADVERBS)
         return Embedded(adverb, self._adverb_clause(adverb, tenses, depth))
 
     def _question(self) -> Sentence:
@@ -116,16 +116,16 @@ class SentenceSampler:
         return self._clauses.clause(self._clauses.verb(), self._depth - 1, is_question=True, may_negate=False)
 
     def _subject_question(self) -> Clause:
-        subject = Interrogative.WHO if self._rng.chance(0.6) else self._which(Kind.PERSON)
+        subject = lexicon.WHO if self._rng.chance(0.6) else self._which(Kind.PERSON)
         verb = self._rng.pick(_WHO_VERBS)
         return self._clauses.clause(verb, self._depth - 1, subject=subject, is_question=True, may_negate=False)
 
     def _object_question(self) -> Clause:
         roll = self._rng.below(3)
         if roll == 0:
-            verb, asked = self._rng.pick(_WHOM_VERBS), Interrogative.WHO
+            verb, asked = self._rng.pick(_WHOM_VERBS), lexicon.WHO
         elif roll == 1:
-            verb, asked = self._rng.pick(_WHAT_VERBS), Interrogative.WHAT
+            verb, asked = self._rng.pick(_WHAT_VERBS), lexicon.WHAT
         else:
             verb = self._rng.pick(_OBJECT_VERBS)
             return self._clauses.clause(verb, 0, object=self._which(verb.object), is_question=True, may_negate=False)
@@ -133,31 +133,31 @@ class SentenceSampler:
 
     def _which(self, kind: Kind) -> NounPhrase:
         phrase = self._clauses.phrases.noun_phrase(kind, Freedom.DEFINITE)
-        return replace(phrase, determiner=modifiers.WHICH, possessor=None)
+        return replace(phrase, determiner=lexicon.WHICH, possessor=None)
 
     def _adverb_question(self) -> Clause:
-        return self._adverb_clause(self._rng.pick(tuple(QuestionAdverb)), ANY_TENSE, 0)
+        return self._adverb_clause(self._rng.pick(lexicon.QUESTION_ADVERBS), ANY_TENSE, 0)
 
-    def _adverb_clause(self, adverb: QuestionAdverb, tenses: frozenset[Tense], depth: int) -> Clause:
+    def _adverb_clause(self, adverb: Expression, tenses: frozenset[Tense], depth: int) -> Clause:
         """A clause that asks for its place, goal, time or reason, and so does not give it."""
-        if adverb is QuestionAdverb.WHERE:
+        if adverb is lexicon.WHERE:
             verb = self._rng.pick(_PLACED_VERBS)
-        elif adverb is QuestionAdverb.WHERE_TO:
+        elif adverb is lexicon.WHERE_TO:
             verb = self._rng.pick(_AIMED_VERBS)
         else:
             verb = self._verb_for(tenses)
-        if adverb is QuestionAdverb.WHEN:
+        if adverb is lexicon.WHEN:
             tenses = tenses - {Tense.PERFECT} or frozenset({Tense.PRESENT})
-        may_negate = adverb is QuestionAdverb.WHY
+        may_negate = adverb is lexicon.WHY
         clause = self._clauses.clause(verb, depth, tenses, is_question=True, may_negate=may_negate)
         clause = replace(clause, question=adverb)
-        if adverb is QuestionAdverb.WHY:
+        if adverb is lexicon.WHY:
             return clause
-        if adverb is QuestionAdverb.WHEN:
+        if adverb is lexicon.WHEN:
             return replace(clause, time=None, frequency=None)
         return replace(clause, place=None, goal=None)
 
     def _coordination(self) -> Sentence:
         left = self._clauses.clause(self._clauses.verb(), 0, _NOT_FUTURE, is_main=True)
         right = self._clauses.clause(self._verb_for(frozenset({left.tense})), self._depth - 1, frozenset({left.tense}))
-        return Coordination(modifiers.AND if self._rng.chance(0.5) else modifiers.BUT, left, right)
+        return Coordination(lexicon.AND if self._rng.chance(0.5) else lexicon.BUT, left, right)

@@ -1,28 +1,20 @@
-"""The abstract sentence: what is said, before either language says it.
-
-The sampler grows these trees; the two realisers read them and never see one another's strings.
-"""
+"""The abstract sentence: sampled at random, and put into words by one realiser for each language."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from transformer_jax.grammar import modifiers
-from transformer_jax.grammar.words import (
+from transformer_jax.grammar import lexicon
+from transformer_jax.grammar.lexicon import (
     Adjective,
-    Conjunction,
     Determiner,
-    Frequency,
-    Interrogative,
-    Manner,
+    Expression,
     Modal,
     Noun,
     Number,
     Preposition,
     Pronoun,
-    QuestionAdverb,
     Tense,
-    TimeAdverbial,
     Verb,
 )
 
@@ -50,10 +42,10 @@ class NounPhrase:
     @property
     def is_indefinite(self) -> bool:
         """Whether negation turns its determiner into German *kein*."""
-        return self.determiner is modifiers.A or self.determiner is modifiers.NONE
+        return self.determiner is lexicon.A or self.determiner is lexicon.NONE
 
 
-Phrase = NounPhrase | Pronoun | RelativePronoun | Interrogative
+Phrase = NounPhrase | Pronoun | RelativePronoun
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ class Location:
 class Embedded:
     """A subordinate clause behind its conjunction, or an indirect question behind its question word."""
 
-    introducer: Conjunction | QuestionAdverb
+    introducer: Expression
     clause: Clause
 
 
@@ -88,13 +80,13 @@ class Clause:
     object: Phrase | None = None
     recipient: NounPhrase | Pronoun | None = None
     predicate: Adjective | None = None
-    time: TimeAdverbial | None = None
-    frequency: Frequency | None = None
-    manner: Manner | None = None
+    time: Expression | None = None
+    frequency: Expression | None = None
+    manner: Expression | None = None
     place: Location | None = None
     goal: Location | None = None
     time_first: bool = False
-    question: QuestionAdverb | None = None
+    question: Expression | None = None
     complement: Embedded | None = None
 
 
@@ -118,7 +110,7 @@ class Question:
 class Coordination:
     """Two main clauses joined by *and* or *but*."""
 
-    conjunction: Conjunction
+    conjunction: Expression
     left: Clause
     right: Clause
 
@@ -129,5 +121,5 @@ Sentence = Statement | Question | Coordination
 def opens(phrase: Phrase | None) -> bool:
     """Whether a phrase must open its clause: relative pronouns, interrogatives, and noun phrases with one of them."""
     if isinstance(phrase, NounPhrase):
-        return phrase.whose is not None or phrase.determiner is modifiers.WHICH
-    return isinstance(phrase, RelativePronoun | Interrogative)
+        return phrase.whose is not None or phrase.determiner is lexicon.WHICH
+    return isinstance(phrase, RelativePronoun) or phrase is lexicon.WHO or phrase is lexicon.WHAT

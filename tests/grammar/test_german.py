@@ -1,0 +1,110 @@
+"""German: sentences against translations made by hand, and paradigms against tables typed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.grammar_sentences import GOLD, HE, KNOW, ME, READ, WE, adjective, noun, verb
+from transformer_jax.grammar import german
+from transformer_jax.grammar.lexicon import BE, NO, NONE, THE, THIS, Case, Determiner, Number, Tense, Verb
+from transformer_jax.grammar.tree import Sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "target"), [(tree, target) for tree, source, target in GOLD], ids=[source for _, source, _ in GOLD]
+)
+def test_gold_sentences(sentence: Sentence, target: str) -> None:
+    assert german.render(sentence) == target
+
+
+# Masculine Hund, neuter Kind, feminine Frau, plural of Hund, in nominative, accusative, dative, genitive.
+DECLENSION = {
+    "definite": """
+        der alte Hund | das alte Kind | die alte Frau | die alten Hunde
+        den alten Hund | das alte Kind | die alte Frau | die alten Hunde
+        dem alten Hund | dem alten Kind | der alten Frau | den alten Hunden
+        des alten Hunds | des alten Kindes | der alten Frau | der alten Hunde""",
+    "kein": """
+        kein alter Hund | kein altes Kind | keine alte Frau | keine alten Hunde
+        keinen alten Hund | kein altes Kind | keine alte Frau | keine alten Hunde
+        keinem alten Hund | keinem alten Kind | keiner alten Frau | keinen alten Hunden
+        keines alten Hunds | keines alten Kindes | keiner alten Frau | keiner alten Hunde""",
+    "dieser": """
+        dieser alte Hund | dieses alte Kind | diese alte Frau | diese alten Hunde
+        diesen alten Hund | dieses alte Kind | diese alte Frau | diese alten Hunde
+        diesem alten Hund | diesem alten Kind | dieser alten Frau | diesen alten Hunden
+        dieses alten Hunds | dieses alten Kindes | dieser alten Frau | dieser alten Hunde""",
+    "none": """
+        alter Hund | altes Kind | alte Frau | alte Hunde
+        alten Hund | altes Kind | alte Frau | alte Hunde
+        altem Hund | altem Kind | alter Frau | alten Hunden
+        alten Hunds | alten Kindes | alter Frau | alter Hunde""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "determiner"), [("definite", THE), ("kein", NO), ("dieser", THIS), ("none", NONE)], ids=list(DECLENSION)
+)
+def test_declension_of_articles_adjectives_and_nouns(name: str, determiner: Determiner) -> None:
+    columns = [("dog", Number.SINGULAR), ("child", Number.SINGULAR), ("woman", Number.SINGULAR), ("dog", Number.PLURAL)]
+    rows = [line.strip().split(" | ") for line in DECLENSION[name].strip().splitlines()]
+    for case, row in zip(Case, rows, strict=True):
+        for (word, number), expected in zip(columns, row, strict=True):
+            head = noun(word)
+            article = german.inflected(determiner, head.gender, number, case)
+            middle = german.declined(adjective("old"), determiner.declension, head.gender, number, case)
+            assert f"{article} {middle} {german.noun_form(head, number, case)}".strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "singular", "plural"),
+    [
+        ("boy", "Junge Jungen Jungen Jungen", "Jungen Jungen Jungen Jungen"),
+        ("man", "Mann Mann Mann Mannes", "Männer Männer Männern Männer"),
+        ("car", "Auto Auto Auto Autos", "Autos Autos Autos Autos"),
+        ("queen", "Königin Königin Königin Königin", "Königinnen Königinnen Königinnen Königinnen"),
+        ("teacher", "Lehrer Lehrer Lehrer Lehrers", "Lehrer Lehrer Lehrern Lehrer"),
+    ],
+)
+def test_nouns_in_all_cases(name: str, singular: str, plural: str) -> None:
+    for number, forms in ((Number.SINGULAR, singular), (Number.PLURAL, plural)):
+        assert [german.noun_form(noun(name), number, case) for case in Case] == forms.split()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("expensive", "teure"), ("dark", "dunkle"), ("tired", "müde"), ("new", "neue")],
+)
+def test_adjective_stems(word: str, expected: str) -> None:
+    declined = german.declined(adjective(word), THE.declension, noun("woman").gender, Number.SINGULAR, Case.NOMINATIVE)
+    assert declined == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "forms"),
+    [
+        (Case.NOMINATIVE, "der das die die"),
+        (Case.ACCUSATIVE, "den das die die"),
+        (Case.DATIVE, "dem dem der denen"),
+        (Case.GENITIVE, "dessen dessen deren deren"),
+    ],
+)
+def test_relative_pronouns(case: Case, forms: str) -> None:
+    antecedents = [(noun("dog"), False), (noun("child"), False), (noun("woman"), False), (noun("dog"), True)]
+    found = [german.relative_pronoun(word.gender, Number(is_plural), case) for word, is_plural in antecedents]
+    assert found == forms.split()
+
+
+@pytest.mark.parametrize(
+    ("word", "present", "past"),
+    [
+        (READ, "lese liest lesen", "las las lasen"),
+        (verb("smile", "lächeln"), "lächle lächelt lächeln", "lächelte lächelte lächelten"),
+        (verb("work", "arbeiten"), "arbeite arbeitet arbeiten", "arbeitete arbeitete arbeiteten"),
+        (KNOW, "weiß weiß wissen", "wusste wusste wussten"),
+        (BE, "bin ist sind", "war war waren"),
+    ],
+)
+def test_conjugation(word: Verb, present: str, past: str) -> None:
+    for tense, forms in ((Tense.PRESENT, present), (Tense.PAST, past)):
+        assert [german.finite(word.german, subject, tense) for subject in (ME, HE, WE)] == forms.split()

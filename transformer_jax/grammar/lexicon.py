@@ -1,0 +1,315 @@
+"""The lexicon: grammatical categories, the small words, and nouns, adjectives and verbs read from CSV files beside it.
+
+An entry is a *pair*: one English word and its only German counterpart, which is what makes the whole grammar a function
+from English to German. So these are left out: *you*, *it*, *as*, *when* and *after*, whose German counterparts depend
+on what English does not say; nouns whose plural equals their singular (*fish*); words with two common counterparts.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Gender = enum.IntEnum("Gender", "MASCULINE NEUTER FEMININE", start=0)
+Case = enum.IntEnum("Case", "NOMINATIVE ACCUSATIVE DATIVE GENITIVE", start=0)
+Number = enum.IntEnum("Number", "SINGULAR PLURAL", start=0)
+# English simple present, simple past, present perfect, *will*; German Präsens, Präteritum, Perfekt, Futur.
+Tense = enum.Enum("Tense", "PRESENT PAST PERFECT FUTURE")
+# What a verb needs beside its subject: nothing more, an object, a recipient and an object, an object behind a
+# preposition, a goal, an object and a goal, a place, a subordinate clause, a predicative adjective.
+Frame = enum.Enum(
+    "Frame", "INTRANSITIVE TRANSITIVE DITRANSITIVE PREPOSITIONAL MOTION PLACEMENT POSITION CLAUSAL COPULA"
+)
+# Semantic classes. A noun has some, a verb or adjective asks for some: one in common is a sensible match.
+# PERSONAL: people, animals and places of whom one says *my*.
+Kind = enum.Flag(
+    "Kind",
+    "PERSON ADULT PERSONAL ANIMAL WILD TEXT WRITING TALE FOOD DRINK DISH THING FLAT UPRIGHT TOY MACHINE CLOTHES "
+    "VEHICLE TRANSPORT FURNITURE OPENABLE EVENT PLACE BUILDING ROOM TOWN HOME",
+)
+ANY_TENSE = frozenset(Tense)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A word or phrase that is not inflected, and the tenses of the clauses it goes with."""
+
+    english: str
+    german: str
+    tenses: frozenset[Tense] = ANY_TENSE
+
+
+@dataclass(frozen=True, slots=True)
+class Preposition:
+    english: str
+    german: str
+    case: Case
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Determiner:
+    """`german` is the stem that inflects as `inflection` does; `declension` is that of adjectives behind it.
+
+    `is_definite` decides the word order of German objects.
+    """
+
+    english: str
+    german: str
+    inflection: str  # "der", "dieser", "ein" or "" for none
+    declension: str  # "weak", "mixed" or "strong"
+    is_definite: bool = False
+    english_plural: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pronoun:
+    """A personal pronoun, or an interrogative in the place of a noun phrase. German: nominative, accusative, dative."""
+
+    english: str
+    english_object: str
+    german: tuple[str, str, str]
+    is_first_person: bool = False
+    number: Number = Number.SINGULAR
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modal:
+    """A modal verb. English `infinitive` is empty for *can*, which needs no *do* and no *to*."""
+
+    english: str
+    english_third: str
+    english_past: str
+    infinitive: str
+    german_singular: str
+    german_plural: str
+    german_past: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noun:
+    """`german_plural` is empty for mass nouns, `oblique` is for weak nouns (*den Jungen*), `at` and `to` for places."""
+
+    english: str
+    english_plural: str
+    german: str
+    gender: Gender
+    german_plural: str
+    oblique: str
+    genitive: str
+    kind: Kind
+    at: Preposition | None
+    to: Preposition | None
+
+    @property
+    def is_mass(self) -> bool:
+        return not self.german_plural
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjective:
+    """`stem` is what endings are added to where it is not the bare adjective: *teuer*, but *teure*."""
+
+    english: str
+    german: str
+    stem: str
+    kind: Kind
+    is_colour: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GermanVerb:
+    """The principal parts of a German verb; `first` (*ich*) and `plural` if irregular.
+
+    A bar separates a prefix: "ab|holen holt holte geholt" conjugates as *holt ... ab*, *abholt*, *abgeholt*.
+    """
+
+    prefix: str
+    infinitive: str
+    third: str
+    past: str
+    participle: str
+    first: str = ""
+    plural: str = ""
+    takes_sein: bool = False
+
+    @classmethod
+    def parse(cls, parts: str, first: str = "", plural: str = "", *, takes_sein: bool = False) -> GermanVerb:
+        prefixed, third, past, participle = parts.split()
+        prefix, _, infinitive = prefixed.rpartition("|")
+        return cls(prefix, infinitive, third, past, participle, first, plural, takes_sein)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verb:
+    """A verb with its valency.
+
+    english, past, participle: the English principal parts (regular ones are left out); `particle` as in *pick up*.
+    subject, object: what these may be.  case: of the German object.
+    english_preposition, german_preposition: before the object, independently: *look for* is plain *suchen*.
+    recipient_to: English says *explains the game to the child*, not *explains the child the game*.
+    is_stative: only simple tenses and no modal, as in *belong to*.  allows_place: a place may be added freely.
+    """
+
+    frame: Frame
+    english: str
+    past: str
+    participle: str
+    particle: str
+    english_preposition: str
+    german: GermanVerb
+    german_preposition: str
+    case: Case
+    subject: Kind
+    object: Kind
+    recipient_to: bool
+    is_stative: bool
+    allows_place: bool
+    manners: tuple[Expression, ...]
+
+
+def _rows(name: str) -> Iterator[dict[str, Any]]:
+    with open(Path(__file__).with_name(f"{name}.csv"), encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def _kind(names: str) -> Kind:
+    found = Kind(0)
+    for name in names.split():
+        found |= Kind[name.upper()]
+    return found
+
+
+def _noun(row: dict[str, Any]) -> Noun:
+    row["gender"], row["kind"] = Gender[row["gender"].upper()], _kind(row["kind"])
+    for role in ("at", "to"):
+        english, _, german = row[role].partition(" ")
+        is_dative = role == "at" or german == "zu"
+        row[role] = Preposition(english, german, Case.DATIVE if is_dative else Case.ACCUSATIVE) if german else None
+    return Noun(**row)
+
+
+def _verb(row: dict[str, Any]) -> Verb:
+    parts, first, plural, takes_sein = (
+        row.pop(column) for column in ("german", "german_first", "german_plural", "takes_sein")
+    )
+    row |= {name: bool(row[name]) for name in ("recipient_to", "is_stative", "allows_place")}
+    row |= {role: _kind(row[role]) for role in ("subject", "object")}
+    row["german"] = GermanVerb.parse(parts, first, plural, takes_sein=bool(takes_sein))
+    row["frame"], row["case"] = Frame[row["frame"].upper()], Case[row["case"].upper() or "ACCUSATIVE"]
+    row["manners"] = tuple(_MANNERS[name] for name in row["manners"].split("; ") if name)
+    return Verb(**row)
+
+
+_MANNERS = {
+    english: Expression(english, german)
+    for english, german in {
+        "well": "gut",
+        "deeply": "tief",
+        "hard": "hart",
+        "slowly": "langsam",
+        "quickly": "schnell",
+        "loudly": "laut",
+        "softly": "leise",
+        "happily": "fröhlich",
+        "bitterly": "bitterlich",
+        "carefully": "vorsichtig",
+        "thoroughly": "gründlich",
+        "patiently": "geduldig",
+        "warmly": "herzlich",
+        "by bus": "mit dem Bus",
+        "by train": "mit dem Zug",
+        "by car": "mit dem Auto",
+        "by bicycle": "mit dem Fahrrad",
+    }.items()
+}
+NOUNS = tuple(map(_noun, _rows("nouns")))
+ADJECTIVES = tuple(
+    Adjective(**{**row, "kind": _kind(row["kind"]), "is_colour": bool(row["is_colour"])}) for row in _rows("adjectives")
+)
+_verbs = tuple(map(_verb, _rows("verbs")))
+VERBS, BE = _verbs[:-1], _verbs[-1]
+
+# (location, goal) for pieces of furniture: the two-way prepositions, dative for where, accusative for where to.
+AROUND_FURNITURE = tuple(
+    (Preposition(english, german, Case.DATIVE), Preposition(english, german, Case.ACCUSATIVE))
+    for english, german in (
+        ("on", "auf"),
+        ("under", "unter"),
+        ("beside", "neben"),
+        ("behind", "hinter"),
+        ("in front of", "vor"),
+    )
+)
+
+THE = Determiner("the", "", "der", "weak", is_definite=True)
+THIS = Determiner("this", "dies", "dieser", "weak", is_definite=True, english_plural="these")
+EVERY = Determiner("every", "jed", "dieser", "weak", is_definite=True)
+ALL = Determiner("all", "all", "dieser", "weak", is_definite=True)
+WHICH = Determiner("which", "welch", "dieser", "weak")
+A = Determiner("a", "ein", "ein", "mixed")
+NO = Determiner("no", "kein", "ein", "mixed")
+POSSESSIVES = tuple(
+    Determiner(english, german, "ein", "mixed", is_definite=True)
+    for english, german in (("my", "mein"), ("our", "unser"), ("his", "sein"), ("her", "ihr"), ("their", "ihr"))
+)
+NONE = Determiner("", "", "", "strong")
+MANY = Determiner("many", "viel", "dieser", "strong")
+SOME = Determiner("some", "einig", "dieser", "strong")
+NUMERALS = tuple(
+    Determiner(english, german, "", "strong")
+    for english, german in (("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"))
+)
+
+PRONOUNS = (
+    Pronoun("I", "me", ("ich", "mich", "mir"), is_first_person=True),
+    Pronoun("he", "him", ("er", "ihn", "ihm")),
+    Pronoun("she", "her", ("sie", "sie", "ihr")),
+    Pronoun("we", "us", ("wir", "uns", "uns"), is_first_person=True, number=Number.PLURAL),
+    Pronoun("they", "them", ("sie", "sie", "ihnen"), number=Number.PLURAL),
+)
+# *was* has no dative; verbs that govern one are never asked about with it.
+WHO, WHAT = Pronoun("who", "whom", ("wer", "wen", "wem")), Pronoun("what", "what", ("was", "was", "was"))
+WHERE, WHERE_TO = Expression("where", "wo"), Expression("where", "wohin")
+WHEN, WHY = Expression("when", "wann"), Expression("why", "warum")
+QUESTION_ADVERBS = (WHERE, WHERE_TO, WHEN, WHY)
+
+_PRESENT, _PAST, _PERFECT, _FUTURE = (frozenset({tense}) for tense in Tense)
+EVERY_DAY = Expression("every day", "jeden Tag", _PRESENT | _PAST)
+TIMES = (
+    Expression("today", "heute"),
+    Expression("yesterday", "gestern", _PAST),
+    Expression("tomorrow", "morgen", _FUTURE),
+    Expression("now", "jetzt", _PRESENT),
+    EVERY_DAY,
+    Expression("in the morning", "am Morgen", _PRESENT | _PAST | _FUTURE),
+    Expression("in the evening", "am Abend", _PRESENT | _PAST | _FUTURE),
+    Expression("on Sunday", "am Sonntag", _PAST | _FUTURE),
+    Expression("on Monday", "am Montag", _PAST | _FUTURE),
+    Expression("in summer", "im Sommer", _PRESENT | _PAST | _FUTURE),
+    Expression("in winter", "im Winter", _PRESENT | _PAST | _FUTURE),
+    Expression("last week", "letzte Woche", _PAST),
+    Expression("next week", "nächste Woche", _FUTURE),
+    Expression("this week", "diese Woche", _PERFECT | _FUTURE),
+)
+FREQUENCIES = (
+    Expression("often", "oft"),
+    Expression("always", "immer"),
+    Expression("sometimes", "manchmal"),
+    Expression("never", "nie"),
+)
+
+CAN = Modal("can", "can", "could", "", "kann", "können", "konnte")
+HAVE_TO = Modal("have", "has", "had", "have", "muss", "müssen", "musste")
+WANT_TO = Modal("want", "wants", "wanted", "want", "will", "wollen", "wollte")
+MODALS = (CAN, HAVE_TO, WANT_TO)
+
+BECAUSE, ALTHOUGH = Expression("because", "weil"), Expression("although", "obwohl")
+IF = Expression("if", "wenn", _PRESENT)
+WHILE, BEFORE = Expression("while", "während", _PRESENT | _PAST), Expression("before", "bevor", _PRESENT | _PAST)
+SUBORDINATORS = (BECAUSE, ALTHOUGH, IF, WHILE, BEFORE)
+THAT, WHETHER = Expression("that", "dass"), Expression("whether", "ob")
+AND, BUT = Expression("and", "und"), Expression("but", "aber")
