@@ -18,7 +18,7 @@ import side_by_side
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.planning.compiled import Memory, compiled_step, memory
+from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory
 
 MODELS = {"base": ModelConfig.base, "big": ModelConfig.big, "tiny": ModelConfig.tiny}
 
@@ -56,7 +56,7 @@ def main() -> None:
             )
             print(f"{name:<6}{system:<18}{told}")
         print(f"{'':<6}{1 - found['transformer_jax'].peak / found['flax linen'].peak:.0%} less\n")
-        results[name] = {system: Memory._asdict(needed) for system, needed in found.items()}
+        results[name] = {system: CompiledMemory._asdict(needed) for system, needed in found.items()}
     side_by_side.write_json(arguments.json, machine=side_by_side.machine(), memory=results, **vars(arguments))
 
 

@@ -1,6 +1,6 @@
-"""What custom code is made of: the file that an option names, the modules it imports, and the files it reads.
+"""The identity of custom code: a digest of the file that an option names, the modules it imports, the files it reads.
 
-Installed packages and this library have versions; custom code has none, so its identity is a digest of its content.
+Installed packages and this library are identified by their versions instead.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from pathlib import Path
 from transformer_jax import extension
 from transformer_jax.errors import BadInput
 
-# A list of this name in a custom file says which data files it reads: they are part of its identity.
+# A list of this name in a custom file names the data files that it reads, which are part of its identity.
 FILES = "FILES"
 
 
 @dataclasses.dataclass(frozen=True)
 class CustomCode:
-    """A custom Python file with everything that it is known to depend on: a SHA-256 for each file.
+    """A custom Python file with its known dependencies: a SHA-256 for each file.
 
-    `modules`: the file itself, by its name, and the modules that it imports from outside the installed packages, by
-    their dotted names as paths. `data`: what it lists as FILES.
+    `modules`: the file itself and the modules that it imports from outside the installed packages. `data`: its FILES.
     """
 
     main: str
@@ -39,7 +38,7 @@ class CustomCode:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of all files; of a file that depends on no other, its own SHA-256."""
+        """One digest of all files; for a file without dependencies, its SHA-256."""
         if self.modules.keys() == {self.main} and not self.data:
             return self.modules[self.main]
         return hashlib.sha256(json.dumps([self.main, self.to_json()], sort_keys=True).encode()).hexdigest()
@@ -48,19 +47,19 @@ class CustomCode:
         return {"modules": dict(self.modules), "data": dict(self.data)}
 
     def changed_since(self, old: CustomCode) -> list[str]:
-        """The names of the files that are other ones than in an older version of this code."""
+        """The names of the files that differ from an older version of this code."""
         before, now = {**old.modules, **old.data}, {**self.modules, **self.data}
         return [name for name in dict.fromkeys([*now, *before]) if before.get(name) != now.get(name)]
 
 
 def read_code(path: str | Path) -> CustomCode:
-    """The identity of a custom file as it is now, with the data files that it lists."""
+    """The current identity of a custom file."""
     main = Path(path)
     return CustomCode(main.name, module_digests(main), _digests(data_files(main)))
 
 
 def module_digests(path: str | Path) -> dict[str, str]:
-    """A SHA-256 for each of `module_files`; refused where Python keeps using what it imported before an edit."""
+    """A SHA-256 for each of `module_files`; refused if one was edited after this process had imported it."""
     files = module_files(path)
     digests = {name: code_digest(place.read_bytes()) for name, place in files.items()}
     for name, place in files.items():
@@ -97,7 +96,7 @@ def module_files(path: str | Path) -> dict[str, Path]:
 
 
 def data_files(path: str | Path) -> dict[str, Path]:
-    """What a custom file lists as FILES: looked for in the current directory, then beside the file."""
+    """The FILES of a custom file: looked for in the current directory, then beside the file."""
     named = vars(extension.module_once(str(path))).get(FILES, ())
     found = {}
     for name in [named] if isinstance(named, str) else named:
@@ -110,12 +109,12 @@ def data_files(path: str | Path) -> dict[str, Path]:
 
 
 def code_digest(content: bytes) -> str:
-    """A SHA-256 of a Python file without its get_sweep() and get_config(), whose results are compared by themselves.
+    """A SHA-256 of a Python file without its get_sweep() and get_config(), whose results are compared instead.
 
-    An experiment file may hold the layers that it compares, and variants may be added to it.
+    An experiment file may define the layers that it compares, and variants may be added to it.
     """
     lines = content.splitlines(keepends=True)
-    with contextlib.suppress(SyntaxError, ValueError):  # who executes it reports that
+    with contextlib.suppress(SyntaxError, ValueError):  # reported where it is executed
         for node in reversed(ast.parse(content).body if any(name in content for name in _DEFINING) else []):
             if isinstance(node, ast.FunctionDef) and node.name.encode() in _DEFINING:
                 del lines[node.lineno - 1 : node.end_lineno]
@@ -134,10 +133,10 @@ def _digests(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """The dotted names of all that a file imports anywhere in it; of a package its parents first."""
+    """The dotted names of everything that a file imports, each after its parent packages."""
     try:
         tree = ast.parse(file.read_bytes(), str(file))
-    except (SyntaxError, ValueError):  # who executes it reports that
+    except (SyntaxError, ValueError):  # reported where it is executed
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -159,7 +158,7 @@ def _with_parents(name: str) -> Iterable[str]:
 
 
 def _place(name: str, folder: Path) -> Path | None:
-    """The file of a module, if it is neither installed nor built in: where it was loaded from, or would be."""
+    """The file that a module was, or would be, loaded from; None if it is installed or built in."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
     else:
@@ -169,7 +168,7 @@ def _place(name: str, folder: Path) -> Path | None:
 
 
 def _unloaded(name: str, search: list[str]) -> str | None:
-    """Where a module would be loaded from. Nothing is executed, which importlib.util.find_spec would do to parents."""
+    """The file that a module would be loaded from. Unlike importlib.util.find_spec, executes no parent package."""
     spec, places = None, search
     for part in _with_parents(name):
         spec = importlib.machinery.PathFinder.find_spec(part, places)

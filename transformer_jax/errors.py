@@ -1,22 +1,22 @@
-"""What goes wrong because of what a user gave, as opposed to what goes wrong because of us."""
+"""The errors that a user can cause or meet, and text made safe to print."""
 
 import re
 from collections.abc import Sequence
 
-# How Python keeps a byte of an argument or a file name that is not UTF-8 in a text.
+# How Python represents a byte of an argument or file name that is not UTF-8.
 STRAY_BYTE = re.compile("[\udc80-\udcff]")
 
 
 class BadInput(ValueError):
     """A file, key, flag or value that cannot be used.
 
-    The message is for the person who gave it: it names the place, what was found there and what would be right.
-    Commands print it without a traceback and exit with status 2.
+    The message names the place, what was found and what is expected. Commands print it without a traceback and exit
+    with status 2.
     """
 
 
 class ConfigError(BadInput):
-    """Every problem found in one configuration, so that nobody mends them one run at a time."""
+    """All problems of a configuration at once."""
 
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(problems))
@@ -30,7 +30,7 @@ def visible(text: str) -> str:
 
 
 class Failed(Exception):
-    """Work that could not be finished, through nobody's input: a full disk, a run that diverged.
+    """Work that could not be finished although the input is valid: a full disk, a run that diverged.
 
     The message says what happened, what is safe, and what to do. Commands print it and exit with status 1.
     """

@@ -1,4 +1,4 @@
-"""The measures: perplexity; BLEU and chrF with their sacreBLEU signatures; the paper's BLEU under its own name."""
+"""Metrics: perplexity, BLEU and chrF with their sacreBLEU signatures, the paper's BLEU, and custom metrics."""
 
 import math
 import re
@@ -10,19 +10,19 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.custom_code import read_code
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.extension import OwnFunction, file_of, load_function
+from transformer_jax.extension import CustomFunction, file_of, load_function
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update.sharding import make_mesh
 
-BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's own
-# Scores that differ by less than this share are the same score, rounded in two ways.
+BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
+# Scores with a smaller relative difference are the same score with different rounding.
 ROUNDING = 1e-9
-# What a measure of one's own may not be called: these names have a meaning in a run's files.
+# Names that a custom metric may not have: they have a meaning in the files of a run.
 TAKEN = ("bleu", "chrf", "paper_bleu", "step", "loss", "perplexity", "valid_loss", "valid_perplexity", "valid_accuracy")
 
 
 class Measure(NamedTuple):
-    """A score and all that must be known to compare it with another."""
+    """A score with a signature: scores are comparable if their signatures are equal."""
 
     score: float
     signature: str
@@ -35,42 +35,42 @@ def measures(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, 
     return {**_measured(_metrics(), hypotheses, references), "paper_bleu": paper_bleu(hypotheses, references)}
 
 
-def load_metrics(addresses: Sequence[str]) -> dict[str, OwnFunction]:
-    """Measures of one's own by their names, which no two may share."""
-    found: dict[str, OwnFunction] = {}
+def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
+    """Custom metrics by their names, which must be unique."""
+    found: dict[str, CustomFunction] = {}
     for address in addresses:
-        own = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
+        custom = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
         name = address.rpartition(":")[2]
         if name in found or name in TAKEN:
             other = found[name].address if name in found else "the library's"
-            raise own.refusal(f"there is another measure called {name}, {other}; another name would be right")
-        found[name] = own
+            raise custom.refusal(f"there is another metric called {name}, {other}; choose another name")
+        found[name] = custom
     return found
 
 
-def own_measures(
-    metrics: Mapping[str, OwnFunction], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+def custom_scores(
+    metrics: Mapping[str, CustomFunction], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
 ) -> dict[str, Measure]:
-    """Each custom metric, with the digest of its code in its signature."""
+    """The scores of custom metrics, with a digest of their code in the signature."""
     measured = {}
-    for name, own in metrics.items():
-        score = own(list(hypotheses), list(references), sources=list(sources))
+    for name, metric in metrics.items():
+        score = metric(list(hypotheses), list(references), sources=list(sources))
         if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
-            raise own.refusal(f"gave {repr(score)[:60]}; one finite number would be right")
-        measured[name] = Measure(float(score), metric_signature(own))
+            raise metric.refusal(f"gave {repr(score)[:60]}; must be one finite number")
+        measured[name] = Measure(float(score), metric_signature(metric))
     return measured
 
 
-def metric_signature(own: OwnFunction) -> str:
-    """What tells a custom metric from all others: where it is, and the digest of its code."""
-    return f"{own.address}|sha256:{read_code(file_of(own.address)).digest[:12]}"
+def metric_signature(metric: CustomFunction) -> str:
+    """The signature of a custom metric: its address and a digest of its code."""
+    return f"{metric.address}|sha256:{read_code(file_of(metric.address)).digest[:12]}"
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
-    """BLEU as the papers of its time report it: of tokenised text, with compounds split at their hyphens.
+    """BLEU as reported at the time of the paper: of tokenised text, with compounds split at hyphens.
 
-    "rich-text format" counts as "rich ##AT##-##AT## text format", which makes more n-grams agree. The tokens are those
-    of mteval-v13a; the papers used Moses', which differ little. For comparing with published figures only.
+    "rich-text format" counts as "rich ##AT##-##AT## text format", so more n-grams match. The tokenisation is that of
+    mteval-v13a, which differs little from Moses'. Only for comparison with published scores.
     """
     from sacrebleu.metrics import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
@@ -86,10 +86,10 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 
 
 def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[str]) -> dict[str, float]:
-    """exp(-log P / count) of the references: per token, and per word and character, which any vocabulary shares.
+    """exp(-log P / count) of the references: per token, and, for any vocabulary, per word and character.
 
-    `log_probabilities` holds those of each reference's tokens, <eos> included; the end of a sentence therefore counts
-    as one word and one character too. A word is what stands between white space.
+    `log_probabilities` are those of each reference's tokens, <eos> included; so the end of a sentence also counts as
+    one word and one character. Words are separated by white space.
     """
     total = sum(float(np.sum(values, dtype=np.float64)) for values in log_probabilities)
     counts = {
@@ -102,31 +102,30 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
-    """What corpus BLEU adds up, sentence by sentence: lengths of hypothesis and reference, then of n = 1 to 4 how many
-    n-grams agree, and how many there are."""
+    """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
+    to 4 the number of matching n-grams, and of all n-grams."""
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(effective_order=True)  # as sacreBLEU wishes of single sentences; the counts are the same
+    metric = BLEU(effective_order=True)  # avoids sacreBLEU's warning for sentences; the counts are the same
     scores = [metric.sentence_score(*pair) for pair in zip(hypotheses, ([text] for text in references), strict=True)]
     return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
 
 def bleu_of_statistics(totals: Sequence[float]) -> float:
-    """Corpus BLEU (exponential smoothing, as sacreBLEU's default) of added-up `bleu_statistics`."""
+    """Corpus BLEU, with sacreBLEU's default exponential smoothing, from summed `bleu_statistics`."""
     from sacrebleu.metrics import BLEU
 
     whole = [int(total) for total in totals]
-    # compute_bleu itself smooths nothing unless it is told to.
     return BLEU.compute_bleu(whole[2:6], whole[6:], whole[0], whole[1], smooth_method="exp").score
 
 
 def paired_bootstrap(
     hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Whether another system's scores differ by more than the choice of test sentences: BLEU and chrF with p-values."""
+    """Paired bootstrap test of the difference to another system: BLEU and chrF with p-values."""
     found = {}
     for name, metric in _metrics().items():
-        # What corpus scores are made of, sentence by sentence; sacreBLEU's own paired tests start from the same.
+        # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
         sentences = [
             metric._extract_corpus_statistics(list(texts), [list(references)]) for texts in (hypotheses, others)
         ]
@@ -150,28 +149,27 @@ def paired_bootstrap(
 
 
 def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float:
-    """How probable so large a difference would be if there were none: two-sided, of resampled differences.
+    """The two-sided p-value of a difference, from resampled differences.
 
-    The bootstrap's differences scatter about the observed one as that does about the true one; were this 0, differences
-    at least as far from it as the observed one would be as frequent as resampled ones that far from the observed one.
-    Ties count as that far, so that two systems with one score have p = 1. (sacreBLEU's paired bootstrap leaves ties
-    out, which gives identical systems p = 0.001, and centres the *absolute* differences, which halves small p-values.)
+    Under the null hypothesis the observed difference is distributed around 0 as the resampled ones are around the
+    observed one. Ties count as extreme, so two systems with equal scores have p = 1. (sacreBLEU's paired bootstrap
+    leaves ties out, which gives identical systems p = 0.001, and centres the *absolute* differences, which halves small
+    p-values.)
     """
     distances = np.abs(np.asarray(resampled, np.float64) - difference)
     as_far = np.count_nonzero(distances >= abs(difference) * (1 - ROUNDING))
-    return (as_far + 1) / (len(distances) + 1)  # the observed difference is one of those that may be drawn
+    return (as_far + 1) / (len(distances) + 1)  # the observed one counts as a sample
 
 
 def _draws(sentences: int) -> Iterator[np.ndarray]:
-    """How often each sentence is drawn, in each of the samples with replacement; sacreBLEU's draws."""
+    """The count of each sentence in each bootstrap sample, drawn as in sacreBLEU."""
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     for _ in range(BOOTSTRAP_SAMPLES):
         yield np.bincount(rng.choice(sentences, size=sentences), minlength=sentences).astype(np.float64)
 
 
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
-    """What the training loop calls with its parameters: BLEU of the first `decode.bleu_sentences` validation pairs, and
-    whatever the config wants measured besides."""
+    """A function of the parameters: BLEU of the first `decode.bleu_sentences` validation pairs, and custom metrics."""
     metrics = load_metrics(config.decode.metrics)
     sources, references = (side[: config.decode.bleu_sentences] for side in prepared.texts("valid"))
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
@@ -179,16 +177,16 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     def evaluate(params: Any) -> Mapping[str, float]:
         hypotheses = [translation.text for translation in translator.translate(params, sources, config.decode)]
         measured = _measured({"bleu": _metrics()["bleu"]}, hypotheses, references)
-        measured |= own_measures(metrics, sources, hypotheses, references)
+        measured |= custom_scores(metrics, sources, hypotheses, references)
         return {name: measure.score for name, measure in measured.items()}
 
     return evaluate
 
 
 def _metrics() -> dict[str, Any]:
-    from sacrebleu.metrics import BLEU, CHRF  # costs a second: only who measures waits for it
+    from sacrebleu.metrics import BLEU, CHRF  # takes a second to import
 
-    return {"bleu": BLEU(force=True), "chrf": CHRF()}  # forced: no advice about text that looks tokenised
+    return {"bleu": BLEU(force=True), "chrf": CHRF()}  # no warning about text that looks tokenised
 
 
 def _measured(metrics: Mapping[str, Any], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:

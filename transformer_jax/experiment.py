@@ -18,10 +18,10 @@ from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import (
     bleu_evaluator,
     bleu_statistics,
+    custom_scores,
     load_metrics,
     measures,
     metric_signature,
-    own_measures,
     perplexities,
 )
 from transformer_jax.files.atomic import explained, publish_record, published
@@ -201,7 +201,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     translations = model.translations(test_set.sources, decode=decode)
     hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references)
-    measured |= own_measures(metrics, test_set.sources, hypotheses, test_set.references)
+    measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record = {

@@ -1,4 +1,4 @@
-"""A user's own code, from a user's own file: `path/to/file.py:Name`."""
+"""Custom code, loaded from a user's file: `path/to/file.py:Name`."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from transformer_jax.schema import nearest
 
 
 class UserCodeError(BadInput):
-    """The user's own code raised: the one case in which a traceback is what the user needs to see."""
+    """Custom code raised an exception: the one case in which a user needs a traceback."""
 
     def __init__(self, path: str, error: BaseException):
         super().__init__(f"{path} raised {type(error).__name__}: {error}")
@@ -26,7 +26,7 @@ class UserCodeError(BadInput):
 
 @contextlib.contextmanager
 def running(path: str) -> Iterator[None]:
-    """Runs the code of a user's file: what it raises is reported as its own, with its own traceback."""
+    """Runs custom code of a file: its exceptions are reported with their traceback inside that file."""
     try:
         yield
     except BadInput:
@@ -36,33 +36,33 @@ def running(path: str) -> Iterator[None]:
 
 
 def load_module(path: str, what: str = "Python file") -> ModuleType:
-    """Executes a Python file. Such a file is code: it can do whatever the user can."""
+    """Executes a Python file, with all the permissions of the user."""
     file = Path(path)
     if file.suffix != ".py":
-        raise BadInput(f"{path}: is no {what} (its name must end in .py)")
+        raise BadInput(f"{path}: is not a {what} (its name must end in .py)")
     if not file.is_file():
         looked_in = "" if file.is_absolute() else f" (looked for in {Path.cwd()})"
         raise BadInput(
-            f"{path}: no such {what}{looked_in}" if not file.exists() else f"{path}: is a directory, no {what}"
+            f"{path}: no such {what}{looked_in}" if not file.exists() else f"{path}: is a directory, not a {what}"
         )
     name = f"transformer_jax_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and linen modules look their own module up there
+    sys.modules[name] = module  # dataclasses and linen modules look up their module there
     with running(path):
         spec.loader.exec_module(module)
     return module
 
 
 def load_object(address: str) -> Any:
-    """The object called Name in path/to/file.py, given as `path/to/file.py:Name`."""
+    """The object at the address `path/to/file.py:Name`."""
     path, name = _split(address)
     return _named(_load_custom(path), path, name)
 
 
 def load_once(address: str) -> Any:
-    """The same, of a file that is executed once: linen and jit tell classes and functions apart by what they are."""
+    """Like `load_object`, but executes each file once: linen and jit distinguish classes and functions by identity."""
     path, name = _split(address)
     return _named(module_once(path), path, name)
 
@@ -74,12 +74,12 @@ def module_once(path: str) -> ModuleType:
 
 @functools.cache
 def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
-    """What a path names depends on the current directory, and an edited file is another one."""
+    """The key includes the resolved path and the content, so that an edited file is executed again."""
     return _load_custom(path)
 
 
 def _load_custom(path: str) -> ModuleType:
-    """A custom file, which may import modules that lie beside it; installed packages of the same name come first."""
+    """A custom file, which may import modules beside it. Installed packages of the same name take precedence."""
     folder = Path(path).resolve().parent
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -100,7 +100,7 @@ def _module_of(value: Any) -> str:
 
 
 def _refuse_namesake(path: str, folder: Path, name: str) -> None:
-    """Python loads one module of each name: refuses the one from another custom file's folder, if it is different."""
+    """Refuses a different module of the same name beside another custom file: Python loads one module per name."""
     beside, loaded = folder / f"{name}.py", getattr(sys.modules.get(name), "__file__", None)
     if loaded is None or not beside.is_file():
         return
@@ -124,17 +124,17 @@ def _named(module: ModuleType, path: str, name: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnFunction:
-    """A function that an option names. It is called with what it asks for; what it raises is told as its own."""
+class CustomFunction:
+    """A custom function named by an option. It is called with the optional arguments that its signature has."""
 
     option: str
     address: str
     function: Callable[..., Any]
-    asks_for: tuple[str, ...]
+    optional: tuple[str, ...]
 
-    def __call__(self, *given: Any, **offered: Any) -> Any:
+    def __call__(self, *args: Any, **optional: Any) -> Any:
         with self.running():
-            return self.function(*given, **{name: offered[name] for name in self.asks_for})
+            return self.function(*args, **{name: optional[name] for name in self.optional})
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         return running(file_of(self.address))
@@ -143,21 +143,23 @@ class OwnFunction:
         return BadInput(f"{self.option} = {self.address}: {problem}")
 
 
-def load_function(option: str, address: str, given: Sequence[str] = (), offered: Sequence[str] = ()) -> OwnFunction:
-    """The function at an address, which must take what is `given` in that order; it may ask for what is `offered`."""
+def load_function(
+    option: str, address: str, required: Sequence[str] = (), optional: Sequence[str] = ()
+) -> CustomFunction:
+    """The function at an address, which takes required arguments by position and may take optional ones by name."""
     function = load_once(address)
-    own = OwnFunction(option, address, function, ())
+    custom = CustomFunction(option, address, function, ())
     if not callable(function):
-        raise own.refusal(f"is of type {type(function).__name__}; a function would be right")
-    call = f"{address.rpartition(':')[2]}({', '.join(given)})"
-    more = f"; it may also ask, by name, for {', '.join(offered)}" if offered else ""
+        raise custom.refusal(f"is of type {type(function).__name__}; must be a function")
+    call = f"{address.rpartition(':')[2]}({', '.join(required)})"
+    more = f"; it may also take, by name, {', '.join(optional)}" if optional else ""
     try:
         signature = inspect.signature(function)
-        asks_for = tuple(name for name in offered if name in signature.parameters)
-        signature.bind(*given, **dict.fromkeys(asks_for))
+        taken = tuple(name for name in optional if name in signature.parameters)
+        signature.bind(*required, **dict.fromkeys(taken))
     except (TypeError, ValueError) as error:
-        raise own.refusal(f"cannot be called as {call}: {error}{more}") from None
-    return dataclasses.replace(own, asks_for=asks_for)
+        raise custom.refusal(f"cannot be called as {call}: {error}{more}") from None
+    return dataclasses.replace(custom, optional=taken)
 
 
 def file_of(address: str) -> str:
@@ -165,7 +167,7 @@ def file_of(address: str) -> str:
 
 
 def _from_file(path: str, error: BaseException) -> Any:
-    """The error's traceback from the first frame of the user's file on: what lies above is ours."""
+    """The traceback from the first frame inside the custom file."""
     wanted, frame = str(Path(path).resolve()), error.__traceback__
     while frame is not None:
         if str(Path(frame.tb_frame.f_code.co_filename).resolve()) == wanted:

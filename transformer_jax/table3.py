@@ -1,8 +1,7 @@
-"""The paper's Table 3, row by row, as differences between configs."""
+"""The rows of the paper's Table 3 as differences from the base config."""
 
 from typing import Any
 
-# Each row of the paper's Table 3 as differences from the base model.
 TABLE_3: dict[str, dict[str, Any]] = {
     "base": {},
     "A h=1": {"model.num_heads": 1},

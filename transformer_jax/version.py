@@ -1,4 +1,4 @@
-"""The version, and which source it is: what every layer can see."""
+"""The version of the package and a digest of its source."""
 
 import functools
 import hashlib
@@ -9,7 +9,7 @@ __version__ = "0.1.0.dev0"
 
 @functools.cache
 def source_digest() -> str:
-    """The beginning of a SHA-256 of the package's Python files: it tells apart what has the same version."""
+    """The beginning of a SHA-256 of the package's Python files, which distinguishes builds of the same version."""
     folder, digest = Path(__file__).parent, hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         if "presets" not in file.relative_to(folder).parts:  # copies of configs/ and experiments/, in a wheel

@@ -280,7 +280,7 @@ def test_an_option_that_has_no_effect_is_not_a_difference(tmp_path):
     first = prepare(experiment(tmp_path, **valid), tmp_path / "data")
     again = prepare(experiment(tmp_path, valid_size=7, **valid), tmp_path / "data")
     assert again.manifest == first.manifest
-    with pytest.raises(BadInput, match=r"data\.test_size was 1000 and is now 7"):
+    with pytest.raises(BadInput, match=r"data\.test_size was 20 and is now 7"):
         prepare(experiment(tmp_path, test_size=7, **valid), tmp_path / "data")
 
 

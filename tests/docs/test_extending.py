@@ -80,11 +80,11 @@ def refuses(call, told):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("mine = 3", "is of type int; a function would be right"),
+        ("mine = 3", "is of type int; must be a function"),
         ("def mine(logits, targets): pass", "cannot be called as mine(logits, targets, weights): too many positional"),
         (
             "def mine(a, b, c, gamma): pass",
-            "missing a required argument: 'gamma'; it may also ask, by name, for epsilon",
+            "missing a required argument: 'gamma'; it may also take, by name, epsilon",
         ),
         ("def mine(a, b, c): return jnp.sum(a)", "(loss_sum, weight_sum) would be right"),
         ("def mine(a, b, c): return a.sum(-1), c", "loss_sum is of shape (2, 3); one number, the sum over all tokens"),
@@ -240,9 +240,9 @@ def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
     ("text", "name", "told"),
     [
         ("def mine(hypotheses): pass", "mine", "cannot be called as mine(hypotheses, references): too many positional"),
-        ("def bleu(h, r): return 1.0", "bleu", "there is another measure called bleu, the library's; another name"),
-        ("def mine(h, r): return None", "mine", "gave None; one finite number would be right"),
-        ("def mine(h, r): return float('nan')", "mine", "gave nan; one finite number would be right"),
+        ("def bleu(h, r): return 1.0", "bleu", "there is another metric called bleu, the library's; choose another"),
+        ("def mine(h, r): return None", "mine", "gave None; must be one finite number"),
+        ("def mine(h, r): return float('nan')", "mine", "gave nan; must be one finite number"),
     ],
 )
 def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):
@@ -253,7 +253,7 @@ def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):
 def test_two_measures_of_one_name_are_refused(mine, tmp_path):
     first = mine("def mine(h, r): return 1.0")
     (tmp_path / "other.py").write_text("def mine(h, r): return 1.0")
-    refuses(lambda: load_metrics([first, f"{tmp_path}/other.py:mine"]), f"another measure called mine, {first}")
+    refuses(lambda: load_metrics([first, f"{tmp_path}/other.py:mine"]), f"another metric called mine, {first}")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def test_every_parameter_is_divided_in_some_way(changes):
 
 def test_a_cluster_by_name_or_by_its_numbers():
     named = parse_cluster("64xH100,utilisation=0.3")
-    assert (named.devices, named.utilisation, named.flops) == (64, 0.3, KNOWN["H100"]["flops"])
-    numbers = ",".join(f"{key}={value}" for key, value in KNOWN["H100"].items())
+    assert (named.devices, named.utilisation, named.flops) == (64, 0.3, 989e12)
+    numbers = ",".join(f"{key}={value}" for key, value in {"flops": 989e12, **KNOWN["H100"]}.items())
     assert parse_cluster(f"64,{numbers},utilisation=0.3") == named
 
 
@@ -30,12 +30,12 @@ def test_a_cluster_by_name_or_by_its_numbers():
         ("0xH100", "must begin with how many"),
         ("8xH10", "did you mean H100"),
         ("8xH100,flop=1", "did you mean flops"),
-        ("8xH100,flops=fast", "flops = 'fast' is no number"),
+        ("8xH100,flops=fast", "flops = 'fast' is not a number"),
         ("8xH100,memory=-1", "must be above 0"),
         ("8xH100,memory=nan", "must be above 0, and finite"),
         ("8xH100,flops=inf", "must be above 0, and finite"),
         ("8xH100,utilisation=3", "must be at most 1"),
-        ("8xH100,group=8.5", "is no whole number"),
+        ("8xH100,group=8.5", "is not an integer"),
         (f"{'9' * 5000}xH100", "from 1 to 1,000,000"),
         ("8,flops=1e12", "memory, bandwidth, group, between missing"),
     ],

@@ -1,7 +1,7 @@
-"""Planning past the machines at hand: what an update is predicted to take on a cluster, and which mesh is best there.
+"""The predicted time of an update on a cluster, and the best mesh for it.
 
-Nothing here is measured. Computing is the model's FLOPs (model/size.py) at an assumed share of the peak, sending is
-bytes (cost.py) over bandwidth, and no overlap of the two is assumed.
+Nothing is measured. Computation is the model's FLOPs (model/size.py) at an assumed share of the peak, communication is
+bytes (cost.py) over bandwidth, and the two are assumed not to overlap.
 """
 
 import dataclasses
@@ -19,29 +19,29 @@ from transformer_jax.schema import nearest
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Accelerators and what connects them. Rates are of one device; bandwidths are those of one direction."""
+    """Accelerators and their links. Rates are per device, bandwidths in one direction."""
 
     devices: int
     flops: float  # peak FLOP/s
     memory: float  # bytes
     bandwidth: float  # bytes/s to another device of its group
-    group: int  # devices that such links connect: those of a machine, or of a TPU pod
+    group: int  # devices connected by such links: those of a machine, or of a TPU pod
     between: float  # bytes/s to a device of another group
-    utilisation: float = 0.4  # the share of the peak that the computation reaches on one device
-    # Where the peak is from, which is then that of bfloat16; none: whoever described the cluster gave it.
+    utilisation: float = 0.4  # the share of the peak that one device reaches
+    # The data sheet whose bfloat16 peak `flops` is; none if the user gave it.
     sheet: Peak | None = dataclasses.field(default=None, compare=False)
 
     def ring(self, size: int, inner: int) -> float:
         """Bytes/s of rings along an axis of this size, whose neighbours are `inner` devices apart.
 
-        Those that leave a group leave it from each of its devices on the axis, at the same time.
+        Rings that leave a group use the links of all its devices on the axis at the same time.
         """
         if size * inner <= self.group:
             return self.bandwidth
         return min(self.bandwidth, self.between * max(1, self.group // inner))
 
     def seconds(self, sent: Bytes, mesh: MeshSize) -> float:
-        """To send, one axis after the other. Neighbours along tensor are closest, then those along fsdp."""
+        """The time to send, one axis after the other. Neighbours along tensor are closest, then along fsdp."""
         rates = (
             self.ring(mesh.data, mesh.fsdp * mesh.tensor),
             self.ring(mesh.fsdp, mesh.tensor),
@@ -50,27 +50,30 @@ class Cluster:
         return sum(size / rate for size, rate in zip(sent, rates, strict=True))
 
 
-# From the vendors' data sheets, bfloat16; but `between` is the buyer's choice: for GPUs, 400 Gbit/s each.
+# From the vendors' data sheets; `between` is the buyer's choice: for GPUs, 400 Gbit/s each.
 SHEETS = {"H100": PEAKS["NVIDIA H100 80GB HBM3"], "TPUv5p": PEAKS["TPU v5p"]}
 KNOWN = {
-    "H100": {"flops": 989e12, "memory": 80e9, "bandwidth": 450e9, "group": 8, "between": 50e9},
-    "TPUv5p": {"flops": 459e12, "memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
+    "H100": {"memory": 80e9, "bandwidth": 450e9, "group": 8, "between": 50e9},
+    "TPUv5p": {"memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
 }
 KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name not in ("devices", "sheet"))
-MOST_DEVICES = 1_000_000
+MAX_DEVICES = 1_000_000
 
 
 def parse_cluster(text: str) -> Cluster:
-    """64xH100, 64xH100,utilisation=0.3 or, of devices that are not known, 64,flops=...,memory=... and so on."""
+    """The cluster described as 64xH100, 64xH100,utilisation=0.3 or, for other devices, 64,flops=...,memory=... ."""
     first, *pairs = text.split(",")
     number, _, name = first.partition("x")
-    if not number.isdecimal() or len(number) > len(str(MOST_DEVICES)) or not 1 <= int(number) <= MOST_DEVICES:
+    if not number.isdecimal() or len(number) > len(str(MAX_DEVICES)) or not 1 <= int(number) <= MAX_DEVICES:
         raise BadInput(
-            f"--cluster={text}: must begin with how many devices there are, from 1 to {MOST_DEVICES:,}, as 64xH100"
+            f"--cluster={text}: must begin with how many devices there are, from 1 to {MAX_DEVICES:,}, as 64xH100"
         )
     if name and name not in KNOWN:
         raise BadInput(f"--cluster={text}: {name!r} is not known here; {nearest(name, list(KNOWN))}")
     values: dict[str, float] = dict(KNOWN.get(name, {}))
+    sheet = SHEETS.get(name)
+    if sheet is not None and sheet.bfloat16 is not None:
+        values["flops"] = sheet.bfloat16 * 1e12
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key not in KEYS:
@@ -82,17 +85,17 @@ def parse_cluster(text: str) -> Cluster:
     missing = [key for key in KEYS if key not in values and key != "utilisation"]
     if missing:
         raise BadInput(f"--cluster={text}: {', '.join(missing)} missing; or name a known device: {', '.join(KNOWN)}")
-    given = [pair.partition("=")[0] for pair in pairs]
-    sheet = None if "flops" in given else SHEETS.get(name)
+    if any(pair.startswith("flops=") for pair in pairs):
+        sheet = None
     return Cluster(int(number), **values, sheet=sheet)  # type: ignore[arg-type]
 
 
 def _number(key: str, text: str) -> float:
-    """One of a cluster's numbers; or what is wrong with it."""
+    """The value of a key; raises ValueError with the reason."""
     try:
         number = int(text) if key == "group" else float(text)
     except ValueError:
-        raise ValueError("is no whole number" if key == "group" else "is no number") from None
+        raise ValueError("is not an integer" if key == "group" else "is not a number") from None
     if not 0 < number < math.inf:
         raise ValueError("must be above 0, and finite")
     if key == "utilisation" and number > 1:
@@ -100,8 +103,8 @@ def _number(key: str, text: str) -> float:
     return number
 
 
-class Plan(NamedTuple):
-    """What an update is predicted to be on one mesh."""
+class MeshPlan(NamedTuple):
+    """The predicted update on one mesh."""
 
     mesh: MeshSize
     work: Work
@@ -116,12 +119,12 @@ class Plan(NamedTuple):
 
     @property
     def efficiency(self) -> float:
-        """The share of the time that is not spent sending: the speed-up over one device, divided by the devices."""
+        """The share of the time spent computing: the speed-up over one device, divided by the devices."""
         return self.computing / self.seconds
 
 
-def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, moments: float = 2.0) -> Plan:
-    """In as few parts as fit into memory; if none do, one row a part, and the memory tells."""
+def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, moments: float = 2.0) -> MeshPlan:
+    """The update on a mesh, in as few parts as fit into memory; in parts of one row if none fit."""
     parts = 1
     while (
         memory(config, work._replace(parts=parts), mesh, moments).total > cluster.memory
@@ -129,22 +132,22 @@ def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, mome
     ):
         parts *= 2
     work = work._replace(parts=parts)
-    own = work.on(mesh)
-    # Empty rows fill up what does not divide.
-    flops = training_flops(config, work.source, work.target).of(own.source_tokens, own.target_tokens) * parts
+    local = work.on(mesh)
+    # Empty rows pad what does not divide evenly.
+    flops = training_flops(config, work.source, work.target).of(local.source_tokens, local.target_tokens) * parts
     sent = bytes_sent(config, work, mesh)
     computing = flops / mesh.tensor / (cluster.flops * cluster.utilisation)
-    return Plan(mesh, work, memory(config, work, mesh, moments), sent, computing, cluster.seconds(sent, mesh))
+    return MeshPlan(mesh, work, memory(config, work, mesh, moments), sent, computing, cluster.seconds(sent, mesh))
 
 
-def plans(config: ModelConfig, work: Work, cluster: Cluster, moments: float = 2.0) -> list[Plan]:
-    """Every mesh for the cluster, the fastest that fits first; those that do not fit come last."""
+def plans(config: ModelConfig, work: Work, cluster: Cluster, moments: float = 2.0) -> list[MeshPlan]:
+    """The plans for every mesh of the cluster, the fastest first; those that do not fit into memory come last."""
     found = [plan(config, work, cluster, mesh, moments) for mesh in meshes(config, cluster)]
     return sorted(found, key=lambda plan: (plan.memory.total > cluster.memory, plan.seconds))
 
 
 def meshes(config: ModelConfig, cluster: Cluster) -> Iterator[MeshSize]:
-    """Those whose axes divide the model evenly; tensor, which sends most, stays within a group."""
+    """The meshes whose axes divide the model evenly; tensor, which sends most, stays within a group."""
     for tensor in _divisors(math.gcd(cluster.devices, cluster.group, config.num_heads, config.d_ff)):
         for fsdp in _divisors(math.gcd(cluster.devices // tensor, config.d_model)):
             yield MeshSize(cluster.devices // (tensor * fsdp), fsdp, tensor)

@@ -1,4 +1,4 @@
-"""The train step compiled for batches of one shape, from shapes alone: no data and no parameters are needed."""
+"""The train step compiled for batches of one shape, from shapes alone: without data or parameters."""
 
 from typing import Any, NamedTuple
 
@@ -12,10 +12,10 @@ from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
 
-class Memory(NamedTuple):
-    """Bytes that the compiled program needs on one device."""
+class CompiledMemory(NamedTuple):
+    """Bytes that a compiled program needs on one device."""
 
-    state: int  # parameters, optimizer, batch: given to the step, and handed on by it
+    state: int  # parameters, optimizer and batch: the arguments and results of the step
     temporary: int  # gradients, activations, logits
 
     @property
@@ -24,28 +24,23 @@ class Memory(NamedTuple):
 
 
 def divisible(config: ExperimentConfig, rows: int) -> int:
-    """At least so many rows, as many as can be divided among devices and parts."""
+    """The number of rows, rounded up to a multiple of devices times accumulation steps."""
     parts = sharding.batch_devices(sharding.make_mesh(config.mesh)) * config.train.accumulate
     return -(-rows // parts) * parts
 
 
 def compiled_step(config: ExperimentConfig, rows: int, source: int, target: int) -> jax.stages.Compiled:
-    """For batches of so many rows of these lengths."""
-    mesh = sharding.make_mesh(config.mesh)
-    source_BS, target_BT = (_tokens(rows, length) for length in (source, target))
+    """The train step for batches of so many rows with these lengths."""
+    source_BS, target_BT = (jax.ShapeDtypeStruct((rows, length), np.int32) for length in (source, target))
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    programs = Programs(config, schedule, mesh)
+    programs = Programs(config, schedule, sharding.make_mesh(config.mesh))
     step: Any = programs.step
-    return step.lower(programs.plan, Batch(source_BS, target_BT, target_BT)).compile()
+    return step.lower(programs.plan, Batch(source_BS, target_BT, target_BT)).compile()  # type: ignore[arg-type]
 
 
-def _tokens(rows: int, length: int) -> Any:
-    return jax.ShapeDtypeStruct((rows, length), np.int32)
-
-
-def memory(program: jax.stages.Compiled) -> Memory:
-    """By the compiler's own account."""
-    told: Any = program.memory_analysis()
-    # What is given back lies where it was given, but for a few numbers.
-    own_output = told.output_size_in_bytes - told.alias_size_in_bytes
-    return Memory(told.argument_size_in_bytes + own_output, told.temp_size_in_bytes)
+def memory(program: jax.stages.Compiled) -> CompiledMemory:
+    """The memory of a program as the compiler reports it."""
+    reported: Any = program.memory_analysis()
+    # Results reuse the memory of donated arguments, but for a few numbers.
+    new_results = reported.output_size_in_bytes - reported.alias_size_in_bytes
+    return CompiledMemory(reported.argument_size_in_bytes + new_results, reported.temp_size_in_bytes)

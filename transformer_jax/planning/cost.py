@@ -1,6 +1,6 @@
 """What one update needs, by closed formulas: memory on each device, and bytes sent along each axis of the mesh.
 
-Letters as in model/size.py. `tests/test_cost.py` holds the formulas to compiled programs.
+Letters as in model/size.py. `tests/update/test_hlo.py` compares the formulas with compiled programs.
 """
 
 import math
@@ -10,7 +10,12 @@ from transformer_jax.model.size import parameter_counts
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.update.loss import HELD_LOGITS
 
-FLOAT = 4  # bytes: parameters, moments, gradients and sums are float32 whatever the computation's type
+FLOAT = 4  # bytes: parameters, moments, gradients and sums are always float32
+BYTES = {"float32": 4, "bfloat16": 2}
+# Copies of a slice of logits: the logits, their exponentials, and the gradient of both.
+LOGITS_COPIES = 3
+# Gradients of the inputs of sub-layers that wait for their sums along tensor: the share seen in compiled programs.
+WAITING = 0.45
 
 
 class MeshSize(NamedTuple):
@@ -24,7 +29,7 @@ class MeshSize(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Devices that share the batch."""
+        """The number of devices that share the batch."""
         return self.data * self.fsdp
 
     def __str__(self) -> str:
@@ -32,7 +37,7 @@ class MeshSize(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One update: rows of the batch, tokens of a row (padding included), parts it is made in."""
+    """One update: rows of the batch, tokens per row (padding included), accumulation steps."""
 
     rows: int
     source: int
@@ -40,7 +45,7 @@ class Work(NamedTuple):
     parts: int = 1
 
     def on(self, mesh: MeshSize) -> "Work":
-        """What one device has of it, in one part."""
+        """The share of one device in one accumulation step."""
         return self._replace(rows=-(-self.rows // (mesh.rows * self.parts)))
 
     @property
@@ -53,11 +58,11 @@ class Work(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """How many parameters, by how a mesh divides them (the rules of update/sharding.py)."""
+    """The number of parameters, by how a mesh divides them (the rules of update/sharding.py)."""
 
-    tables: int  # of embeddings: by fsdp and tensor, as are
+    tables: int  # embeddings: divided along fsdp and tensor, like
     matrices: int
-    biases: int  # of divided outputs: by tensor
+    biases: int  # of divided outputs: along tensor
     whole: int  # norms, other biases, positions
 
     def on(self, mesh: MeshSize) -> float:
@@ -66,7 +71,7 @@ class Parameters(NamedTuple):
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """Attention D h (2 K + 2 V) and feed-forward 2 D F (SwiGLU 3 D F) are matrices."""
+    """Of the matrices, attention has D h (2 K + 2 V) and feed-forward 2 D F (SwiGLU 3 D F)."""
     c, encoder, decoder = config, config.num_encoder_layers, config.num_decoder_layers
     keys, values, gates = c.num_heads * c.key_size, c.num_heads * c.value_size, 2 if c.activation == "swiglu" else 1
     attention, feed_forward = 2 * c.d_model * (keys + values), (gates + 1) * c.d_model * c.d_ff
@@ -80,8 +85,8 @@ def parameters(config: ModelConfig) -> Parameters:
 
 
 class Bytes(NamedTuple):
-    """What each device sends in one update, in rings: an all-reduce among n sends 2 (n - 1) / n of its bytes, an
-    all-gather or a reduce-scatter (n - 1) / n."""
+    """Bytes that each device sends in one update, in rings: an all-reduce among n devices sends 2 (n - 1) / n of its
+    bytes, an all-gather or a reduce-scatter (n - 1) / n."""
 
     data: float
     fsdp: float
@@ -89,26 +94,27 @@ class Bytes(NamedTuple):
 
 
 def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize) -> Bytes:
-    """Along each axis.
+    """The bytes along each axis.
 
-    - data: the gradient of what a device has of the parameters, all-reduced once; with what fsdp leaves whole, of which
-      the devices of both axes have the sum.
-    - fsdp: in each part the matrices are gathered for the forward pass and again for the backward pass, tables only
-      once (the loss leaves their gradient behind), and all gradients reduced and scattered.
-    - tensor: in each part all-reduces of activations: for an encoder layer 2 forward and 4 backward (the inputs of
-      query, key, value and feed-forward, of which SwiGLU has two), for a decoder layer 3 and 5 and twice the memory;
-      one for each embedding, one for the output, and for the softmax over a divided vocabulary 7 numbers a token.
+    - data: the gradient of a device's share of the parameters, all-reduced once; parameters that fsdp leaves whole are
+      reduced over the devices of both axes.
+    - fsdp: in each accumulation step the matrices are gathered for the forward pass and again for the backward pass,
+      tables once (the loss computes their gradient in the forward pass), and all gradients are reduce-scattered.
+    - tensor: in each accumulation step all-reduces of activations: 2 forward and 4 backward in an encoder layer (the
+      inputs of query, key, value and feed-forward, of which SwiGLU has two), 3 and 5 in a decoder layer and twice the
+      encoder's output; one for each embedding, one for the output, and 7 numbers per token for the softmax over a
+      divided vocabulary.
     """
     count = parameters(config)
-    own, width = work.on(mesh), config.d_model * _bytes(config)
+    local, width = work.on(mesh), config.d_model * BYTES[config.dtype]
     sliced = (count.tables + count.matrices) / mesh.tensor * FLOAT
     gathered = (count.tables + 2 * count.matrices) / mesh.tensor * FLOAT
     whole = 2 * _share(mesh.rows) * (count.biases / mesh.tensor + count.whole) * FLOAT
     gate = config.activation == "swiglu"
     source_sums = (6 + gate) * config.num_encoder_layers + 2 * config.num_decoder_layers + 1
     target_sums = (8 + gate) * config.num_decoder_layers + 2
-    activations = (source_sums * own.source_tokens + target_sums * own.target_tokens) * width
-    softmax = 7 * own.target_tokens * FLOAT
+    activations = (source_sums * local.source_tokens + target_sums * local.target_tokens) * width
+    softmax = 7 * local.target_tokens * FLOAT
     return Bytes(
         data=2 * _share(mesh.data) * sliced / mesh.fsdp + (whole if mesh.data > 1 else 0),
         fsdp=work.parts * _share(mesh.fsdp) * (gathered + sliced) + (whole if mesh.data == 1 else 0),
@@ -118,11 +124,6 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize) -> Bytes:
 
 def _share(devices: int) -> float:
     return (devices - 1) / devices
-
-
-def _bytes(config: ModelConfig) -> int:
-    """Of a number of the computation."""
-    return {"float32": 4, "bfloat16": 2}[config.dtype]
 
 
 class Memory(NamedTuple):
@@ -141,45 +142,37 @@ class Memory(NamedTuple):
 
 
 def memory(config: ModelConfig, work: Work, mesh: MeshSize, moments: float = 2.0) -> Memory:
-    """At the peak of an update: what the forward pass has left for the backward pass, which begins with the logits.
+    """The memory at the peak of an update: between the forward and the backward pass, at the logits.
 
-    `moments` are the numbers that the optimizer keeps for each parameter: Adam's are two. A gradient made in parts
-    exists twice, the sum of the parts and the new one. With fsdp the output's table is gathered there, and its gradient
-    not yet sliced.
+    `moments`: numbers that the optimizer keeps for each parameter, two for Adam. With accumulation a gradient exists
+    twice, as the sum so far and the new one. With fsdp the output's table is gathered and its gradient not yet
+    scattered.
     """
-    count, own = parameters(config), work.on(mesh)
+    count, local = parameters(config), work.on(mesh)
     held = FLOAT * count.on(mesh)
     classes = config.target_vocab_size or config.vocab_size
-    slices = max(1, -(-own.target_tokens * classes // HELD_LOGITS))
-    slice_of_logits = own.target_tokens / slices * classes / mesh.tensor * FLOAT
+    slices = max(1, -(-local.target_tokens * classes // HELD_LOGITS))
+    slice_of_logits = local.target_tokens / slices * classes / mesh.tensor * FLOAT
     table = classes * config.d_model / mesh.tensor * FLOAT
     return Memory(
         parameters=held,
         optimizer=moments * held,
         gradients=held * (2 if work.parts > 1 else 1),
         gathered=2 * table if mesh.fsdp > 1 else 0,
-        activations=activations(config, own, mesh.tensor),
+        activations=activations(config, local, mesh.tensor),
         logits=LOGITS_COPIES * slice_of_logits,
     )
 
 
-# Of a slice: the logits, their exponentials, and the error that both become.
-LOGITS_COPIES = 3
+def activations(config: ModelConfig, local: Work, tensor: int) -> float:
+    """Bytes that the forward pass keeps for the backward pass.
 
-
-# Along tensor the gradients of what sub-layers are given wait for their sums: how much, as compiled programs show.
-WAITING = 0.45
-
-
-def activations(config: ModelConfig, own: Work, tensor: int) -> float:
-    """Bytes that the forward pass leaves for the backward pass.
-
-    For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), of which each device of `tensor`
-    has its share, as it has of the h S weights, and of the inner layer, F before and F after the activation; and whole,
-    for each sub-layer, the D that its norm is given and the D that it makes. A decoder layer has three sub-layers; the
-    keys and values of the second are the source's. Norm and softmax are float32, and dropout leaves a byte.
+    For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), the h S attention weights, and
+    the inner layer, F before and F after the activation, all divided along `tensor`; and undivided, for each sub-layer,
+    D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the second are those of
+    the source. Norm and softmax are float32, and dropout keeps a byte.
     """
-    c, size = config, _bytes(config)
+    c, size = config, BYTES[config.dtype]
     keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
     inner = (3 if c.activation == "swiglu" else 2) * c.d_ff
     whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING * (tensor > 1))
@@ -191,7 +184,7 @@ def activations(config: ModelConfig, own: Work, tensor: int) -> float:
     def feed_forward(tokens: int) -> float:
         return tokens * (size * inner / tensor + whole)
 
-    source, target = own.source_tokens, own.target_tokens
-    encoder = attention(source, source, own.source) + feed_forward(source)
-    decoder = attention(target, target, own.target) + attention(target, source, own.source) + feed_forward(target)
+    source, target = local.source_tokens, local.target_tokens
+    encoder = attention(source, source, local.source) + feed_forward(source)
+    decoder = attention(target, target, local.target) + attention(target, source, local.source) + feed_forward(target)
     return c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + (source + target) * whole

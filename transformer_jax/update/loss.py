@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import TrainConfig
-from transformer_jax.extension import OwnFunction, load_function
+from transformer_jax.extension import CustomFunction, load_function
 from transformer_jax.model.precision import precision_of
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
@@ -98,13 +98,13 @@ def check_own(train: TrainConfig) -> None:
         raise own.refusal("counts tokens whose weight is 0, which are padding; multiply by weights before adding up")
 
 
-def _load(train: TrainConfig) -> OwnFunction:
+def _load(train: TrainConfig) -> CustomFunction:
     assert train.loss is not None
     return load_function("train.loss", train.loss, ("logits", "targets", "weights"), ("epsilon", "spread"))
 
 
 def _of_own(
-    own: OwnFunction, train: TrainConfig, logits: jax.Array, targets: jax.Array, weights: jax.Array
+    own: CustomFunction, train: TrainConfig, logits: jax.Array, targets: jax.Array, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(loss_sum, weight_sum), or a complaint that it is something else."""
     logits = logits.astype(jnp.float32)

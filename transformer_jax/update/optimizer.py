@@ -52,7 +52,7 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 def ends_with_the_run(config: OptimizerConfig) -> bool:
     """Whether the schedule depends on the number of updates: where the run becomes longer, every rate changes."""
     if is_address(config.schedule):
-        return "steps" in load_function("optimizer.schedule", config.schedule, offered=OFFERED).asks_for
+        return "steps" in load_function("optimizer.schedule", config.schedule, optional=OFFERED).optional
     return config.schedule in ("cosine", "linear")
 
 
@@ -104,7 +104,7 @@ def _own_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int
         "final_fraction": config.final_fraction,
         "d_model": d_model,
     }
-    own = load_function("optimizer.schedule", config.schedule, offered=OFFERED)
+    own = load_function("optimizer.schedule", config.schedule, optional=OFFERED)
     course = own(**offered)
     if not callable(course):
         raise own.refusal(f"returned {type(course).__name__}; a function of the updates made would be right")

@@ -19,7 +19,7 @@ class CustomCorpus:
     """What `path/to/file.py:Name` yields for train and, if it yields anything, for valid and test."""
 
     def __init__(self, config: DataConfig):
-        self._function = extension.load_function("data.corpus", config.corpus, given=("split",))
+        self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
         self._file = extension.file_of(config.corpus)
         self.splits = tuple(split for split in SPLITS if next(self._read(split), None) is not None)
         if "train" not in self.splits:
