@@ -21,8 +21,8 @@ NAME = "transformer_jax"
 PACKAGE = ROOT / NAME
 # From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
 LAYERS = [
-    ["errors", "version", "shipped", "table3"],
-    ["files"],
+    ["errors", "version", "table3"],
+    ["files", "shipped"],
     ["schema"],
     ["extension", "model_config", "data_config"],
     ["config", "custom_code"],

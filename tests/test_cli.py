@@ -76,7 +76,7 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--program=/no/where/step.txt"], "/no/where/step.txt: there is no directory /no/where"),
     (["train", BASE, "--workdir=run", "--profile=3"], "argument --profile: '3' is not START:STEPS, two numbers from 1"),
     (["train", BASE, "--workdir=run", "--profile=0:5"], "argument --profile: '0:5' is not START:STEPS"),
-    (["train", BASE, "--workdir="], "argument --workdir: is empty; a path would be right"),
+    (["train", BASE, "--workdir="], "argument --workdir: is empty; it must be a path"),
     (["inspect", BASE, "--config.seed=4294967296"], "--config.seed = 4294967296: must be at least 0 and at most"),
     (["inspect", BASE, "--config.mesh.replicate=("], "replicate: '(' is no regular expression"),
     (["inspect", BASE, "--config.optimizer.name=addam"], "optax has no such optimizer; did you mean adam?"),
@@ -129,7 +129,7 @@ def test_bad_command_line(run, arguments, told):
 # Each: the text of a config file, and what stderr must say.
 BAD_FILES = [
     ("x = 1", "has no function get_config()"),
-    ("def get_config():\n    return 7", "get_config() returned int; a ConfigDict would be right"),
+    ("def get_config():\n    return 7", "get_config() returned int; it must return a ConfigDict"),
     ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
     ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
     ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),

@@ -45,7 +45,7 @@ def test_a_preset_takes_an_argument(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["deno", "", "../demo", "demo.py"])
 def test_an_unknown_name_is_answered_with_all_names(name):
-    with pytest.raises(BadInput, match=r"there is no such preset; there are: base, .*, demo, .*, text$"):
+    with pytest.raises(BadInput, match=r"no such preset; there are: base, .*, demo, .*, text$"):
         configuration.load(f"preset:{name}", [])
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_name_is_answered_with_all_names(name):
 def test_a_file_that_is_not_there_but_has_a_presets_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        BadInput, match=f"^{name.partition(':')[0]}: no such config file; preset:text is there by name$"
+        BadInput, match=f"^{name.partition(':')[0]}: no such config file; preset:text is available by name$"
     ):
         configuration.load(name, [])
 
@@ -87,10 +87,10 @@ def test_experiments_are_there_as_a_wheel_has_them(tmp_path, monkeypatch):
 
 
 def test_an_experiment_that_is_not_there_is_answered_with_its_name_or_all_names():
-    with pytest.raises(BadInput, match=r"^preset:widht: there is no such preset; there are: heads, norm, .*, width$"):
+    with pytest.raises(BadInput, match=r"^preset:widht: no such preset; there are: heads, norm, .*, width$"):
         spec.load("preset:widht")
     with pytest.raises(
-        BadInput, match=r"^elsewhere/width\.py: no such experiment file; preset:width is there by name$"
+        BadInput, match=r"^elsewhere/width\.py: no such experiment file; preset:width is available by name$"
     ):
         spec.load("elsewhere/width.py")
 

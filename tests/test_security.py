@@ -100,10 +100,10 @@ def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
     [
         ({"comment": "a\nrm -rf x"}, "has characters that cannot be printed"),
         ({"comment": "a\rb"}, "has characters that cannot be printed"),
-        ({"a\nrm x": "1"}, "is the name of no option of sbatch"),
-        ({"setup": "rm x"}, "is the name of no option of sbatch"),
-        ({"srun-args": "x"}, "is the name of no option of sbatch"),
-        ({"$(rm x)": "1"}, "is the name of no option of sbatch"),
+        ({"a\nrm x": "1"}, "is not the name of an option of sbatch"),
+        ({"setup": "rm x"}, "is not the name of an option of sbatch"),
+        ({"srun-args": "x"}, "is not the name of an option of sbatch"),
+        ({"$(rm x)": "1"}, "is not the name of an option of sbatch"),
     ],
 )
 def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, told):

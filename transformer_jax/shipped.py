@@ -1,9 +1,12 @@
-"""The files that come with the package, by name: configs and experiments. In a checkout they lie beside it; a wheel,
-which has no checkout, has them inside."""
+"""The configs and experiments that come with the package, by name. A wheel contains them; a checkout has them beside
+the package."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-# What stands before such a name, in place of a path.
+from transformer_jax.errors import BadInput
+
+# Before the name of such a file, in place of a path.
 PRESET = "preset:"
 PACKAGE = Path(__file__).parent
 
@@ -16,7 +19,19 @@ def configs() -> dict[str, Path]:
 def experiments() -> dict[str, Path]:
     """The experiment files of experiments/."""
     files = _files(PACKAGE / "presets" / "experiments", PACKAGE.parent / "experiments")
-    return {name: file for name, file in files.items() if name != "bases"}  # bases.py is what they begin with
+    return {name: file for name, file in files.items() if name != "bases"}  # bases.py is shared by the others
+
+
+def resolve(file: str, presets: Mapping[str, Path], what: str) -> str:
+    """The path of a file given by its path or as preset:NAME."""
+    if file.startswith(PRESET):
+        name = file.removeprefix(PRESET)
+        if name not in presets:
+            raise BadInput(f"{file}: no such preset; there are: {', '.join(presets)}")
+        return str(presets[name])
+    if Path(file).stem in presets and not Path(file).exists():
+        raise BadInput(f"{file}: no such {what}; {PRESET}{Path(file).stem} is available by name")
+    return file
 
 
 def _files(packaged: Path, beside: Path) -> dict[str, Path]:

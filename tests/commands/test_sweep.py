@@ -1,10 +1,13 @@
 """transformer-jax sweep: its flags, and bad input answered before anything runs."""
 
+import argparse
+
 import pytest
 
 from tests.support.sweep_runs import experiment_file, pretend_finished, sweep
 from transformer_jax import cli
-from transformer_jax.sweeps import cost, spec
+from transformer_jax.commands.sweep import factors, seeds
+from transformer_jax.sweeps import plan, spec
 from transformer_jax.sweeps.folder import SweepFolder
 
 
@@ -37,32 +40,32 @@ def test_dry_run_tells_everything_and_writes_nothing(run, place):
     assert lines[4].split()[:5] == ["h", "=", "4", "num_heads=4", "6,976"]
     assert "2 variants, seeds 0, 1: 4 runs to train, 0 finished\norder of the training pairs: by seed\n" in out
     assert "pairs: same for all seeds\n" in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
-    assert "timed now, a model's fastest part: if none ends early, at least " in out
+    assert "timed now: if no run ends early, at least " in out
     seconds = [int(line.split()[-2]) for line in lines[3:5]]
-    assert min(seconds) >= cost.STARTING + cost.MEASURING + cost.COMPILING  # however small it is
+    assert min(seconds) >= plan.STARTING + plan.MEASURING + plan.COMPILING  # however small it is
     total = int(out.partition("at least ")[2].split()[0])
-    assert 4 * (cost.STARTING + cost.MEASURING) + 2 * cost.COMPILING <= total < sum(2 * s for s in seconds)
+    assert 4 * (plan.STARTING + plan.MEASURING) + 2 * plan.COMPILING <= total < sum(2 * s for s in seconds)
     assert not (place / "sweep").exists()
 
 
 def test_dry_run_counts_what_is_left(run, place):
     definition = spec.load("experiment.py")
     folder = SweepFolder("sweep")
-    folder.settle(definition)
+    folder.save(definition)
     pretend_finished(folder.runs(definition)[0], flops=1e12, seconds=10.0)
     _, out, err = run("experiment.py", "--workdir=sweep", "--dry-run", "--only=base", "--seeds=3")
     assert "1 variants, seeds 0, 1, 2: 2 runs to train, 1 finished" in out, err
-    assert "by the pace of those finished here, about " in out
+    assert "at the rate of the runs finished here, about " in out
 
 
 def test_status(run, place):
     definition = spec.load("experiment.py")
     folder = SweepFolder("sweep")
-    folder.settle(definition)
+    folder.save(definition)
     base, four, *_ = folder.runs(definition)
     pretend_finished(base)
     four.path.mkdir(parents=True)
-    four.note_attempt(state="failed", error="it fell over")
+    four.record_attempt(state="failed", error="it fell over")
     status, out, _ = run("--workdir=sweep", "--status")
     assert status == 0 and out.splitlines()[0].split() == ["run", "state", "step", "loss", "BLEU", "left"]
     assert "h = 4, seed 0 failed:\n    it fell over\n    its log: sweep/runs/h-=-4/seed-0/log.txt" in out
@@ -73,8 +76,8 @@ def test_status(run, place):
 
 # Each: the command line, and what the line on stderr must say.
 BAD_COMMAND_LINES = [
-    (["--workdir=sweep"], "sweep: is no sweep (it has no sweep.json)"),
-    (["--workdir=sweep", "--status"], "sweep: is no sweep (it has no sweep.json)"),
+    (["--workdir=sweep"], "sweep: is not a sweep (no sweep.json)"),
+    (["--workdir=sweep", "--status"], "sweep: is not a sweep (no sweep.json)"),
     (
         ["experiment.py", "--workdir=sweep", "--config.optimizer.final_fraction=0.1"],
         "final_fraction: has no effect here",
@@ -83,25 +86,25 @@ BAD_COMMAND_LINES = [
     (["--workdir=sweep", "--config.train.steps=3"], "--config.train.steps: needs the experiment's FILE.py"),
     (["missing.py", "--workdir=sweep"], "missing.py: no such experiment file"),
     (["experiment.py"], "required: --workdir"),
-    (["experiment.py", "--workdir="], "is empty; a path would be right"),
+    (["experiment.py", "--workdir="], "is empty; it must be a path"),
     (
         ["experiment.py", "--workdir=sweep", "--config.train.step=3"],
         "--config.train.step: no such option; did you mean",
     ),
     (["experiment.py", "--workdir=sweep", "--config.model.d_model=15"], "num_heads = 2 does not divide d_model = 15"),
-    (["experiment.py", "--workdir=sweep", "--seeds=0"], "seeds = 0: without a seed there is no run"),
-    (["experiment.py", "--workdir=sweep", "--seeds=1,1"], "1 stands there twice"),
+    (["experiment.py", "--workdir=sweep", "--seeds=0"], "seeds = 0: there must be at least one seed"),
+    (["experiment.py", "--workdir=sweep", "--seeds=1,1"], "1 is repeated"),
     (["experiment.py", "--workdir=sweep", "--scale=demo"], "--scale=demo: get_sweep() of experiment.py takes no scale"),
-    (["experiment.py", "--workdir=sweep", "--only=x"], "--only=x: fits no variant; there are: base, h = 4"),
-    (["experiment.py", "--workdir=sweep", "--tune=0"], "--tune=0: must be different factors of the learning rate"),
+    (["experiment.py", "--workdir=sweep", "--only=x"], "--only=x: matches no variant; there are: base, h = 4"),
+    (["experiment.py", "--workdir=sweep", "--tune=0"], "--tune: '0': must be different factors of the learning rate"),
     (["experiment.py", "--workdir=sweep", "--jobs=0"], "--jobs: '0': must be a whole number of at least 1"),
     (["experiment.py", "--workdir=sweep", "--retries=-1"], "--retries: '-1': must be a whole number of at least 0"),
     (["--together", "experiment.py", "--workdir=sweep"], "'experiment.py': must be at least 2 runs; a FILE.py goes"),
-    (["experiment.py", "--workdir=sweep", "--detach"], "--detach: is about a cluster; give --slurm as well"),
+    (["experiment.py", "--workdir=sweep", "--detach"], "--detach: has no effect without --slurm"),
     (["experiment.py", "--workdir=sweep", "--slurm", "--slurm-option=mem"], "'mem': must be NAME=VALUE"),
     (["experiment.py", "--workdir=sweep", "--statsu"], "--statsu: sweep has no such argument; did you mean --status?"),
     (["experiment.py", "--workdir=experiment.py"], "experiment.py: is a file; a directory would be right"),
-    (["experiment.py", "--workdir=."], ".: is no sweep, and not empty; an empty or new directory would be right"),
+    (["experiment.py", "--workdir=."], ".: is not a sweep, and not empty; use an empty or new directory"),
     (
         ["experiment.py", "--workdir=sweep", "--together", "--config.train.keep_latest=1"],
         "train.keep_latest = 1: must be at least 2",
@@ -117,6 +120,16 @@ def test_bad_input_is_told_before_anything_runs(run, place, arguments, told):
     assert not (place / "sweep").exists()
 
 
+def test_seeds_and_factors_as_typed():
+    assert seeds("3") == 3 and seeds("0,5") == [0, 5] and seeds("5,") == [5]
+    assert factors("0.5,1,2") == (0.5, 1.0, 2.0)
+    for text in ("", "1,1", "0,1", "inf", "x"):
+        with pytest.raises(argparse.ArgumentTypeError, match="must be different factors"):
+            factors(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="must be how many"):
+        seeds("two")
+
+
 def test_an_exception_of_the_experiment_shows_where_it_was(run, place):
     (place / "broken.py").write_text("def get_sweep():\n    return 1 / 0\n")
     status, _, err = run("broken.py", "--workdir=sweep")
@@ -124,7 +137,7 @@ def test_an_exception_of_the_experiment_shows_where_it_was(run, place):
 
 
 def test_another_sweep_is_refused_with_the_difference(run, place):
-    SweepFolder("sweep").settle(spec.define(sweep(), "file.py", None))
+    SweepFolder("sweep").save(spec.define(sweep(), "file.py", None))
     status, _, err = run("experiment.py", "--workdir=sweep", "--config.train.steps=40", "--config.model.d_ff=64")
     assert status == 2
     assert "error:   base: model.d_ff: 32 there, 64 here\nerror:   base: train.steps: 12 there, 40 here\n" in err

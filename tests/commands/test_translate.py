@@ -137,7 +137,7 @@ def test_the_same_seed_draws_the_same(translate):
         (["--n-best=9"], "n_best = 9 is more than beam = 4"),
         (["--top-p=1.5"], "--top-p = 1.5: must be at most 1 and above 0"),
         (["--config.decode.alhpa=1"], "--config.decode.alhpa: only decode.* can be changed here; did you mean"),
-        (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences: translate makes no use of it"),
+        (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences: has no effect on translate"),
         (["--config.model.d_model=8"], "--config.model.d_model: only decode.*"),
         (["--attention"], "--attention: needs --json"),
         (["--temperature=0.7"], "--temperature: has no effect here: it needs decode.sample = true (--sample)"),

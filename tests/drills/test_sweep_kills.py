@@ -116,7 +116,7 @@ def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight
     assert len(workers(workdir)) == 2
     launcher.send_signal(number)
     _, told = launcher.communicate()
-    assert launcher.returncode == status and f"stopped by {number.name}; the same command goes on" in told
+    assert launcher.returncode == status and f"stopped by {number.name}; the same command resumes" in told
     assert workers(workdir) == []
     for path in workdir.glob("runs/*/seed-0"):
         assert json.loads((path / "attempt.json").read_text())["state"] == "stopped"
@@ -135,7 +135,7 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_no_more(place, straight):
     os.kill(workers(workdir)[0], signal.SIGKILL)
     out, err = launcher.communicate()
     assert launcher.returncode == 1 and "the process was killed by SIGKILL; its last lines:" in out
-    assert "failed: 1 of the runs" in err and len(results(workdir)) == 1
+    assert "failed: 1 runs" in err and len(results(workdir)) == 1
     made = results(workdir)
     retried = start(place, workdir.name, "--seeds=1")
     retried.communicate()

@@ -17,7 +17,8 @@ from transformer_jax.files import paths
 from transformer_jax.files.atomic import publish_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps import spec
-from transformer_jax.sweeps.folder import SweepFolder, data_key, digest
+from transformer_jax.sweeps.folder import SweepFolder, data_key
+from transformer_jax.sweeps.run import digest
 
 # What may stand for a path on a command line, by how --help calls it.
 PATH_NAMES = {"RUN", "OTHER", "SWEEP", "DIR", "FILE", "FILE.html", "SOURCE", "TARGET", "WHICH"}
@@ -141,7 +142,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     (tmp_path / "first").mkdir()
     monkeypatch.chdir(tmp_path / "first")
     definition = spec.define(sweep(base=base), "file.py", None, trying=False)
-    SweepFolder("sweep").settle(definition)
+    SweepFolder("sweep").save(definition)
     recorded = json.loads(Path("sweep/sweep.json").read_text())
     assert recorded["base"]["data"]["source"] == ["a.en"] and recorded["directory"] == str(tmp_path / "first")
     config = definition.experiment("base", 0)
@@ -158,13 +159,13 @@ def test_a_sweep_goes_to_where_it_began(tmp_path, monkeypatch):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    SweepFolder("sweep").settle(spec.define(sweep(), "file.py", None))
+    SweepFolder("sweep").save(spec.define(sweep(), "file.py", None))
     monkeypatch.chdir(tmp_path / "second")
-    with SweepFolder("../first/sweep").as_it_began() as folder:
+    with SweepFolder("../first/sweep").in_original_directory() as folder:
         assert os.getcwd() == str(tmp_path / "first") and folder.definition_file.is_file()
     assert os.getcwd() == str(tmp_path / "second")
     (tmp_path / "first").rename(tmp_path / "gone")
-    with SweepFolder("../gone/sweep").as_it_began() as folder:
+    with SweepFolder("../gone/sweep").in_original_directory() as folder:
         assert os.getcwd() == str(tmp_path / "second") and folder.definition_file.is_file()
 
 

@@ -95,7 +95,7 @@ def test_a_run_is_known_by_any_of_its_files(tmp_path):
 def test_a_sweep_does_not_take_the_lock_of_others(tmp_path):
     (tmp_path / "theirs").touch()
     (tmp_path / ".lock").write_text("theirs")
-    with pytest.raises(BadInput, match="is no sweep, and not empty"), SweepFolder(tmp_path).held():
+    with pytest.raises(BadInput, match="is not a sweep, and not empty"), SweepFolder(tmp_path).held():
         pass
     assert contents(tmp_path) == {"theirs": b"", ".lock": b"theirs"}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps import Sweep, Variant
-from transformer_jax.sweeps.folder import SweepRun
+from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.spec import Definition, define
 
 BASE = {
     "data": {
@@ -45,6 +46,10 @@ def sweep(*variants: Variant, **changes) -> Sweep:
             **changes,
         }
     )
+
+
+def defined(*variants: Variant, overrides=(), **changes) -> Definition:
+    return define(sweep(*variants, **changes), "file.py", None, overrides)
 
 
 def experiment_file(directory: Path, *variants: str, seeds: int = 1, before: str = "", **options) -> Path:

@@ -1,117 +1,115 @@
-"""Sweeps on a real SLURM: an array, a requeue in the middle, a failing job, leaving and coming back.
+"""SLURM, with squeue and sbatch replaced by functions; on a real one: test_slurm_cluster.py, test_slurm_job.py."""
 
-Skipped where none answers. One node on loopback is enough: packages slurm-wlm and munge, submitit, and SLURM_CONF.
-"""
-
-import importlib.util
-import json
-import os
-import shutil
-import subprocess
-import time
+import io
+import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from tests.support import sweep_runs
-from tests.support.sweep_runs import experiment_file
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.processes.signals import StopSignals
+from transformer_jax.sweeps import slurm
+from transformer_jax.sweeps.jobs import run_jobs
+from transformer_jax.sweeps.run import read_json
+from transformer_jax.sweeps.slurm import Slurm, SlurmPool
+from transformer_jax.sweeps.status import Display
 
 
-def why_not() -> str:
-    if shutil.which("sbatch") is None:
-        return "there is no SLURM here (no sbatch)"
-    if importlib.util.find_spec("submitit") is None:
-        return "submitit is not installed"
-    answer = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True)
-    return "" if answer.returncode == 0 else f"SLURM does not answer: {answer.stderr.strip()}"
+class Cluster:
+    """Jobs by number: the states that squeue shows, one a call, the last one for ever."""
+
+    def __init__(self, *states):
+        self.states, self.submitted, self.cancelled = dict(enumerate(states)), [], []
+
+    def job_states(self):
+        shown = {}
+        for number in range(len(self.submitted)):
+            states = self.states[number]
+            shown[f"7_{number}"] = states.pop(0) if len(states) > 1 else states[0]
+        return shown
+
+    def submit_array(self, tasks):
+        first = len(self.submitted)
+        self.submitted += [task.addresses for task in tasks]
+        return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
 
-REASON = why_not()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
-SLURM = ("--workdir=sweep", "--slurm", "--time-limit=10", "--slurm-option=comment=test")
+@pytest.fixture
+def states(folder, monkeypatch):
+    """Runs a sweep's runs on a cluster; returns (the state of each run, what was printed)."""
+
+    def states(cluster, runs, detach=False, **options):
+        monkeypatch.setattr(slurm, "job_states", cluster.job_states)
+        monkeypatch.setattr(Slurm, "executor", lambda *_: cluster)
+        monkeypatch.setattr(SlurmPool, "seconds_between_polls", 0.0)
+        folder.path.mkdir(exist_ok=True)
+        display = Display(runs, io.StringIO())
+        pool = SlurmPool(folder, Slurm({}, 10, detach=detach), display)
+        run_jobs(pool, [[run] for run in runs], display, StopSignals(), **options)
+        return {address: found.state for address, found in display.statuses().items()}, display.stream.getvalue()
+
+    return states
 
 
-def until(condition, seconds=600):
-    """Waits for it."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.3)
-    return found
+def test_jobs_that_end_and_jobs_that_break(folder, states):
+    base, four = folder.runs(defined(FOUR))
+    pretend_finished(base)
+    found, printed = states(Cluster(["PD", "R", "CD"], ["PD", "R", "OOM"]), [base, four])
+    assert found == {"base/seed-0": "finished", "h-=-4/seed-0": "failed"}
+    assert "job 7_0: base/seed-0\njob 7_1: h-=-4/seed-0\n" in printed
+    assert read_json(folder.path / "slurm/jobs.json") == {}
 
 
-def state(job):
-    return subprocess.run(
-        ["squeue", "-h", "-r", "-t", "all", "-o", "%t", "-j", job], capture_output=True, text=True
-    ).stdout.strip()
+def test_a_failed_job_is_submitted_again(folder, states):
+    (run,) = folder.runs(defined())
+    cluster = Cluster(["F"], ["R", "CD"])
+    found, printed = states(cluster, [run], retries=1)
+    assert found == {"base/seed-0": "failed"} and len(cluster.submitted) == 2
+    assert "base, seed 0: failed, retrying: job 7_0 ended without a result; its last lines:" in printed
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("slurm")
-    experiment_file(
-        place, "Variant('h = 4', {'model.num_heads': 4, 'train.steps': 12})", "Variant('corrupt', {'train.steps': 12})"
-    )
-    corrupt = place / "sweep/runs/corrupt/seed-0"
-    (corrupt / "checkpoints/6").mkdir(parents=True)
-    (corrupt / "config.json").write_text("{ damaged")
-    return place
+def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
+    runs = folder.runs(defined(FOUR))
+    cluster = Cluster(["R"], ["PD"])
+    assert states(cluster, runs[:1], detach=True)[0] == {"base/seed-0": "queued"}
+    assert set(states(cluster, runs, detach=True)[0].values()) == {"queued"}
+    assert cluster.submitted == [["base/seed-0"], ["h-=-4/seed-0"]]
+    assert slurm.in_flight(folder) == {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"]}
 
 
-LONG = "--config.train.steps=2500"
-RARE = ("--config.train.checkpoint_every=900", "--config.train.eval_every=900")
+def test_a_refused_submission_shows_the_reason(folder, states):
+    cluster = Cluster()
+    cluster.submit_array = lambda tasks: 1 / 0
+    with pytest.raises(Failed, match="sbatch did not accept the jobs: division by zero"):
+        states(cluster, folder.runs(defined()))
 
 
-def launch(place, *arguments):
-    command = sweep_runs.command(place, *SLURM, LONG, *RARE, *arguments)
-    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_only_jobs_that_squeue_lists_are_in_flight(folder, monkeypatch):
+    (folder.path / "slurm").mkdir(parents=True)
+    publish_json(folder.path / "slurm/jobs.json", {"1": ["a"], "2": ["b"], "3": ["c"]})
+    monkeypatch.setattr(slurm, "job_states", lambda: {"1": "R", "2": "CA"})
+    assert slurm.in_flight(folder) == {"1": ["a"]}
 
 
-def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
-    (place / "sweep/runs").rename(place / "runs")  # to be put there once the sweep has begun: its folder must be empty
-    (place / "sweep").rmdir()
-    launcher = launch(place, "--jobs=2", "--only=[bh]*")
-    jobs = json.loads(until(lambda: (file := place / "sweep/slurm/jobs.json").is_file() and file.read_text()))
-    assert sorted(jobs.values()) == [["base/seed-0"], ["h-=-4/seed-0"]]
-    (base,) = (job for job, addresses in jobs.items() if addresses == ["base/seed-0"])
-    assert base.endswith("_0")  # of an array
-    metrics = place / "sweep/runs/base/seed-0/metrics.jsonl"
-    until(lambda: metrics.is_file() and metrics.read_text())
-    subprocess.run(["scancel", "--signal=USR2", base], check=True)  # as SLURM does when the time is nearly up
-    until(lambda: state(base) == "PD")
-    subprocess.run(["scontrol", "update", f"jobid={base}", "StartTime=now"], check=True)  # by itself it waits 2 minutes
-    out, err = launcher.communicate()
-    assert launcher.returncode == 0, out + err
-    log = (place / "sweep/runs/base/seed-0/log.txt").read_text()
-    saved = int(log.partition("stopped by SIGTERM at step ")[2].partition(";")[0].replace(",", ""))
-    assert 0 < saved < 2500 and f"resuming from the checkpoint of step {saved:,}" in log
-    assert json.loads((place / "sweep/runs/base/seed-0/attempt.json").read_text())["tries"] == 2
-    assert json.loads((place / "sweep/runs/base/seed-0/result.json").read_text())["steps"] == 2500
+def test_signals_are_ignored_while_a_worker_starts():
+    with slurm.ignored(signal.SIGUSR2):
+        assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGUSR2) is not signal.SIG_IGN
 
 
-def test_a_failing_job_is_named(place):
-    (place / "runs/corrupt").rename(place / "sweep/runs/corrupt")
-    launcher = launch(place)
-    out, err = launcher.communicate()
-    assert launcher.returncode == 1 and "config.json:1: is no JSON" in out
-    assert (
-        out.count("job ") == 1 and "failed: 1 of the runs: corrupt, seed 0" in err
-    )  # what is finished is not made again
+def test_a_machine_without_slurm_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
+    with pytest.raises(BadInput, match="--slurm"):
+        Slurm({}, 10).executor(tmp_path)
 
 
-def test_leaving_and_looking_in(place):
-    shutil.rmtree(place / "sweep/runs/corrupt")
-    out, err = launch(place, "--detach").communicate()
-    assert "1 runs are left to the cluster; --status looks in" in out, err
-    again, _ = launch(place, "--detach").communicate()
-    assert "\njob " not in f"\n{again}"  # it is at work, or done
-    until(lambda: (place / "sweep/runs/corrupt/seed-0/result.json").is_file())
-    looked = subprocess.run(
-        [*sweep_runs.command(place)[:4], "--workdir=sweep", "--status"], cwd=place, capture_output=True, text=True
-    )
-    assert looked.stdout.splitlines()[-1] == "3 finished", looked.stdout + looked.stderr
-
-
-def test_what_sbatch_does_not_take_is_told(place):
-    out, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
-    assert "failed: sbatch took no jobs: " in err and "nowhere" not in out and "invalid partition" in err.lower()
+def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path):
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
+    executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "account": "me"}, 10).executor(tmp_path)
+    assert executor._submitit_command_str.startswith(f"{sys.executable} -P -u -m submitit")
+    assert executor.parameters["gpus_per_node"] == 1

@@ -12,10 +12,10 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.pictures import plots
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.sweeps import cost, spec
+from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import UNCOUNTED, plan
-from transformer_jax.sweeps.status import standing_of
+from transformer_jax.sweeps.status import status_of
 from transformer_jax.training.course import updates
 from transformer_jax.update.optimizer import ends_with_the_run
 
@@ -68,19 +68,19 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
     assert UNCOUNTED in plan(folder, definition, ["base"])
     prepare(config, folder.data(config))
     told = plan(folder, definition, ["base"])
-    counted = cost.training_flops(config, updates(config, lambda: folder.data(config)))
-    assert UNCOUNTED not in told and f"{counted:.2e}" in told and counted < cost.training_flops(config) / 1000
+    counted = spec.training_flops(config, updates(config, lambda: folder.data(config)))
+    assert UNCOUNTED not in told and f"{counted:.2e}" in told and counted < spec.training_flops(config) / 1000
 
 
 def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
     (run,) = SweepFolder(tmp_path).runs(spec.define(sweep(base=base), "file.py", None))
     run.path.mkdir(parents=True)
-    assert standing_of(run).steps == 100_000  # as long as nothing is known
+    assert status_of(run).steps == 100_000  # as long as nothing is known
     run.folder.settle(run.experiment, 19)
     (run.path / "metrics.jsonl").write_text('{"step": 19, "loss": 1.0, "seconds": 1.0}\n')
-    run.note_attempt(state="running", host="another machine", pid=1)
-    standing = standing_of(run)
+    run.record_attempt(state="running", host="another machine", pid=1)
+    standing = status_of(run)
     assert (standing.steps, standing.share, standing.state) == (19, 1.0, "measuring")
 
 

@@ -10,12 +10,12 @@ The result is RUN/averaged, a folder like those of `export`; `translate` and `ev
 import argparse
 from typing import Any
 
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", type=configuration.path, required=True, metavar="RUN", help="the run's folder")
+    parser.add_argument("--workdir", type=path, required=True, metavar="RUN", help="the run's folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="the newest N checkpoints (paper: 5, and 20 for big)")
     which.add_argument("--best", type=int, metavar="N", help="the N checkpoints that validated best")

@@ -15,7 +15,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax.commands import configuration, model_choice, text_input
+from transformer_jax.commands import model_choice, text_input
+from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
@@ -36,15 +37,11 @@ class Other(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
-    parser.add_argument(
-        "--source", type=configuration.path, metavar="FILE", help="in place of a split: text, a sentence a line"
-    )
-    parser.add_argument(
-        "--target", type=configuration.path, metavar="FILE", help="and its reference translation, line by line"
-    )
+    parser.add_argument("--source", type=path, metavar="FILE", help="in place of a split: text, a sentence a line")
+    parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
     parser.add_argument(
         "--against",
-        type=configuration.path,
+        type=path,
         metavar="RUN",
         help="another run (or a .json of its translations/) to compare with",
     )

@@ -11,22 +11,22 @@ Hugging Face's MarianMTModel and CTranslate2's converter read, if Marian has suc
 import argparse
 from pathlib import Path
 
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.files.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
+        "--workdir", type=path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
     )
     parser.add_argument(
-        "--output", type=configuration.path, required=True, metavar="DIR", help="the folder to write; it must not exist"
+        "--output", type=path, required=True, metavar="DIR", help="the folder to write; it must not exist"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
     which.add_argument(
         "--weights",
-        type=configuration.path,
+        type=path,
         default="latest",
         metavar="WHICH",
         help="latest (the default) or best checkpoint, averaged, or an exported folder",

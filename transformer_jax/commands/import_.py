@@ -12,7 +12,7 @@ transformers is needed.
 import argparse
 from pathlib import Path
 
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.files.progress import tell
 
 # How many of the target languages that a model knows are told.
@@ -21,9 +21,9 @@ SHOWN_CODES = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=["marian"], help="whose model it is")
-    parser.add_argument("folder", type=configuration.path, metavar="DIR", help="the model's folder")
+    parser.add_argument("folder", type=path, metavar="DIR", help="the model's folder")
     parser.add_argument(
-        "--workdir", type=configuration.path, required=True, metavar="RUN", help="the folder to write; must not exist"
+        "--workdir", type=path, required=True, metavar="RUN", help="the folder to write; must not exist"
     )
 
 

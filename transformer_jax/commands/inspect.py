@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     parser.add_argument(
         "--workdir",
-        type=configuration.path,
+        type=path,
         metavar="RUN",
         help="a run's folder: its own config, where --config gives no other",
     )
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     instead.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
     instead.add_argument(
         "--program",
-        type=configuration.path,
+        type=path,
         metavar="FILE",
         help="compile the train step here, without data, write the compiled program there and tell its memory",
     )
@@ -150,8 +151,8 @@ def parameter_groups(model: ModelConfig) -> list[Group]:
     params = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
     counted: collections.Counter[tuple[str, tuple[int, ...]]] = collections.Counter()
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    for path, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
-        name = "/".join(key.key for key in path)
+    for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
+        name = "/".join(key.key for key in keys)
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
     return [Group(name, shape, times) for (name, shape), times in counted.items()]
 

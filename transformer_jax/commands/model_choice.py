@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.config import DecodeConfig, ExperimentConfig, why_unused
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
@@ -26,11 +26,11 @@ SEARCHING = tuple(
 def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = (*SEARCHING, "n_best")) -> None:
     """The run, its weights, and the options of decoding that the command makes use of: it takes no others."""
     parser.add_argument(
-        "--workdir", type=configuration.path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
+        "--workdir", type=path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
     )
     parser.add_argument(
         "--weights",
-        type=configuration.path,
+        type=path,
         default="latest",
         metavar="WHICH",
         help="latest (the default) or best checkpoint, averaged, or an exported folder",
@@ -90,16 +90,14 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {option.path: option for option in schema.options(DecodeConfig)}
     known = {name: options[name] for name in arguments.decode_used}
     changes = {}
-    for path, text in arguments.overrides:
-        group, _, name = path.partition(".")
+    for option, text in arguments.overrides:
+        group, _, name = option.partition(".")
         if group == "decode" and name in options and name not in known:
-            raise BadInput(f"--config.{path}: {arguments.command} makes no use of it")
+            raise BadInput(f"--config.{option}: has no effect on {arguments.command}")
         if group != "decode" or name not in known:
-            raise BadInput(
-                f"--config.{path}: only decode.* can be changed here; "
-                f"{schema.nearest(path, [f'decode.{name}' for name in known])}"
-            )
-        changes[name] = _value(f"--config.{path}", text, known[name])
+            nearest = schema.nearest(option, [f"decode.{name}" for name in known])
+            raise BadInput(f"--config.{option}: only decode.* can be changed here; {nearest}")
+        changes[name] = _value(f"--config.{option}", text, known[name])
     for name in known:
         if (text := getattr(arguments, name, None)) is not None:
             changes[name] = _value(f"--{name.replace('_', '-')}", text, known[name])

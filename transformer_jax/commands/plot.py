@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import configuration, model_choice
+from transformer_jax.commands.arguments import path, utf8
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, published
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     positions.add_argument("--d-model", type=int, default=128, help="dimensions, the columns (default 128)")
     positions.add_argument(
         "--output",
-        type=configuration.path,
+        type=path,
         metavar="FILE",
         required=True,
         help="where the picture goes: .png, .svg or .pdf",
@@ -61,13 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(schedule)
     schedule.add_argument(
         "--workdir",
-        type=configuration.path,
+        type=path,
         metavar="RUN",
         help="where the data is prepared, on which the steps of train.epochs depend",
     )
     schedule.add_argument(
         "--output",
-        type=configuration.path,
+        type=path,
         metavar="FILE",
         required=True,
         help="where the picture goes: .png, .svg or .pdf",
@@ -79,9 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a run attended to in translating a sentence: one layer as a picture, or all on an HTML page",
         allow_abbrev=False,
     )
-    attention.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
-    attention.add_argument("--weights", type=configuration.path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
-    attention.add_argument("--text", type=configuration.text, required=True, help="the sentence to translate")
+    attention.add_argument("--workdir", type=path, metavar="RUN", required=True, help="the run's folder")
+    attention.add_argument("--weights", type=path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
+    attention.add_argument("--text", type=utf8, required=True, help="the sentence to translate")
     attention.add_argument(
         "--which", choices=WHICH, help="the decoder's to the source (cross, the default), or either's own"
     )
@@ -89,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--head", help="counted from 1, or mean (default: all heads side by side)")
     attention.add_argument(
         "--output",
-        type=configuration.path,
+        type=path,
         metavar="FILE",
         required=True,
         help="a picture (.png, .svg, .pdf), or .html: everything, by hovering",
@@ -97,11 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.set_defaults(draw=draw_attention, parser=attention)
 
     page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
-    page.add_argument("--workdir", type=configuration.path, metavar="RUN", required=True, help="the run's folder")
-    page.add_argument("--weights", type=configuration.path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
-    page.add_argument(
-        "--output", type=configuration.path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)"
-    )
+    page.add_argument("--workdir", type=path, metavar="RUN", required=True, help="the run's folder")
+    page.add_argument("--weights", type=path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
+    page.add_argument("--output", type=path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)")
     page.set_defaults(draw=draw_page, parser=page)
 
 

@@ -9,6 +9,7 @@ Killed, it goes on where it was; started again, it finds its work done, or says 
 import argparse
 
 from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.data.prepare import prepare
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
     parser.add_argument(
         "--workdir",
-        type=configuration.path,
+        type=path,
         required=True,
         metavar="RUN",
         help="the run's directory; data goes to RUN/data",

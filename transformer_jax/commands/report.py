@@ -10,15 +10,13 @@ Works on a sweep that is half finished: runs that failed, are under way or never
 import argparse
 import shutil
 
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import path
 from transformer_jax.errors import visible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sweep", metavar="SWEEP", type=configuration.path, help="the sweep's folder")
-    parser.add_argument(
-        "--output", type=configuration.path, metavar="DIR", help="where the report goes (default: SWEEP/report)"
-    )
+    parser.add_argument("sweep", metavar="SWEEP", type=path, help="the sweep's folder")
+    parser.add_argument("--output", type=path, metavar="DIR", help="where the report goes (default: SWEEP/report)")
 
 
 def run(arguments: argparse.Namespace) -> None:

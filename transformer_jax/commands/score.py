@@ -10,13 +10,14 @@ adds every token's own.
 import argparse
 import json
 
-from transformer_jax.commands import configuration, model_choice, text_input
+from transformer_jax.commands import model_choice, text_input
+from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=configuration.path, metavar="SOURCE", help="text, a sentence a line")
-    parser.add_argument("target", type=configuration.path, metavar="TARGET", help="its translation, line by line")
+    parser.add_argument("source", type=path, metavar="SOURCE", help="text, a sentence a line")
+    parser.add_argument("target", type=path, metavar="TARGET", help="its translation, line by line")
     model_choice.add_arguments(parser, used=())
     parser.add_argument("--json", action="store_true", help="write JSON lines with every token's log-probability")
 

@@ -1,28 +1,28 @@
-"""Runs an ablation: every variant of an experiment file with every seed, and goes on where it was interrupted.
+"""Runs an ablation: every variant of an experiment file with every seed; resumes where it was interrupted.
 
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --dry-run
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --jobs=2
-  transformer-jax sweep preset:table3 --workdir=runs/table3   (the same, where there is no checkout)
+  transformer-jax sweep preset:table3 --workdir=runs/table3   (without a checkout)
   transformer-jax sweep --workdir=runs/table3 --status
   transformer-jax report runs/table3
 
 The file has a function get_sweep(scale) that returns a Sweep: a base config, variants as differences from it, seeds.
---config.group.name=value changes the base, and so all variants. Everything that is wrong in any variant is told before
-the first run starts.
+--config.group.name=value changes the base, and so all variants. All variants are checked before the first run starts,
+and everything that is wrong is reported.
 
-Each run is a process of its own with a folder of its own, SWEEP/runs/VARIANT/seed-N, as `train` makes it; one that
-fails harms no other. The same command again runs what is missing and repeats nothing, also after a kill; variants and
-seeds may be added, everything else must stay as it was. Without FILE it goes on with what SWEEP says. Ctrl-C saves and
-ends. Exit status: 0 when all runs are finished, 1 when one failed, 2 when something was wrong from the start.
+Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
+does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill; variants
+and seeds may be added, nothing else may change. Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit
+status: 0 when all runs are finished, 1 when one failed, 2 for bad input.
 """
 
 import argparse
 import dataclasses
-from collections.abc import Callable
+import math
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
-from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import add_accept_changed_code, at_least, path, python_file
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformer_jax.sweeps.slurm import Slurm
     from transformer_jax.sweeps.spec import Definition
 
-# A job's time limit where none is given.
+# The default time limit of a job.
 MINUTES = 240
 
 
@@ -38,34 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
-        type=configuration.python_file,
+        type=python_file,
         metavar="FILE.py",
-        help="the experiment: a file as in experiments/, which are also there by name, from wherever one is, as "
+        help="a file with get_sweep(), as in experiments/; those are also available by name from any directory, as "
         f"{shipped.PRESET}NAME: {', '.join(shipped.experiments())}",
     )
-    parser.add_argument(
-        "--workdir",
-        type=configuration.path,
-        required=True,
-        metavar="SWEEP",
-        help="the sweep's folder, made if there is none",
-    )
+    parser.add_argument("--workdir", type=path, required=True, metavar="SWEEP", help="the sweep's folder")
     parser.set_defaults(overrides=[])
     what = parser.add_argument_group("what is run")
-    what.add_argument("--scale", metavar="NAME", help="how large: demo, multi30k or paper in experiments/")
-    what.add_argument("--seeds", metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
+    what.add_argument("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
     what.add_argument(
-        "--only", metavar="GLOB", help="only the variants whose name fits: --only='B*'; with --status too"
+        "--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's"
+    )
+    what.add_argument(
+        "--only", metavar="GLOB", help="only the variants whose names match: --only='B*'; also with --status"
     )
     what.add_argument(
         "--tune",
+        type=factors,
         metavar="FACTORS",
         help="0.5,1,2: first train each variant with the first seed and its learning rate times each of these; all "
-        "seeds then have the one with the lowest validation loss (SWEEP/tuned.json)",
+        "seeds then use the one with the lowest validation loss (SWEEP/tuned.json)",
     )
-    look = parser.add_argument_group("to look, and run nothing")
-    look.add_argument("--dry-run", action="store_true", help="every variant, what differs, its size and its cost")
-    look.add_argument("--status", action="store_true", help="where every run of SWEEP stands")
+    look = parser.add_argument_group("without running anything")
+    look.add_argument("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
+    look.add_argument("--status", action="store_true", help="print the state of every run of SWEEP")
     _add_how(parser)
     _add_cluster(parser)
 
@@ -76,7 +73,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=at_least(1),
         metavar="N",
-        help="processes at a time; cores and GPUs are shared out among them (default: one for each GPU, or 1)",
+        help="processes at a time, which share the cores and GPUs (default: one for each GPU, or 1)",
     )
     how.add_argument(
         "--together",
@@ -84,13 +81,13 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         type=group_size,
         const=0,
         metavar="N",
-        help="runs of one shape, which differ only in seed or in numbers such as dropout, train in one program, N at "
-        "most; faster where one run leaves most of a device idle. All seeds of a sweep that begins so see the training "
+        help="train runs that differ only in seed or in numbers such as dropout in one program, at most N of them; "
+        "faster where one run leaves most of a device idle. All seeds of a sweep started with it see the training "
         "pairs in the same order; in any other sweep each seed has its own",
     )
-    how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="try a failed run so often again")
-    configuration.add_accept_changed_code(how, "complete the sweep")
-    how.add_argument("--fail-fast", action="store_true", help="after the first failure stop all other runs")
+    how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
+    add_accept_changed_code(how, "resume the sweep")
+    how.add_argument("--fail-fast", action="store_true", help="stop all other runs after the first failure")
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -99,106 +96,46 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         "--slurm",
         action="store_true",
         help="submit an array of jobs, one for each run or group; --jobs is then how many at a time. The data is "
-        "prepared here first. A job whose time is up saves and queues again",
+        "prepared here first. A job whose time is up saves and is requeued",
     )
-    cluster.add_argument("--partition", metavar="NAME", help="where to")
+    cluster.add_argument("--partition", metavar="NAME", help="the partition to submit to")
     cluster.add_argument(
-        "--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it queues again ({MINUTES})"
+        "--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})"
     )
     cluster.add_argument(
         "--slurm-option",
         action="append",
         type=name_and_value,
         metavar="NAME=VALUE",
-        help="any other of sbatch or submitit, as often as needed: gpus-per-node=1, mem=16GB, account=me",
+        help="any other option of sbatch or submitit, repeatable: gpus-per-node=1, mem=16GB, account=me",
     )
-    cluster.add_argument("--detach", action="store_true", help="leave after submitting; --status looks in later")
-
-
-def at_least(lowest: int) -> Callable[[str], int]:
-    """Reads a whole number from a command line."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < lowest:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {lowest}")
-        return int(text)
-
-    return read
+    cluster.add_argument("--detach", action="store_true", help="exit after submitting; see --status")
 
 
 def group_size(text: str) -> int:
-    """The number of --together=N, with a word on what a bare --together takes for one."""
+    """The number of --together=N, with a hint for a FILE.py that was taken for it."""
     if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"{text!r}: must be at least 2 runs; a FILE.py goes before --together")
     return int(text)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    # Imported here, so that --help and a mistyped flag need not wait for JAX.
-    from transformer_jax.sweeps.folder import SweepFolder
-
-    sweep = SweepFolder(arguments.workdir)
-    if arguments.file is not None:
-        return run_in(sweep, arguments)
-    with sweep.as_it_began() as sweep:
-        return run_in(sweep, arguments)
+def seeds(text: str) -> int | list[int]:
+    """The number of seeds (3), or the seeds themselves (0,1,5); "7," is the single seed 7."""
+    try:
+        return [int(item) for item in text.split(",") if item] if "," in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be how many (3) or which (0,1,5)") from None
 
 
-def run_in(sweep: "SweepFolder", arguments: argparse.Namespace) -> int:
-    """What is asked for of this sweep."""
-    if arguments.status:
-        print(overview(sweep, arguments.only))
-        return 0
-    if arguments.dry_run:
-        from transformer_jax.sweeps.plan import plan
-
-        definition = _definition(arguments, sweep)
-        print(plan(sweep, sweep.merged(definition, arguments.together is not None), definition.chosen(arguments.only)))
-        return 0
-    from transformer_jax.sweeps.launch import Orders, launch, leave_devices_alone
-
-    leave_devices_alone()
-    definition = _definition(arguments, sweep)
-    orders = Orders(
-        only=arguments.only,
-        jobs=arguments.jobs,
-        together=arguments.together,
-        retries=arguments.retries,
-        fail_fast=arguments.fail_fast,
-        accept_changed_code=arguments.accept_changed_code,
-        slurm=_slurm(arguments),
-    )
-    return launch(sweep, definition, orders)
-
-
-def overview(sweep: "SweepFolder", only: str | None = None) -> str:
-    """Where every run of a sweep stands now, or every one of the variants whose name fits `only`."""
-    from transformer_jax.sweeps.slurm import in_flight
-    from transformer_jax.sweeps.status import Display, counts, failure, table
-
-    definition = sweep.load()
-    names = definition.chosen(only)
-    display = Display([*sweep.tries(definition, names), *sweep.runs(definition, names)])
-    display.ahead = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
-    standings = display.standings()
-    failed = [failure(run, standings[run.address]) for run in display.runs if standings[run.address].state == "failed"]
-    return "\n\n".join([table(display.runs, standings), *failed, counts(standings)])
-
-
-def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
-    """What the flags of the cluster say; they mean nothing without --slurm."""
-    from transformer_jax.sweeps.slurm import Slurm
-
-    if not arguments.slurm:
-        flags = ("partition", "time_limit", "slurm_option", "detach")
-        for flag in flags:
-            if getattr(arguments, flag):
-                raise BadInput(f"--{flag.replace('_', '-')}: is about a cluster; give --slurm as well")
-        return None
-    parameters = dict(arguments.slurm_option or ())
-    if arguments.partition:
-        parameters["partition"] = arguments.partition
-    return Slurm(parameters, arguments.time_limit or MINUTES, arguments.jobs, arguments.detach)
+def factors(text: str) -> tuple[float, ...]:
+    """Factors of the learning rate: 0.5,1,2."""
+    try:
+        found = tuple(float(item) for item in text.split(",") if item)
+    except ValueError:
+        found = ()
+    if not found or len(set(found)) < len(found) or not all(math.isfinite(factor) and factor > 0 for factor in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be different factors of the learning rate, as in 0.5,1,2")
+    return found
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -208,9 +145,66 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def run(arguments: argparse.Namespace) -> int:
+    from transformer_jax.sweeps.folder import SweepFolder
+
+    sweep = SweepFolder(arguments.workdir)
+    if arguments.file is not None:
+        return run_in(sweep, arguments)
+    with sweep.in_original_directory() as sweep:
+        return run_in(sweep, arguments)
+
+
+def run_in(sweep: "SweepFolder", arguments: argparse.Namespace) -> int:
+    if arguments.status:
+        print(overview(sweep, arguments.only))
+        return 0
+    if arguments.dry_run:
+        from transformer_jax.sweeps.plan import plan
+
+        definition = _definition(arguments, sweep)
+        print(plan(sweep, sweep.merged(definition, arguments.together is not None), definition.chosen(arguments.only)))
+        return 0
+    from transformer_jax.sweeps.launch import LaunchOptions, launch, use_cpu_only
+
+    use_cpu_only()
+    definition, slurm = _definition(arguments, sweep), _slurm(arguments)
+    names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
+    options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
+    return launch(sweep, definition, options)
+
+
+def overview(sweep: "SweepFolder", only: str | None = None) -> str:
+    """The state of every run of a sweep, or of those of the variants that match `only`."""
+    from transformer_jax.sweeps.slurm import in_flight
+    from transformer_jax.sweeps.status import Display, counts, failure, table
+
+    definition = sweep.load()
+    names = definition.chosen(only)
+    display = Display([*sweep.tuning_runs(definition, names), *sweep.runs(definition, names)])
+    display.pending = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
+    statuses = display.statuses()
+    failed = [failure(run, statuses[run.address]) for run in display.runs if statuses[run.address].state == "failed"]
+    return "\n\n".join([table(display.runs, statuses), *failed, counts(statuses)])
+
+
+def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
+    from transformer_jax.sweeps.slurm import Slurm
+
+    if not arguments.slurm:
+        for flag in ("partition", "time_limit", "slurm_option", "detach"):
+            if getattr(arguments, flag):
+                raise BadInput(f"--{flag.replace('_', '-')}: has no effect without --slurm")
+        return None
+    parameters = dict(arguments.slurm_option or ())
+    if arguments.partition:
+        parameters["partition"] = arguments.partition
+    return Slurm(parameters, arguments.time_limit or MINUTES, arguments.jobs, arguments.detach)
+
+
 def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definition":
-    """The file's sweep with the command line's changes; without a file, the one that the folder holds."""
-    from transformer_jax.sweeps.spec import factors_of, load, seeds_of
+    """The file's sweep with the command line's changes; without a file, the sweep in the folder."""
+    from transformer_jax.sweeps.spec import load
 
     if arguments.file is None:
         given = [f"--{name}" for name in ("scale", "seeds", "tune") if getattr(arguments, name) is not None]
@@ -218,7 +212,5 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definit
         if given:
             raise BadInput(f"{given[0]}: needs the experiment's FILE.py, whose sweep it changes")
         return sweep.load()
-    seeds = None if arguments.seeds is None else seeds_of(arguments.seeds)
-    tune = None if arguments.tune is None else factors_of(arguments.tune)
-    definition = load(arguments.file, arguments.scale, arguments.overrides, seeds)
-    return dataclasses.replace(definition, tune=tune)
+    definition = load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds)
+    return dataclasses.replace(definition, tune=arguments.tune)

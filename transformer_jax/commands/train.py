@@ -16,6 +16,7 @@ from typing import Any
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import add_accept_changed_code, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 
@@ -24,24 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
     parser.add_argument(
         "--workdir",
-        type=configuration.path,
+        type=path,
         required=True,
         metavar="RUN",
         help="the run's folder, made if there is none",
     )
     parser.add_argument(
         "--init-from",
-        type=configuration.path,
+        type=path,
         metavar="OTHER",
         help="a run, or an exported or imported folder, whose weights, model and tokenizers a new run begins with",
     )
     parser.add_argument(
         "--init-weights",
-        type=configuration.path,
+        type=path,
         metavar="WHICH",
         help="of OTHER: latest (the default) or best checkpoint, averaged, or an exported folder",
     )
-    configuration.add_accept_changed_code(parser, "resume the run")
+    add_accept_changed_code(parser, "resume the run")
 
     looking = parser.add_argument_group("looking into it", "docs/performance.md")
     looking.add_argument(

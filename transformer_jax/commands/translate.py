@@ -15,7 +15,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.commands import configuration, model_choice, text_input
+from transformer_jax.commands import model_choice, text_input
+from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files", nargs="*", type=configuration.path, metavar="FILE", help="text, a sentence a line; none: stdin"
-    )
+    parser.add_argument("files", nargs="*", type=path, metavar="FILE", help="text, a sentence a line; none: stdin")
     model_choice.add_arguments(parser)
     parser.add_argument("--scores", action="store_true", help="write each translation's score before it")
     parser.add_argument("--json", action="store_true", help="write JSON lines: texts, tokens, scores")

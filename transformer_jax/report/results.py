@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from transformer_jax.runs.evaluations import translations
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.schema import flattened
-from transformer_jax.sweeps.folder import is_held, strayed
+from transformer_jax.sweeps.run import mismatch, state_of
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
@@ -248,7 +247,8 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
             except BadInput as problem:
                 found.append(str(problem))
     else:
-        state, reason = _state(path, attempt)
+        state, reason = state_of(path, attempt)
+        reason = reason[-LONGEST_REASON:]
     if found:
         problems += found
         state, reason = "damaged", found[0]
@@ -276,18 +276,6 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     )
 
 
-def _state(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
-    """The state of a run without a result, and the reason, from the record of its last attempt."""
-    state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
-    if state == "failed":
-        return "failed", error[-LONGEST_REASON:] or "without a message"
-    if state == "running":
-        # Locks of another machine are not always visible here.
-        held = attempt.get("host") != socket.gethostname() or is_held(path)
-        return ("running", "") if held else ("interrupted", "its process is gone")
-    return ("stopped", error[-LONGEST_REASON:]) if state in ("stopped", "finished") else ("waiting", "")
-
-
 def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | None:
     """The record of a test set; None if there is none yet, `BadInput` if it is damaged or of something else."""
     tests = result.get("tests")
@@ -311,7 +299,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
         )
-        strays = strayed(record, result, split) if isinstance(tests, dict) else ""
+        strays = mismatch(record, result, split) if isinstance(tests, dict) else ""
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"{file}: is not a complete record of an evaluation ({type(error).__name__}: {error})") from None
     if strays:

@@ -1,4 +1,4 @@
-"""A sweep from its definition to its last result: what is missing is run, what is there is not run again."""
+"""Launches a sweep: runs what is missing, and does not repeat what is finished."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 
@@ -13,196 +14,196 @@ from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import cost, provenance, status
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun
-from transformer_jax.sweeps.local import LocalJobs, slots
-from transformer_jax.sweeps.slurm import Slurm, SlurmJobs
-from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition
-from transformer_jax.sweeps.status import Display, Standing
+from transformer_jax.sweeps import provenance, status
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.jobs import run_jobs
+from transformer_jax.sweeps.local import LocalPool, slots
+from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.slurm import Slurm, SlurmPool
+from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition, training_flops
+from transformer_jax.sweeps.status import Display
 
-# What a process ends with that was asked to stop by a signal, as shells count.
+# The exit status after a signal, as shells have it.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
 
 TOGETHER = {
     BY_SEED: "--together: in this sweep the order of the training pairs varies with the seed, so only runs of the same "
     "seed train together",
-    SAME_FOR_ALL: "--together: all seeds see the training pairs in the same order; the report says so",
+    SAME_FOR_ALL: "--together: all seeds see the training pairs in the same order; the report mentions it",
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Orders:
-    """How a sweep is to be run this time; what comes out does not depend on it."""
+class LaunchOptions:
+    """How a sweep is run this time; its results do not depend on it."""
 
     only: str | None = None  # a pattern of variants' names
     jobs: int | None = None
-    together: int | None = None  # so many runs at most in one program, 0 for as many as fit; none = each by itself
+    together: int | None = None  # runs at most in one program, 0 for as many as fit; none = one
     retries: int = 0
     fail_fast: bool = False
-    accept_changed_code: bool = False  # which is recorded, and reported
+    accept_changed_code: bool = False  # recorded, and reported
     slurm: Slurm | None = None  # none = on this machine
 
 
-def leave_devices_alone() -> None:
-    """Has JAX in this process use the CPU alone: on a GPU it would take the memory that the runs need."""
+def use_cpu_only() -> None:
+    """Has JAX in this process use the CPU: on a GPU it would take the memory that the runs need."""
     jax.config.update("jax_platforms", "cpu")
 
 
-def launch(sweep: SweepFolder, definition: Definition, orders: Orders) -> int:
-    """Runs what is missing; the exit status."""
-    variants = definition.chosen(orders.only)
-    if orders.slurm is not None:
-        orders.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
+def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -> int:
+    """Runs what is missing; returns the exit status."""
+    variants = definition.chosen(options.only)
+    if options.slurm is not None:
+        options.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
+    together = options.together is not None
     with sweep.held():
-        definition = sweep.merged(definition, together=orders.together is not None)
+        definition = sweep.merged(definition, together)
         definition = dataclasses.replace(
             definition,
-            together=orders.together is not None,
+            together=together,
             code=provenance.digests(definition),
-            accept_changed_code=orders.accept_changed_code,
+            accept_changed_code=options.accept_changed_code,
         )
         provenance.check(sweep, definition)
-        _refuse_groups(sweep, definition, orders)
+        _check_groups(sweep, definition, options)
         prepare_data(sweep, definition, variants)
-        sweep.settle(definition)
-        if definition.together:
+        sweep.save(definition)
+        if together:
             print(TOGETHER[definition.data_order], flush=True)
         with StopSignals() as signals:
-            launcher = Launcher(sweep, definition, variants, orders, signals)
-            return launcher.run()
+            return Launcher(sweep, definition, variants, options, signals).run()
 
 
-def _refuse_groups(sweep: SweepFolder, definition: Definition, orders: Orders) -> None:
-    """Refuses now what would be refused when runs begin to train together."""
+def _check_groups(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -> None:
+    """Refuses now what would be refused when runs start to train together."""
     from transformer_jax.training.together import refuse_incompatible
 
-    for group in grouped(sweep.runs(definition), orders.together):
+    for group in grouped(sweep.runs(definition), options.together):
         if len(group) > 1:
             refuse_incompatible([run.experiment for run in group])
 
 
 def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
-    """Prepares each text once, for all runs that ask for the same; refuses what could not be trained on or measured."""
-    problems, seen = [], set()
+    """Prepares each data set once; refuses what could not be trained or evaluated on."""
+    problems: list[str] = []
+    places: dict[Path, str] = {}
     for name in variants:
-        experiment = definition.experiments[name]
-        place = sweep.data(experiment)
-        if place in seen:
-            continue
-        seen.add(place)
+        places.setdefault(sweep.data(definition.experiments[name]), name)
+    for place, name in places.items():
         try:
-            prepared = prepare(experiment, place)
+            prepared = prepare(definition.experiments[name], place)
         except BadInput as problem:
             problems.append(f"variant {name!r}: {problem}")
             continue
+        known = [split for split in prepared.splits if split != "train" and len(prepared.pairs(split))]
         for split in definition.sweep.tests:
-            if split not in prepared.splits or split == "train" or not len(prepared.pairs(split)):
-                known = [other for other in prepared.splits if other != "train" and len(prepared.pairs(other))]
+            if split not in known:
                 hint = schema.nearest(split, known)
                 problems.append(f"variant {name!r}: tests = {split!r}: its data has no such sentences; {hint}")
-        if definition.tune and ("valid" not in prepared.splits or not len(prepared.pairs("valid"))):
+        if definition.tune and "valid" not in known:
             problems.append(f"variant {name!r}: --tune chooses by validation loss, and there is no validation data")
     if problems:
         raise ConfigError(problems)
 
 
 class Launcher:
-    """One launch: tries of learning rates first, where the sweep asks for them, then the runs themselves."""
+    """One launch: first the runs that tune learning rates, if the sweep has them, then the runs themselves."""
 
     def __init__(
-        self, sweep: SweepFolder, definition: Definition, variants: Sequence[str], orders: Orders, signals: StopSignals
+        self,
+        sweep: SweepFolder,
+        definition: Definition,
+        variants: Sequence[str],
+        options: LaunchOptions,
+        signals: StopSignals,
     ):
         self.sweep, self.definition, self.variants = sweep, definition, list(variants)
-        self.orders, self.signals = orders, signals
-        self.failed: dict[str, Standing] = {}  # by the run's name
+        self.options, self.signals = options, signals
+        self.failed: list[str] = []  # names of runs
         self.unfinished = 0
 
     def run(self) -> int:
         if self.definition.tune:
             self._tune()
         if not self._is_over():
-            adopt_tries(self.sweep, self.definition)
-            self._work_off(self.sweep.runs(self.definition, self.variants))
+            adopt_tuned(self.sweep, self.definition)
+            self.failed += self._run_missing(self.sweep.runs(self.definition, self.variants))
         return self._conclude()
 
     def _tune(self) -> None:
-        """Tries learning rates and chooses one for each variant; a variant for which none can be chosen is left out."""
-        tries = self.sweep.tries(self.definition, self.variants)
-        if not tries:
+        """Chooses a learning rate for each variant; a variant whose runs all failed is left out."""
+        runs = self.sweep.tuning_runs(self.definition, self.variants)
+        if not runs:
             return
-        print(f"{len(tries)} runs to choose learning rates", flush=True)
-        failed_before = dict(self.failed)
-        self._work_off(tries)
-        if self._is_over():
+        print(f"{len(runs)} runs to choose learning rates", flush=True)
+        failed = self._run_missing(runs)
+        if self._is_over(failed):
+            self.failed += failed
             return
-        self.failed, failed_tries = failed_before, self.failed
-        for name in dict.fromkeys(run.variant for run in tries):
-            mine = [run for run in tries if run.variant == name]
-            losses = {f"{run.factor:g}": valid_loss(run) for run in mine}
+        for name in dict.fromkeys(run.variant for run in runs):
+            of_variant = [run for run in runs if run.variant == name]
+            losses = {f"{run.factor:g}": valid_loss(run) for run in of_variant}
             known = {factor: loss for factor, loss in losses.items() if loss is not None}
             if not known:
-                self.failed |= {run.name: failed_tries[run.name] for run in mine if run.name in failed_tries}
+                self.failed += [run.name for run in of_variant if run.name in failed]
                 self.variants.remove(name)
                 continue
             best = min(known, key=lambda factor: known[factor])
-            self.sweep.note_tuned(name, float(best), losses)
-            told = ", ".join(
-                f"x {factor}: {'failed' if loss is None else f'{loss:.4f}'}" for factor, loss in losses.items()
-            )
-            print(f"{name}: rate x {best} (validation loss {told})", flush=True)
+            self.sweep.record_tuned(name, float(best), losses)
+            listed = ", ".join(f"x {f}: {'failed' if loss is None else f'{loss:.4f}'}" for f, loss in losses.items())
+            print(f"{name}: rate x {best} (validation loss {listed})", flush=True)
 
-    def _work_off(self, runs: Sequence[SweepRun]) -> None:
-        """Runs what is missing of these."""
-        display = Display(runs)
-        here = self.orders
+    def _run_missing(self, runs: Sequence[SweepRun]) -> list[str]:
+        """Runs those that are not finished; returns the names of those that failed."""
+        display, options = Display(runs), self.options
         missing = [run for run in runs if not run.is_finished()]
-        if here.slurm is not None and here.slurm.detach:
-            # A launch that does not wait cannot tell a rate that failed just now from one that is still to be tried.
+        if options.slurm is not None and options.slurm.detach:
+            # A launch that does not wait cannot know whether a tuning run failed in it or in an earlier one.
             missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]
-        jobs = longest_first(grouped(missing, here.together))
-        how = (display, self.signals, here.retries, here.fail_fast)
-        if here.slurm is not None:
-            SlurmJobs(self.sweep, here.slurm, *how).work_off(jobs)
-        else:
-            LocalJobs(self.sweep, slots(here.jobs), *how).work_off(jobs)
-        standings = display.close()
-        self.unfinished = sum(standing.state not in ("finished", "failed") for standing in standings.values())
-        failed = [run for run in runs if standings[run.address].state == "failed"]
-        self.failed |= {run.name: standings[run.address] for run in failed}
+        pool = (
+            LocalPool(self.sweep, slots(options.jobs), display)
+            if options.slurm is None
+            else SlurmPool(self.sweep, options.slurm, display)
+        )
+        jobs = longest_first(grouped(missing, options.together))
+        run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
+        statuses = display.close()
+        self.unfinished = sum(status.state not in ("finished", "failed") for status in statuses.values())
+        failed = [run for run in runs if statuses[run.address].state == "failed"]
         for run in failed:
-            print(f"\n{status.failure(run, standings[run.address])}", flush=True)
+            print(f"\n{status.failure(run, statuses[run.address])}", flush=True)
+        return [run.name for run in failed]
 
-    def _is_over(self) -> bool:
-        return bool(self.signals.asked or self._has_left() or (self.failed and self.orders.fail_fast))
+    def _is_over(self, failed: Sequence[str] = ()) -> bool:
+        return bool(self.signals.asked or self._is_detached() or ((self.failed or failed) and self.options.fail_fast))
 
-    def _has_left(self) -> bool:
-        """Whether runs are at work that this launch does not wait for."""
-        return bool(self.orders.slurm and self.orders.slurm.detach and self.unfinished)
+    def _is_detached(self) -> bool:
+        """Whether runs remain that this launch does not wait for."""
+        return bool(self.options.slurm and self.options.slurm.detach and self.unfinished)
 
     def _conclude(self) -> int:
         if self.signals.asked:
-            print(f"stopped {self.signals.asked}; the same command goes on from here", file=sys.stderr)
+            print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
             return EXIT_STATUS[self.signals.asked]
-        if self._has_left():
-            tries = bool(self.definition.tune and self.sweep.tries(self.definition, self.variants))
+        if self._is_detached():
+            tuning = bool(self.definition.tune and self.sweep.tuning_runs(self.definition, self.variants))
             print(
-                f"\n{self.unfinished} runs are left to the cluster; --status looks in"
-                + ("; when they are done, the same command chooses the learning rates and submits the rest" * tries)
+                f"\n{self.unfinished} runs are left to the cluster; --status shows their state"
+                + ("; when they are done, the same command chooses the learning rates and submits the rest" * tuning)
             )
             return 0
         if self.failed:
-            stopped = "; --fail-fast stopped the others" if self.orders.fail_fast else ""
-            raise Failed(
-                f"{len(self.failed)} of the runs: {'; '.join(self.failed)}{stopped}. The same command tries them again"
-            )
+            stopped = "; --fail-fast stopped the others" if self.options.fail_fast else ""
+            raise Failed(f"{len(self.failed)} runs: {'; '.join(self.failed)}{stopped}. The same command retries them")
         if self.unfinished:
-            raise Failed(f"{self.unfinished} of the runs are not finished; the same command goes on")
-        print(f"\ntransformer-jax report {self.sweep.path}    makes the page of what was found", flush=True)
+            raise Failed(f"{self.unfinished} runs are not finished; the same command resumes the sweep")
+        print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
-    """The runs that one process trains: each by itself, or together those that differ only in numbers."""
+    """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
         return [[run] for run in runs]
     from transformer_jax.training.together import incompatible
@@ -220,21 +221,22 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
 
 
 def longest_first(jobs: list[list[SweepRun]]) -> list[list[SweepRun]]:
-    """What takes longest begins first: nobody waits at the end for one long job beside idle devices."""
-    return sorted(jobs, key=lambda job: -sum(cost.training_flops(run.experiment) for run in job))
+    """The most expensive job first, so that no device is idle while the last long one runs."""
+    return sorted(jobs, key=lambda job: -sum(training_flops(run.experiment) for run in job))
 
 
 def valid_loss(run: SweepRun) -> float | None:
-    """Where a try of a learning rate ended; None where it came to nothing."""
+    """The validation loss at the end of a tuning run; None if it failed or diverged."""
     result = run.result()
     loss = None if result is None else result["valid"].get("loss")
     return loss if loss is not None and math.isfinite(loss) else None
 
 
-def adopt_tries(sweep: SweepFolder, definition: Definition) -> None:
-    """The try with the rate that was chosen is the first seed's run: it is not made again."""
+def adopt_tuned(sweep: SweepFolder, definition: Definition) -> None:
+    """The tuning run with the chosen rate becomes the first seed's run: it is not repeated."""
     for run in sweep.runs(definition):
         factor = sweep.tuned().get(run.variant, {}).get("factor")
-        tried = run.path.with_name(f"tune-{factor:g}") if factor is not None else None
-        if run.seed == definition.seeds[0] and tried is not None and tried.is_dir() and not run.path.exists():
-            tried.rename(run.path)
+        if factor is not None and run.seed == definition.seeds[0] and not run.path.exists():
+            tuned = run.path.with_name(f"tune-{factor:g}")
+            if tuned.is_dir():
+                tuned.rename(run.path)

@@ -1,50 +1,47 @@
-"""Runs on this machine: processes of their own, each with its share of the cores or devices."""
+"""Runs on this machine: worker processes, each with its share of the cores or GPUs."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.jobs import Job
 from transformer_jax.sweeps.process import Outcome, WorkerProcess
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.status import Display
 
-SECONDS_BETWEEN_LOOKS = 0.2
-# What processes that share a GPU may take of its memory, all together.
+# The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
 
 
 class Slot(NamedTuple):
     """What one process may use of the machine."""
 
-    cores: tuple[int, ...] = ()  # none = all
+    cores: tuple[int, ...] = ()  # empty = all
     environment: Mapping[str, str] = MappingProxyType({})
 
 
 def slots(jobs: int | None) -> list[Slot]:
-    """The machine in `jobs` parts; by itself a part for each GPU, and without one a single part.
+    """The machine in `jobs` parts; by default one for each GPU, or a single one without GPUs.
 
-    Cores and GPUs are shared out evenly; with more processes than GPUs, several use one, and each takes its share of
-    its memory.
+    Cores and GPUs are divided evenly. With more processes than GPUs, several share one, and its memory.
     """
     devices = gpus()
     jobs = jobs or max(len(devices), 1)
     if devices:
-        return [_gpu_slot(shared_out(devices, jobs, number), -(-jobs // len(devices))) for number in range(jobs)]
+        return [_gpu_slot(portion(devices, jobs, number), -(-jobs // len(devices))) for number in range(jobs)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return [Slot(tuple(shared_out(cores, jobs, number)) if cores else ()) for number in range(jobs)]
+    return [Slot(tuple(portion(cores, jobs, number)) if cores else ()) for number in range(jobs)]
 
 
-def shared_out(items: Sequence, parts: int, number: int) -> list:
-    """The part of that number, of as many as evenly large ones; where there are too few items, one of them."""
+def portion(items: Sequence, parts: int, number: int) -> list:
+    """Part `number` of `parts` even ones; with too few items, one that several parts share."""
     if parts > len(items):
         return [items[number % len(items)]]
     return list(items[number * len(items) // parts : (number + 1) * len(items) // parts])
@@ -58,7 +55,7 @@ def _gpu_slot(devices: Sequence[str], processes_on_each: int) -> Slot:
 
 
 def gpus() -> list[str]:
-    """The NVIDIA devices that JAX here would use, found without loading it: this process must not take their memory."""
+    """The NVIDIA devices that JAX would use, found without JAX: this process must not take their memory."""
     plugins = ("jax_cuda13_plugin", "jax_cuda12_plugin")
     if os.environ.get("JAX_PLATFORMS") == "cpu" or not any(map(importlib.util.find_spec, plugins)):
         return []
@@ -71,96 +68,57 @@ def gpus() -> list[str]:
     return [str(number) for number in range(sum(line.startswith("GPU ") for line in lines))]
 
 
-class LocalJobs:
-    """Works off a list of jobs, each some runs for one process; what fails does not touch the others."""
+class LocalPool:
+    """Worker processes on this machine, one in each slot."""
 
-    def __init__(
-        self,
-        sweep: SweepFolder,
-        slots: Sequence[Slot],
-        display: Display,
-        signals: StopSignals,
-        retries: int = 0,
-        fail_fast: bool = False,
-    ):
-        self.sweep, self.display, self.signals = sweep, display, signals
-        self.retries, self.fail_fast = retries, fail_fast
-        self.free = list(slots)
+    seconds_between_polls = 0.2
+
+    def __init__(self, sweep: SweepFolder, slots: Sequence[Slot], display: Display):
+        self.sweep, self.free, self.display = sweep, list(slots), display
         self.busy: list[tuple[WorkerProcess, Slot]] = []
-        self.failures: dict[str, int] = {}
-        self.stopping = False
+        self.not_started: list[tuple[SweepRun, Outcome]] = []
 
-    def work_off(self, jobs: Sequence[Sequence[SweepRun]]) -> None:
-        """Until all are done, or until there is a reason to stop; then every process has saved and ended."""
-        waiting = [list(job) for job in jobs]
-        self.display.ahead |= {run.address: "waiting" for job in waiting for run in job}
+    def start(self, jobs: Sequence[Job]) -> list[Job]:
+        waiting = list(jobs)
+        while waiting and self.free:
+            job = waiting.pop(0)
+            try:
+                self._start(job)
+            except OSError as error:
+                if len(job) > 1:  # one run's folder stands in the way of the others
+                    waiting += [[run] for run in job]
+                    continue
+                error_text = f"{job[0].path}: no process could be started in it: {error}"
+                self.not_started.append((job[0], Outcome("failed", error_text)))
+            for run in job:
+                self.display.pending.pop(run.address, None)
+        return waiting
+
+    def _start(self, job: Job) -> None:
+        slot = self.free[0]
+        all_cores = os.sched_getaffinity(0) if slot.cores else set()
         try:
-            while waiting or self.busy:
-                if not self.stopping and (self.signals.asked or (self.fail_fast and self._given_up())):
-                    self.stop()
-                while waiting and self.free and not self.stopping:
-                    waiting += self._start(waiting.pop(0))
-                if self.stopping and not self.busy:
-                    break
-                waiting += self._ended()
-                self.display.refresh()
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+            if slot.cores:
+                os.sched_setaffinity(0, slot.cores)  # of this thread; the process inherits it
+            self.busy.append((WorkerProcess(self.sweep, job, slot.environment), slot))
+            self.free.pop(0)
         finally:
-            for process, _ in self.busy:  # something broke here: the processes save and end by themselves
-                process.ask_to_stop()
-            self.display.refresh(now=True)
+            if slot.cores:
+                os.sched_setaffinity(0, all_cores)
+
+    def is_busy(self) -> bool:
+        return bool(self.busy or self.not_started)
+
+    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
+        yield from self.not_started
+        self.not_started = []
+        for process, slot in list(self.busy):
+            if process.has_ended():
+                self.busy.remove((process, slot))
+                self.free.append(slot)
+                outcomes = process.outcomes()
+                yield from ((run, outcomes[run.address]) for run in process.runs)
 
     def stop(self) -> None:
-        """Has every process save and end."""
-        self.stopping = True
         for process, _ in self.busy:
             process.ask_to_stop()
-
-    def _given_up(self) -> bool:
-        return any(times > self.retries for times in self.failures.values())
-
-    def _start(self, job: list[SweepRun]) -> list[list[SweepRun]]:
-        """Starts the job. Where one of several runs stands in the way of it, nothing starts: each run is then a job."""
-        slot = self.free.pop(0)
-        everywhere = os.sched_getaffinity(0) if slot.cores else set()
-        try:
-            if slot.cores:
-                os.sched_setaffinity(0, slot.cores)  # of this thread, for the process it is about to make
-            self.busy.append((WorkerProcess(self.sweep, job, slot.environment), slot))
-        except OSError as error:
-            self.free.append(slot)
-            if len(job) > 1:
-                return [[run] for run in job]
-            self._note(job[0], Outcome("failed", f"{job[0].path}: no process could be started in it: {error}"))
-        finally:
-            if slot.cores:
-                os.sched_setaffinity(0, everywhere)
-        for run in job:
-            self.display.ahead.pop(run.address, None)
-        return []
-
-    def _ended(self) -> list[list[SweepRun]]:
-        """Takes note of the processes that have ended; what is to be tried again."""
-        again = []
-        for process, slot in list(self.busy):
-            if not process.has_ended():
-                continue
-            self.busy.remove((process, slot))
-            self.free.append(slot)
-            for address, outcome in process.outcomes().items():
-                run = next(run for run in process.runs if run.address == address)
-                self._note(run, outcome)
-                if outcome.state == "failed" and self.failures[address] <= self.retries and not self.stopping:
-                    self.display.tell(f"{run.name}: failed, is tried again: {outcome.error.splitlines()[0]}")
-                    self.display.ahead[address] = "waiting"
-                    again.append([run])
-        return again
-
-    def _note(self, run: SweepRun, outcome: Outcome) -> None:
-        self.display.outcomes[run.address] = outcome
-        if outcome.state != "failed":
-            return
-        self.failures[run.address] = self.failures.get(run.address, 0) + 1
-        if run.attempt().get("state") == "running":  # the process could not say so itself
-            with contextlib.suppress(OSError):
-                run.note_attempt(state="failed", error=outcome.error, ended=now())

@@ -1,4 +1,4 @@
-"""What a trained run of a sweep comes to: measured on every test split, analysed, and told in its result.json."""
+"""Evaluates a trained run of a sweep on every test set, analyses it, and writes its result.json."""
 
 import hashlib
 import json
@@ -20,30 +20,33 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.runs.evaluations import IDENTITY, difference, translations
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.sweeps.folder import SweepRun, read_json
 from transformer_jax.sweeps.provenance import digests_of_run
+from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 
 
 def finish(run: SweepRun, definition: Definition, together: int) -> None:
-    """Measures a run that is trained, as far as it is not measured yet; result.json comes last, and whole."""
+    """Evaluates and analyses a trained run, as far as that is not done yet; writes result.json last."""
     model = load_run(run.path)
     if model.steps[-1] > run.experiment.train.steps:
         raise BadInput(
             f"{run.path}: was trained to step {model.steps[-1]:,}, and the sweep's runs end at step "
             f"{run.experiment.train.steps:,}; remove that folder to train the run again"
         )
-    config = run.folder.load_config()  # with the sizes of the vocabularies there are
+    config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
     for name in run.analyses:
         address = definition.sweep.analyses[name]
-        made, made_from = run.attempt().get("analyses", {}), analysed(model, test_sets, address)
-        if made.get(name) != made_from or not run.analysis(name).is_file():
-            analyse(run, model, config, test_sets, name, address)
-            run.note_attempt(analyses={**made, name: made_from})
+        done, inputs = run.attempt().get("analyses", {}), analysis_digest(model, test_sets, address)
+        if done.get(name) != inputs or not run.analysis(name).is_file():
+            found = analyse(model, config, test_sets, name, address)
+            with explained(run.path):
+                run.analysis(name).parent.mkdir(exist_ok=True)
+                publish_json(run.analysis(name), found)
+            run.record_attempt(analyses={**done, name: inputs})
     with explained(run.path):
         publish_record(
             run.path / "result.json",
@@ -64,9 +67,9 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
 
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
-    """The scores on a split, translated now unless these very weights have been before, in this very way."""
+    """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
     if not test_set.sources:
-        raise BadInput(f"{test_set.name}: has no sentences to measure a run on")
+        raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     directory, name = run.path / "translations", f"{test_set.file_name}.latest"
     record = read_json(directory / f"{name}.json")
     wanted = identity(model, model.config.decode, test_set)
@@ -83,8 +86,8 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
     }
 
 
-def analysed(model: Run, tests: dict[str, TestSet], address: str) -> str:
-    """The digest of what an analysis is made from: its code, the weights, and the test sets."""
+def analysis_digest(model: Run, tests: dict[str, TestSet], address: str) -> str:
+    """Identifies what an analysis is made from: its code, the weights, and the test sets."""
     parts = [
         address,
         read_code(extension.file_of(address)).digest,
@@ -94,54 +97,46 @@ def analysed(model: Run, tests: dict[str, TestSet], address: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def analyse(
-    run: SweepRun, model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str
-) -> None:
-    """Runs one analysis of the experiment's, a function of a user's file, and keeps what it found."""
+def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str) -> dict[str, Any]:
+    """What an analysis, a function in a user's file, returns for a model; refused unless it can be stored as JSON."""
     function = extension.load_object(address)
-    with extension.running(address.rpartition(":")[0]):
+    with extension.running(extension.file_of(address)):
         found = function(model, config, tests)
+    if not isinstance(found, dict):
+        raise BadInput(f"analysis {name!r}: {address} returned {type(found).__name__}; it must return a dict")
     try:
         json.dumps(found)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"analysis {name!r}: what {address} returned cannot be kept as JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise BadInput(f"analysis {name!r}: {address} returned {type(found).__name__}; a dict would be right")
-    with explained(run.path):
-        run.analysis(name).parent.mkdir(exist_ok=True)
-        publish_json(run.analysis(name), found)
+        raise BadInput(f"analysis {name!r}: what {address} returned cannot be stored as JSON: {error}") from None
+    return found
 
 
 def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
-    """What metrics.jsonl tells of the whole training."""
+    """What metrics.jsonl says about the whole training."""
     lines = read_metrics(run.folder.metrics)
     logged = [line for line in lines if "seconds" in line]
     if not logged:
         raise Failed(f"{run.folder.metrics}: has no line about the training; train.log_every may be too large")
-    seconds = sum(line["seconds"] for line in logged)
+    pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
+    lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
     target_tokens = logged[-1]["target_tokens"]
-    pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
-    flops = training_flops(
-        config.model, round(pairs.source_tokens / pairs.pairs), round(pairs.target_tokens / pairs.pairs)
-    )
     validated = [line for line in lines if "valid_loss" in line or "bleu" in line]
+    last = validated[-1] if validated else {}
     names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
     return {
         "steps": lines[-1]["step"],
         "target_tokens": target_tokens,
-        "train_seconds": seconds,
-        # The median, because a line that counts the compiling, or a restart, says nothing of the speed.
+        "train_seconds": sum(line["seconds"] for line in logged),
+        # The median, because lines that include compilation or a restart say nothing about the speed.
         "tokens_per_second": statistics.median(line["target_tokens_per_second"] for line in logged),
-        "training_flops": flops.of(source_tokens, target_tokens),
-        "valid": {name.removeprefix("valid_"): validated[-1].get(name) for name in names if name in validated[-1]}
-        if validated
-        else {},
+        "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
+        "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
     }
 
 
 def devices() -> str:
-    """What it ran on: "2 CPU cores", "1 NVIDIA H200"."""
+    """The devices of this process: "2 CPU cores", "1 NVIDIA H200"."""
     if jax.default_backend() == "cpu":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return f"{cores} CPU core{'s' * (cores > 1)}"

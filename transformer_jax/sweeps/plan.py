@@ -1,97 +1,101 @@
-"""What a sweep is going to be, before anything is run: every variant, what differs in it, its size and its cost."""
+"""What `--dry-run` prints: every variant, what differs in it, its size, and an estimate of the time it takes."""
 
 from __future__ import annotations
 
 import functools
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.processes import hardware
 from transformer_jax.runs.metrics import duration
-from transformer_jax.sweeps import cost
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun
-from transformer_jax.sweeps.spec import Definition, Variant
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.training.course import updates
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"
+# Seconds that even the smallest run takes: the least that were measured in sweeps of models of 5,000 to 500,000
+# parameters on two CPU cores. To start a process, import, initialize and trace;
+STARTING = 3.0
+# to compile, once for a variant: its other seeds use the cache (train.compile_cache);
+COMPILING = 5.0
+# and for each test set to load the weights, compile the search, and translate.
+MEASURING = 3.0
+# Rows of the matrix products that are timed: with more, their rate is the same.
+ROWS = 1024
 
 
 def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> str:
-    """The table and the total, of what is not finished yet."""
-    shown = [variant for variant in definition.sweep.variants if variant.name in variants]
-    runs = [*sweep.tries(definition, variants), *sweep.runs(definition, variants)]
+    """A table of the variants, and the total of what is not finished yet."""
+    runs = [*sweep.tuning_runs(definition, variants), *sweep.runs(definition, variants)]
     missing = [run for run in runs if not run.is_finished()]
-    pace, experiments = Pace.of(runs), definition.experiments
+    rate, experiments = measured_rate(runs), definition.experiments
     counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
-    flops = {name: cost.training_flops(experiments[name], counted[name]) for name in variants}
+    flops = {name: training_flops(experiments[name], counted[name]) for name in variants}
+
+    def seconds(name: str, tests: int) -> float:
+        pace = rate or fastest_rate(experiments[name])
+        return STARTING + MEASURING * tests + flops[name] / pace
+
     rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
-    for variant in shown:
-        experiment = experiments[variant.name]
-        rows.append(
-            (
-                variant.name,
-                differs(variant),
-                f"{cost.parameters(experiment.model):,}",
-                f"{flops[variant.name]:.2e}",
-                duration(pace.seconds(experiment, flops[variant.name], len(definition.sweep.tests)) + cost.COMPILING),
-            )
-        )
-    # The try that is chosen is the first seed's run: it is trained once.
-    tried = {run.variant for run in missing if run.factor is not None}
+    for name in variants:
+        count, first = parameters(experiments[name].model), seconds(name, len(definition.sweep.tests)) + COMPILING
+        rows.append((name, changes(definition.variant(name)), f"{count:,}", f"{flops[name]:.2e}", duration(first)))
+    # The tuning run with the chosen rate becomes the first seed's run: it is trained once.
+    tuned = {run.variant for run in missing if run.factor is not None}
     trained = [
-        run for run in missing if not (run.factor is None and run.seed == definition.seeds[0] and run.variant in tried)
+        run for run in missing if run.factor is not None or run.seed != definition.seeds[0] or run.variant not in tuned
     ]
-    seconds = sum(pace.seconds(run.experiment, flops[run.variant], len(run.tests)) for run in trained)
-    seconds += cost.COMPILING * len({run.variant for run in trained})
+    total = sum(seconds(run.variant, len(run.tests)) for run in trained)
+    total += COMPILING * len({run.variant for run in trained})
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
+    estimate = (
+        "at the rate of the runs finished here, about"
+        if rate
+        else "at the rate of matrix products of the model's widths, timed now: if no run ends early, at least"
+    )
     return "\n".join(
         [
             f"{definition.sweep.name}: {definition.sweep.question}",
             "",
             _aligned(rows),
             "",
-            f"{len(shown)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
+            f"{len(variants)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
             f"{len(runs) - len(missing)} finished",
             f"order of the training pairs: {definition.data_order}",
-            f"{pace.told} {duration(seconds)} one after the other on this machine, with {cost.STARTING:g} s a run for "
-            f"its start, {cost.MEASURING:g} s a test set, {cost.COMPILING:g} s a variant for compiling",
-            f"FLOPs are of full batches of {cost.LENGTH}-token sentences, parameters of the vocabulary asked for",
+            f"{estimate} {duration(total)} one after the other on this machine, with {STARTING:g} s a run for its "
+            f"start, {MEASURING:g} s a test set, {COMPILING:g} s a variant for compiling",
+            f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",
             *([UNCOUNTED] if None in counted.values() else []),
         ]
     )
 
 
-class Pace(NamedTuple):
-    """How fast this machine trains."""
-
-    rate: float | None  # FLOP/s, of runs of this sweep; none = none has finished
-
-    @classmethod
-    def of(cls, runs: Sequence[SweepRun]) -> Pace:
-        results = [result for run in runs if (result := run.result()) is not None]
-        rates = [result["training_flops"] / result["train_seconds"] for result in results]
-        return cls(statistics.median(rates) if rates else None)
-
-    def seconds(self, experiment: ExperimentConfig, flops: float, tests: int) -> float:
-        """What a run takes that makes all of its updates, or takes at least, when everything is compiled."""
-        model = experiment.model
-        rate = self.rate or cost.fastest_rate(model.d_model, model.d_ff, model.dtype, model.matmul_precision)
-        return cost.STARTING + cost.MEASURING * tests + flops / rate
-
-    @property
-    def told(self) -> str:
-        if self.rate is not None:
-            return "by the pace of those finished here, about"
-        return "by the products of its own widths, timed now, a model's fastest part: if none ends early, at least"
+def measured_rate(runs: Sequence[SweepRun]) -> float | None:
+    """The FLOP/s of the sweep's finished runs; None if there are none."""
+    results = [result for run in runs if (result := run.result()) is not None]
+    return statistics.median(r["training_flops"] / r["train_seconds"] for r in results) if results else None
 
 
-def differs(variant: Variant) -> str:
-    """The changes of a variant in a line."""
-    told = ", ".join(f"{path.partition('.')[2] or path}={_short(value)}" for path, value in variant.changes.items())
-    return told if len(told) <= LONGEST_DIFFERENCE else told[: LONGEST_DIFFERENCE - 4] + " ..."
+def fastest_rate(experiment: ExperimentConfig) -> float:
+    """The FLOP/s of matrix products of the model's widths on this machine, measured now; training is slower."""
+    model = experiment.model
+    return _products_rate(model.d_model, model.d_ff, model.dtype, model.matmul_precision)
+
+
+@functools.cache
+def _products_rate(width: int, inner: int, dtype: str, precision: str) -> float:
+    return hardware.products_rate(ROWS, width, inner, dtype, precision)
+
+
+def changes(variant: Variant) -> str:
+    """The changes of a variant in a short line."""
+    text = ", ".join(f"{path.partition('.')[2] or path}={_short(value)}" for path, value in variant.changes.items())
+    return text if len(text) <= LONGEST_DIFFERENCE else text[: LONGEST_DIFFERENCE - 4] + " ..."
 
 
 def _short(value: Any) -> str:
@@ -99,12 +103,7 @@ def _short(value: Any) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Text to the left, numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    """A table with text aligned left and numbers right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = [[*map(str.ljust, row[:2], widths), *map(str.rjust, row[2:], widths[2:])] for row in rows]
+    return "\n".join(map("  ".join, aligned))

@@ -1,4 +1,4 @@
-"""A worker as its launcher sees it: started, asked to stop by closing its stdin, and asked how its runs went."""
+"""A worker process as its launcher sees it. Closing its stdin asks it to stop; its stdout reports how its runs went."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.shipped import PACKAGE
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import SweepRun
 
 # Without -P, `python -m` imports from the current directory first: a copy of the package that lies there, or a file
 # called random.py, would be run in place of what is installed, and of what the launcher runs.
 PYTHON = (sys.executable, "-P")
-# Lines of a log that are shown where a process ended without a word.
+# Lines of the log that are shown if a process ends without reporting why.
 LAST_LINES = 8
 
 
@@ -30,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 class WorkerProcess:
-    """One process at work on some runs."""
+    """One process that trains some runs."""
 
     def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun], environment: Mapping[str, str] | None = None):
         self.runs = tuple(runs)
@@ -39,27 +40,19 @@ class WorkerProcess:
         for run in runs[1:]:
             run.path.mkdir(parents=True, exist_ok=True)
             run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
-        addresses = [run.address for run in runs]
+        worker = [*PYTHON, "-m", "transformer_jax.sweeps.worker", f"--package={PACKAGE.resolve()}"]
         with open(first.log, "ab") as log:
             self.process = subprocess.Popen(
-                [
-                    *PYTHON,
-                    "-m",
-                    "transformer_jax.sweeps.worker",
-                    f"--package={PACKAGE.resolve()}",
-                    "--until-stdin-ends",
-                    sweep.path,
-                    *addresses,
-                ],
+                [*worker, "--until-stdin-ends", sweep.path, *(run.address for run in runs)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **(environment or {})},
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks its workers
             )
 
     def ask_to_stop(self) -> None:
-        """It saves and ends. The same happens when this process dies and leaves the pipe without a writer."""
+        """Has it save and end. The same happens when this process dies, which closes the pipe."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -68,24 +61,22 @@ class WorkerProcess:
         return self.process.poll() is not None
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Of each run by its address, once it has ended; a run it did not speak of has failed."""
+        """The outcome of each run, by its address; waits for the end. A run that was not reported has failed."""
         assert self.process.stdout is not None
-        told = {}
+        reported = {}
         for text in self.process.stdout.read().decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError, KeyError):
                 line = json.loads(text)
-                told[line["run"]] = Outcome(line["state"], line["error"] or "")
+                reported[line["run"]] = Outcome(line["state"], line["error"] or "")
         self.ask_to_stop()
         self.process.stdout.close()
         status = self.process.wait()
-        # Asked to stop before it could hear that, it ends by the signal itself.
-        silent = Outcome("stopped") if status == -signal.SIGTERM else Outcome("failed", self._last_words(status))
-        return {run.address: told.get(run.address, silent) for run in self.runs}
-
-    def _last_words(self, status: int) -> str:
-        """Why a process ended that said nothing of it: killed for want of memory, or broken before its first line."""
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}"
+        if status == -signal.SIGTERM:  # asked to stop before it had a handler for the signal
+            missing = Outcome("stopped")
+        else:
+            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            missing = Outcome("failed", f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}")
+        return {run.address: reported.get(run.address, missing) for run in self.runs}
 
 
 def last_lines(log: Path) -> str:

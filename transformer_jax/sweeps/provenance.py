@@ -1,4 +1,4 @@
-"""Which code made the runs of a sweep: compared before more are made, and reported where it is not the same for all."""
+"""Which code made the runs of a sweep: compared before more are made, and reported if it is not the same for all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from transformer_jax.extension import file_of
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.code import addresses
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import Definition
 
-# How many runs are named where more are meant.
+# The most runs that are named in a line.
 SHOWN_RUNS = 4
 # Digits of a digest that are shown.
 SHOWN_DIGITS = 8
@@ -27,19 +28,23 @@ class Made(NamedTuple):
     name: str
     code: Mapping[str, str] | None
     versions: Mapping[str, str]
-    notes: tuple[str, ...] = ()  # of a run that was itself made by more than one version
+    notes: tuple[str, ...] = ()  # about a run that was itself made by several versions
 
 
 def digests(definition: Definition) -> dict[str, str]:
     """A digest for each address of custom code that a sweep names, its analyses included."""
     named = {address for config in definition.experiments.values() for _, address in addresses(config)}
-    return _digests(sorted(named | set(definition.sweep.analyses.values())))
+    return _digests(named | set(definition.sweep.analyses.values()))
 
 
 def digests_of_run(run: SweepRun, definition: Definition) -> dict[str, str]:
-    """The same for what one run uses."""
-    analyses = [definition.sweep.analyses[name] for name in run.analyses]
-    return _digests(sorted({*(address for _, address in addresses(run.experiment)), *analyses}))
+    """A digest for each address of custom code that one run uses."""
+    analyses = {definition.sweep.analyses[name] for name in run.analyses}
+    return _digests(analyses.union(address for _, address in addresses(run.experiment)))
+
+
+def _digests(named: Iterable[str]) -> dict[str, str]:
+    return {address: read_code(file_of(address)).digest for address in sorted(named)}
 
 
 def refuse_edited(run: SweepRun, definition: Definition) -> None:
@@ -53,33 +58,37 @@ def check(sweep: SweepFolder, definition: Definition) -> None:
     """Refuses runs that were made by other custom code, unless that is accepted; warns of another library version."""
     other_code: dict[str, list[str]] = collections.defaultdict(list)
     other_library: list[str] = []
-    for run in [*sweep.runs(definition), *sweep.tries(definition)]:
-        made_by = _recorded(run)
-        for address, digest in made_by.items():
+    for run in [*sweep.runs(definition), *sweep.tuning_runs(definition)]:
+        result = run.result() or {}
+        code = result["code"] if "code" in result else _begun_with(run)
+        for address, digest in code.items():
             if digest != definition.code.get(address, digest):
                 other_code[address].append(run.name)
-        versions = (run.result() or {}).get("versions", {})
-        if versions and versions != identifying_versions():
+        if result.get("versions", identifying_versions()) != identifying_versions():
             other_library.append(run.name)
-    if other_code:
-        lines = [
-            f"{address} has changed since these were made: {_some(names)}" for address, names in other_code.items()
-        ]
-        if not definition.accept_changed_code:
-            raise BadInput(
-                f"{sweep.path}: custom code of the sweep was edited:\n  "
-                + "\n  ".join(lines)
-                + "\nUse another --workdir, restore the code (each run has a copy in its folder code/), or give "
-                "--accept-changed-code, which the report will mention"
-            )
-        for line in lines:
-            tell(f"warning: {line}; accepted, and the report mentions it")
+    lines = [f"{address} has changed since these were made: {_some(names)}" for address, names in other_code.items()]
+    if lines and not definition.accept_changed_code:
+        raise BadInput(
+            f"{sweep.path}: custom code of the sweep was edited:\n  "
+            + "\n  ".join(lines)
+            + "\nUse another --workdir, restore the code (each run has a copy in its folder code/), or give "
+            "--accept-changed-code, which the report will mention"
+        )
+    for line in lines:
+        tell(f"warning: {line}; accepted, and the report mentions it")
     if other_library:
         tell(f"warning: made by another version of the library or of JAX: {_some(other_library)}; reports mention it")
 
 
+def _begun_with(run: SweepRun) -> dict[str, str]:
+    """The digests of the code that an unfinished run was trained with, as far as they were recorded."""
+    by_key = {f"{option}:{address.rpartition(':')[2]}": address for option, address in addresses(run.experiment)}
+    begun = run.folder.code.latest() or {}
+    return {by_key[key]: code.digest for key, code in begun.items() if key in by_key}
+
+
 def mixtures(runs: Iterable[Made]) -> list[str]:
-    """What a reader must know first: that the runs were not all made by the same code. Empty if they were."""
+    """Warnings that the runs were not all made by the same code; empty if they were."""
     runs, lines = list(runs), []
     for address in dict.fromkeys(address for run in runs for address in run.code or ()):
         by_digest = collections.defaultdict(list)
@@ -92,29 +101,15 @@ def mixtures(runs: Iterable[Made]) -> list[str]:
     differing = [name for name in IDENTIFYING if len({run.versions.get(name) for run in runs if run.versions}) > 1]
     for run in runs:
         if run.versions and differing:
-            told = ", ".join(
+            versions = (
                 f"{name.replace('_sha256', ' source')} {run.versions.get(name, 'not recorded')}" for name in differing
             )
-            by_versions[told].append(run.name)
+            by_versions[", ".join(versions)].append(run.name)
     if by_versions:
         lines.append(f"The runs were not all made by the same versions: {_listed(by_versions)}.")
     if unrecorded := [run.name for run in runs if run.code is None]:
         lines.append(f"Which custom code made these runs was not recorded: {_some(unrecorded)}.")
     return lines + [f"{run.name}: {note}." for run in runs for note in run.notes]
-
-
-def _digests(named: Iterable[str]) -> dict[str, str]:
-    return {address: read_code(file_of(address)).digest for address in named}
-
-
-def _recorded(run: SweepRun) -> Mapping[str, str]:
-    """The digests of the code that a run was made by, finished or only begun, as far as that was recorded."""
-    result = run.result() or {}
-    if "code" in result:
-        return result["code"]
-    begun = run.folder.code.latest() or {}
-    by_key = {f"{option}:{address.rpartition(':')[2]}": address for option, address in addresses(run.experiment)}
-    return {by_key[key]: code.digest for key, code in begun.items() if key in by_key}
 
 
 def _listed(groups: Mapping[str, list[str]]) -> str:

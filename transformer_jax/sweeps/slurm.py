@@ -1,4 +1,4 @@
-"""Runs on a SLURM cluster, by way of submitit: an array of jobs that save and queue again when their time is up."""
+"""Runs on a SLURM cluster, through submitit: an array of jobs that save and requeue when their time is up."""
 
 from __future__ import annotations
 
@@ -11,56 +11,53 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import publish_json
-from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun, read_json
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.jobs import Job
 from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
+from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.status import Display
 
-SECONDS_BETWEEN_LOOKS = 2.0
-# A job is queued again whenever its time is up; it ends when its runs do.
-TIMES_QUEUED = 1000
-# States of squeue in which a job will do nothing more; those in which it was not the job that ended it, and all.
+# A job is requeued whenever its time is up; it ends when its runs do.
+MAX_REQUEUES = 1000
+# States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
-
-
-# What sbatch's options look like; and submitit's own, which are lines of the script, or ours to set.
+# The options of sbatch; and those of submitit that are lines of the script, or set here.
 SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 NO_OPTIONS = ("setup", "teardown", "srun_args", "use_srun", "map_count", "additional_parameters", "stderr_to_stdout")
 
 
 class SlurmTask:
-    """What a job does: it starts a worker, and has it save when SLURM says that its time is up."""
+    """What a job does: it starts a worker, and has it save when SLURM signals that the time is up."""
 
     def __init__(self, sweep: Path, addresses: Sequence[str]):
         self.sweep, self.addresses = sweep, list(addresses)
 
     def __call__(self) -> dict[str, Any]:
-        with SweepFolder(self.sweep).as_it_began() as sweep, unheard(signal.SIGUSR1, signal.SIGUSR2):
+        with SweepFolder(self.sweep).in_original_directory() as sweep, ignored(signal.SIGUSR1, signal.SIGUSR2):
             definition = sweep.load()
             self.worker = WorkerProcess(sweep, [sweep.find(definition, address) for address in self.addresses])
         return {address: outcome._asdict() for address, outcome in self.worker.outcomes().items()}
 
     def checkpoint(self) -> Any:
-        """Called by submitit in the midst of `__call__`, before the job is queued again."""
+        """Called by submitit in the middle of `__call__`, before the job is requeued."""
         from submitit.helpers import DelayedSubmission
 
         self.worker.ask_to_stop()
-        # Without reaping it: `__call__`, which was interrupted, may be waiting for it too.
+        # WNOWAIT: `__call__`, which was interrupted, may be waiting for the process too.
         os.waitid(os.P_PID, self.worker.process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(SlurmTask(self.sweep, self.addresses))
 
 
 @contextlib.contextmanager
-def unheard(*numbers: signal.Signals) -> Iterator[None]:
-    """A process started inside never hears these: SLURM sends them to every process of a job, meaning submitit's."""
+def ignored(*numbers: signal.Signals) -> Iterator[None]:
+    """A process started inside ignores these signals, which SLURM sends to all processes of a job for submitit."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
@@ -79,143 +76,121 @@ class Slurm:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """Names and values come to stand in a script that a shell runs: each in a line of its own, and in no other."""
+        """Names and values are written into a shell script: each must stay on its line."""
         for name, value in self.parameters.items():
             if not SBATCH_OPTION.fullmatch(name) or name.replace("-", "_") in NO_OPTIONS:
-                raise BadInput(f"--slurm-option={name!r}: is the name of no option of sbatch")
-            refuse_line_ends(f"--slurm-option={name}", value)
+                raise BadInput(f"--slurm-option={name!r}: is not the name of an option of sbatch")
+            refuse_unprintable(f"--slurm-option={name}", value)
 
     def executor(self, folder: Path) -> Any:
-        """Refuses what submitit would not understand."""
-        refuse_line_ends("--workdir", str(folder))
+        """The submitit executor; refused if there is no SLURM, or submitit does not accept the options."""
+        refuse_unprintable("--workdir", str(folder))
         try:
             from submitit import SlurmExecutor
             from submitit.slurm.slurm import _get_default_parameters
         except ImportError:
             raise BadInput("--slurm needs submitit: pip install 'transformer_jax[slurm]'") from None
         if shutil.which("sbatch") is None:
-            raise BadInput("--slurm: there is no sbatch on this machine; leave --slurm out to run the sweep here")
-        own: dict[str, Any] = {"time": self.minutes, "job_name": "transformer-jax", "stderr_to_stdout": True}
+            raise BadInput("--slurm: there is no sbatch on this machine; without --slurm the sweep runs here")
+        known: dict[str, Any] = {"time": self.minutes, "job_name": "transformer-jax", "stderr_to_stdout": True}
         if self.at_a_time is not None:
-            own["array_parallelism"] = self.at_a_time
-        others: dict[str, str] = {}
-        for name, value in self.parameters.items():
-            known = name.replace("-", "_") in _get_default_parameters()
-            (own if known else others)[name.replace("-", "_") if known else name] = number_or_text(value)
+            known["array_parallelism"] = self.at_a_time
+        others: dict[str, Any] = {}
+        for name, text in self.parameters.items():
+            value = int(text) if text.isdecimal() else text
+            if (python_name := name.replace("-", "_")) in _get_default_parameters():
+                known[python_name] = value
+            else:
+                others[name] = value
         # submitit starts `python -m submitit...` in the directory where the sweep was launched.
-        executor = SlurmExecutor(folder, max_num_timeout=TIMES_QUEUED, python=shlex.join(PYTHON))
-        executor.update_parameters(**own, **({"additional_parameters": others} if others else {}))
+        executor = SlurmExecutor(folder, max_num_timeout=MAX_REQUEUES, python=shlex.join(PYTHON))
+        executor.update_parameters(**known, **({"additional_parameters": others} if others else {}))
         return executor
 
 
-def refuse_line_ends(what: str, text: str) -> None:
-    """A comment of the script ends where its line does, quoted or not; what followed would be a command."""
+def refuse_unprintable(what: str, text: str) -> None:
+    """A comment of the script ends where its line does, quoted or not; the rest would be a command."""
     if not text.isprintable():
         raise BadInput(f"{what} = {text!r}: has characters that cannot be printed")
 
 
-def number_or_text(text: str) -> Any:
-    return int(text) if text.isdecimal() else text
+class SlurmPool:
+    """The jobs of a sweep on a cluster."""
 
+    seconds_between_polls = 2.0
 
-class SlurmJobs:
-    """Works off a list of jobs on a cluster; the interface of `LocalJobs`."""
-
-    def __init__(
-        self,
-        sweep: SweepFolder,
-        slurm: Slurm,
-        display: Display,
-        signals: StopSignals,
-        retries: int = 0,
-        fail_fast: bool = False,
-    ):
-        self.sweep, self.slurm, self.display, self.signals = sweep, slurm, display, signals
-        self.retries, self.fail_fast = retries, fail_fast
+    def __init__(self, sweep: SweepFolder, slurm: Slurm, display: Display):
+        self.sweep, self.slurm, self.display = sweep, slurm, display
         self.folder = sweep.path.absolute() / "slurm"
         self.runs = {run.address: run for run in display.runs}
-        self.failures: dict[str, int] = {}
-        self._again: list[list[SweepRun]] = []
+        self.jobs = self._of_these_runs(in_flight(sweep))
         self.stopping = False
 
-    def work_off(self, jobs: Sequence[Sequence[SweepRun]]) -> None:
-        """Until all are done, or until there is a reason to stop; with `detach`, until they are submitted."""
-        there = in_flight(self.sweep)
-        taken = {address for addresses in there.values() for address in addresses}
-        self.display.ahead |= dict.fromkeys(taken & set(self.runs), "queued")
-        new = [[run for run in job if run.address not in taken] for job in jobs]
-        self._submit([job for job in new if job])
-        while not self.slurm.detach and ((alive := self._look()) or self._again):
-            if not self.stopping and (self.signals.asked or (self.fail_fast and self._given_up())):
-                self.stopping, self._again = True, []
-                scancel(list(alive))
-            if not self.stopping and self._again:
-                self._submit(self._again)
-            self.display.refresh()
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-        self.display.refresh(now=True)
+    def _of_these_runs(self, jobs: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        return {job: addresses for job, addresses in jobs.items() if not self.runs.keys().isdisjoint(addresses)}
 
-    def _submit(self, jobs: Sequence[Sequence[SweepRun]]) -> None:
-        """As one array."""
-        self._again = []
-        if not jobs:
+    def start(self, jobs: Sequence[Job]) -> list[Job]:
+        """Submits all that is not submitted yet, as one array."""
+        submitted = {address for addresses in self.jobs.values() for address in addresses}
+        new = [addresses for job in jobs if (addresses := [r.address for r in job if r.address not in submitted])]
+        if new:
+            self.folder.mkdir(exist_ok=True)
+            tasks = [SlurmTask(self.sweep.path.absolute(), addresses) for addresses in new]
+            try:
+                ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
+            except Exception as error:  # of submitit's own types, with sbatch's message
+                raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
+            added = dict(zip(ids, new, strict=True))
+            publish_json(self.folder / "jobs.json", {**in_flight(self.sweep), **added})
+            for job, addresses in added.items():
+                self.display.print(f"job {job}: {', '.join(addresses)}")
+            self.jobs |= added
+        self.display.pending |= {address: "queued" for addresses in self.jobs.values() for address in addresses}
+        return []
+
+    def is_busy(self) -> bool:
+        return bool(self.jobs) and not self.slurm.detach
+
+    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
+        if self.slurm.detach:
             return
-        self.folder.mkdir(exist_ok=True)
-        tasks = [SlurmTask(self.sweep.path.absolute(), [run.address for run in job]) for job in jobs]
-        try:
-            submitted = self.slurm.executor(self.folder).submit_array(tasks)
-        except Exception as error:  # submitit raises errors of its own kinds; sbatch's words are in them
-            raise Failed(f"sbatch took no jobs: {str(error).strip()}") from None
-        mine = {job.job_id: task.addresses for job, task in zip(submitted, tasks, strict=True)}
-        publish_json(self.folder / "jobs.json", {**in_flight(self.sweep), **mine})
-        for job, task in zip(submitted, tasks, strict=True):
-            self.display.tell(f"job {job.job_id}: {', '.join(task.addresses)}")
-            for address in task.addresses:
-                self.display.ahead[address] = "queued"
-
-    def _look(self) -> dict[str, list[str]]:
-        """The jobs that are still at work, or waiting; notes how those went that no longer are."""
         known = read_json(self.folder / "jobs.json") or {}
         states = job_states() if known else {}
         alive = {job: addresses for job, addresses in known.items() if is_alive(states, job)}
+        self.jobs = self._of_these_runs(alive)
         for job in known.keys() - alive.keys():
-            for address in known[job]:
-                if address in self.runs:
-                    self._note(self.runs[address], job, broke=states.get(job) in BROKEN)
+            for run in (self.runs[address] for address in known[job] if address in self.runs):
+                self.display.pending.pop(run.address, None)
+                yield run, self._outcome(run, job, states.get(job) in BROKEN)
         if known:
             publish_json(self.folder / "jobs.json", alive)
-        return {job: mine for job, mine in alive.items() if any(address in self.runs for address in mine)}
 
-    def _note(self, run: SweepRun, job: str, broke: bool) -> None:
-        """How a run went whose job is over; one that broke was not ended by its worker."""
-        self.display.ahead.pop(run.address, None)
-        attempt = run.attempt()
-        state, error = attempt.get("state"), attempt.get("error") or ""
+    def _outcome(self, run: SweepRun, job: str, broke: bool) -> Outcome:
+        """How a run went whose job is over; if the job broke, its worker could not report it."""
         if run.result() is not None:
-            return
-        if state not in ("failed", "stopped") or (state == "stopped" and broke):
-            state = "stopped" if self.signals.asked else "failed"
-            log = self.folder / f"{job}_0_log.out"
-            error = f"job {job} ended without a result; its last lines:\n{last_lines(log)}"
-        self.display.outcomes[run.address] = Outcome(state, error)
-        if state == "failed":
-            self.failures[run.address] = self.failures.get(run.address, 0) + 1
-            if self.failures[run.address] <= self.retries and not self.stopping:
-                self._again.append([run])
+            return Outcome("finished")
+        attempt = run.attempt()
+        state = attempt.get("state")
+        if state == "failed" or (state == "stopped" and not broke):
+            return Outcome(state, attempt.get("error") or "")
+        error = f"job {job} ended without a result; its last lines:\n{last_lines(self.folder / f'{job}_0_log.out')}"
+        return Outcome("stopped" if self.stopping else "failed", error)
 
-    def _given_up(self) -> bool:
-        return any(times > self.retries for times in self.failures.values())
+    def stop(self) -> None:
+        """SLURM asks the jobs to end, and kills them half a minute later; they save meanwhile."""
+        self.stopping = True
+        subprocess.run(["scancel", *self.jobs], capture_output=True)
 
 
 def in_flight(sweep: SweepFolder) -> dict[str, list[str]]:
-    """The jobs of a sweep that SLURM still has, waiting or at work, with the addresses of their runs."""
+    """The jobs of a sweep that are queued or running, with the addresses of their runs."""
     jobs = read_json(sweep.path / "slurm" / "jobs.json") or {}
     states = job_states() if jobs else {}
     return {job: addresses for job, addresses in jobs.items() if is_alive(states, job)}
 
 
 def job_states() -> dict[str, str]:
-    """Of the user's jobs by their number, in squeue's abbreviations; it forgets them minutes after their end."""
+    """The states of the user's jobs, in squeue's abbreviations; it forgets a job minutes after its end."""
     command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %t", "--user", getpass.getuser()]
     listed = subprocess.run(command, capture_output=True, text=True)
     if listed.returncode != 0:
@@ -225,8 +200,3 @@ def job_states() -> dict[str, str]:
 
 def is_alive(states: Mapping[str, str], job: str) -> bool:
     return states.get(job, "CD") not in OVER
-
-
-def scancel(jobs: Sequence[str]) -> None:
-    """SLURM tells them to end, and kills them half a minute later; they save meanwhile."""
-    subprocess.run(["scancel", *jobs], capture_output=True)

@@ -1,7 +1,7 @@
-"""An ablation is data: a base config, named variants as differences from it, and seeds.
+"""The definition of an ablation: a base config, named variants as differences from it, and seeds.
 
-An experiment file (`experiments/*.py`) has a function `get_sweep(scale) -> Sweep`. `load` reads it and finds everything
-that is wrong with any of its variants before anything runs; what it returns is a `Definition`.
+An experiment file (`experiments/*.py`) has a function `get_sweep(scale) -> Sweep`. `load` reads it, finds everything
+that is wrong with any of its variants before anything runs, and returns a `Definition`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,33 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
 
 from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
 from transformer_jax.config import MAX_SEED, ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.model import size
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 FORMAT = 1
-# What a sweep decides for itself, for every run, and a variant therefore cannot.
-DECIDED = {
-    "seed": "the sweep's seeds say it",
-    "data.order_seed": "the sweep's seeds say it, or its base for all",
+# Options that the sweep sets in every run, and that a variant therefore cannot.
+SET_BY_SWEEP = {
+    "seed": "the sweep's seeds set it",
+    "data.order_seed": "the sweep's seeds set it, or its base for all",
     "data.directory": "the sweep's runs share their prepared data",
 }
 # Whether each seed of a variant sees the training pairs in another order. What is held out is the same for all.
 BY_SEED, SAME_FOR_ALL = "by seed", "same for all seeds"
+# Tokens of the sentences that FLOPs are estimated for before the data exists.
+LENGTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +51,14 @@ class Variant:
 
     name: str  # unique: "A h=4"
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # option -> value: {"model.num_heads": 4}
-    group: str = ""  # the heading it stands under in tables
-    note: str = ""  # a remark the report shows beside it
-    published: Mapping[str, float] = dataclasses.field(default_factory=dict)  # the literature's: "perplexity", "bleu"
+    group: str = ""  # its heading in tables
+    note: str = ""  # a remark that the report shows beside it
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)  # in the literature: "perplexity", "bleu"
     baseline: str | None = None  # the variant it is compared with; none = the sweep's baseline
 
     @property
     def slug(self) -> str:
-        """The name as the name of a folder."""
+        """The name of its folder."""
         return re.sub(r"[^A-Za-z0-9._=+-]+", "-", self.name).strip("-.")
 
 
@@ -60,13 +67,13 @@ class Sweep:
     """A question, and the runs that are to answer it."""
 
     name: str
-    question: str  # one or two sentences; heads the report
+    question: str  # one or two sentences, shown at the top of the report
     base: ConfigDict | Mapping[str, Any] | ExperimentConfig
     variants: Sequence[Variant]
     seeds: int | Sequence[int] = 3  # n = 0 .. n-1
-    tests: Sequence[str] = ("test",)  # the splits every run is measured on, the main one first
+    tests: Sequence[str] = ("test",)  # the splits that every run is evaluated on, the main one first
     baseline: str = "base"
-    notes: Sequence[str] = ()  # limits the report must state
+    notes: Sequence[str] = ()  # limitations that the report must state
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name -> "path/to/file.py:function"
 
 
@@ -84,7 +91,7 @@ def grid(axes: Mapping[str, Sequence[Any]], group: str = "") -> list[Variant]:
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A sweep that was found to be in order, and how it is to be run."""
+    """A sweep that was checked, and how it is run."""
 
     sweep: Sweep
     file: str
@@ -95,22 +102,22 @@ class Definition:
     tune: tuple[float, ...] | None = None  # factors of the learning rate that are tried on validation data
     together: bool = False  # whether runs of one shape train in one program
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each address of custom code
-    accept_changed_code: bool = False  # whether runs made by other code count as runs of this sweep
+    accept_changed_code: bool = False  # whether runs of another version of that code count as runs of this sweep
     data_order: str = BY_SEED
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
 
     def chosen(self, only: str | None) -> list[str]:
-        """The names of the variants that fit a pattern; none = of all."""
+        """The names of the variants that match a pattern; None matches all."""
         names = [variant.name for variant in self.sweep.variants]
         found = [name for name in names if only is None or fnmatch.fnmatchcase(name, only)]
         if not found:
-            raise BadInput(f"--only={only}: fits no variant; {schema.nearest(str(only), names)}")
+            raise BadInput(f"--only={only}: matches no variant; {schema.nearest(str(only), names)}")
         return found
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
-        """The config of one run; `factor` is of the peak learning rate."""
+        """The config of one run; `factor` multiplies the peak learning rate."""
         config = dataclasses.replace(self.experiments[variant], seed=seed)
         if self.data_order == BY_SEED:
             config = dataclasses.replace(config, data=dataclasses.replace(config.data, order_seed=seed))
@@ -120,48 +127,31 @@ class Definition:
         return dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=rate))
 
     def to_json(self) -> dict[str, Any]:
-        """What sweep.json holds: all that is needed to run the sweep, or go on with it, without its file."""
-        from transformer_jax.sweeps.cost import parameters, training_flops
-
-        sweep = self.sweep
-        return {
-            "format": FORMAT,
-            "name": sweep.name,
-            "question": sweep.question,
-            "scale": self.scale,
-            "file": self.file,
-            "directory": os.getcwd(),  # where relative paths begin
-            "baseline": sweep.baseline,
-            "base": schema.to_dict(self.base),
-            "seeds": list(self.seeds),
-            "tests": list(sweep.tests),
-            "notes": list(sweep.notes),
-            "analyses": dict(sweep.analyses),
-            "tune": None if self.tune is None else list(self.tune),
-            "together": self.together,
-            "code": dict(self.code),
-            "accept_changed_code": self.accept_changed_code,
-            "data_order": self.data_order,
-            "variants": [
-                {
-                    **dataclasses.asdict(variant),
-                    "slug": variant.slug,
-                    "parameters": parameters(self.experiments[variant.name].model),
-                    "training_flops": training_flops(self.experiments[variant.name]),
-                }
-                for variant in sweep.variants
-            ],
-        }
+        """The content of sweep.json: all that is needed to run or resume the sweep without its file."""
+        sweep = {field.name: getattr(self.sweep, field.name) for field in dataclasses.fields(Sweep)}
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Definition)}
+        del settings["sweep"], settings["experiments"]
+        variants = [
+            {
+                **dataclasses.asdict(variant),
+                "slug": variant.slug,
+                "parameters": parameters(self.experiments[variant.name].model),
+                "training_flops": training_flops(self.experiments[variant.name]),
+            }
+            for variant in self.sweep.variants
+        ]
+        checked = {"base": schema.to_dict(self.base), "variants": variants}
+        return {"format": FORMAT, "directory": os.getcwd(), **sweep, **settings, **checked}  # paths start there
 
 
 def from_json(record: Mapping[str, Any], place: str) -> Definition:
-    """The definition that sweep.json holds; `place` names it in complaints."""
+    """The definition in a sweep.json; `place` names the file in errors."""
     variant_fields = {field.name for field in dataclasses.fields(Variant)}
     variants = [Variant(**{name: stored[name] for name in variant_fields}) for stored in record["variants"]]
     sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants"}
     sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
     tune = record["tune"]
-    data_order = record.get("data_order", SAME_FOR_ALL)  # what sweeps had before there was a choice
+    data_order = record.get("data_order", SAME_FOR_ALL)  # the only order in versions that did not record it
     if data_order not in (BY_SEED, SAME_FOR_ALL):
         raise BadInput(f"{place}: data_order = {data_order!r}: must be {BY_SEED!r} or {SAME_FOR_ALL!r}")
     return dataclasses.replace(
@@ -182,8 +172,8 @@ def load(
     overrides: Sequence[tuple[str, str]] = (),
     seeds: int | Sequence[int] | None = None,
 ) -> Definition:
-    """The sweep of an experiment file. `overrides` are (option, text) pairs that are laid over its base; `seeds` take
-    the place of its own."""
+    """The sweep of an experiment file. `overrides` are (option, text) pairs that change its base; `seeds` replace
+    its own."""
     sweep, scale = _sweep_of(path, scale)
     if seeds is not None:
         sweep = dataclasses.replace(sweep, seeds=seeds)
@@ -191,31 +181,25 @@ def load(
 
 
 def define(
-    sweep: Sweep,
-    place: str,
-    scale: str | None,
-    overrides: Sequence[tuple[str, str]] = (),
-    trying: bool = True,
+    sweep: Sweep, place: str, scale: str | None, overrides: Sequence[tuple[str, str]] = (), trying: bool = True
 ) -> Definition:
     """The definition, or a `ConfigError` with everything that is wrong in any variant.
 
-    `trying` also builds what the variants name, their models' own parts for one: what was once found to be in order
-    need not be built again.
+    `trying` also builds what the variants name, such as custom modules. What was stored has been checked before.
     """
-    problems = _shape_problems(sweep)
-    if problems:  # of a kind that would have what follows fail
+    if problems := _type_problems(sweep):  # what follows relies on these types
         raise ConfigError([f"{place}: {problem}" for problem in problems])
     base, problems = _base(sweep, place, overrides)
-    problems += [f"{place}: {problem}" for problem in _seed_problems(sweep.seeds) + _name_problems(sweep)]
+    problems += [f"{place}: {line}" for line in _seed_problems(sweep.seeds) + _name_problems(sweep)]
+    problems += [f"{place}: {line}" for line in _analysis_problems(sweep)]
     experiments = {}
-    general = {problem.partition(": ")[2] for problem in problems}
+    of_base = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
         config, found = _experiment(base, variant, trying)
-        problems += [f"{place}: variant {variant.name!r}: {line}" for line in found if line not in general]
+        problems += [f"{place}: variant {variant.name!r}: {line}" for line in found if line not in of_base]
         if config is not None:
             experiments[variant.name] = config
-    problems = problems or configuration.unused_options([path for path, _ in overrides], experiments.values())
-    if problems:
+    if problems := problems or configuration.unused_options([path for path, _ in overrides], experiments.values()):
         raise ConfigError(problems)
     seeds = tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds)
     config = configuration.from_config_dict(base)
@@ -224,22 +208,32 @@ def define(
 
 
 def peak_learning_rate(config: ExperimentConfig) -> float:
-    """As given, or equation 3's at the end of the warmup."""
+    """The given one, or equation 3's at the end of the warmup."""
     rate = config.optimizer.learning_rate
     return rate if rate is not None else (config.model.d_model * max(config.optimizer.warmup_steps, 1)) ** -0.5
 
 
-def seeds_of(text: str) -> int | list[int]:
-    """Seeds as they are typed: 3 means 0, 1 and 2; a list stands for itself, and so does a single seed with a comma."""
-    try:
-        return [int(item) for item in text.split(",") if item] if "," in text else int(text)
-    except ValueError:
-        raise BadInput(f"--seeds={text}: must be how many (3) or which (0,1,5)") from None
+def parameters(model: ModelConfig) -> int:
+    """The number of parameters, with the vocabulary that the config asks for."""
+    if all(part is None for part in schema.to_dict(model.parts).values()):
+        return sum(size.parameter_counts(model).values())
+    tokens = jnp.ones((1, 1), jnp.int32)  # no formula knows custom modules
+    shapes: Any = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+
+
+def training_flops(config: ExperimentConfig, updates: int | None = None) -> float:
+    """The FLOPs of a run of full batches with sentences of `LENGTH` tokens; a run that ends early needs fewer.
+
+    `updates`: the most that the run makes, if that is known better than by `train.steps`.
+    """
+    tokens = (updates or config.train.steps) * config.data.tokens_per_batch
+    return size.training_flops(config.model, LENGTH, LENGTH).of(tokens, tokens)
 
 
 def _sweep_of(path: str, scale: str | None) -> tuple[Sweep, str | None]:
-    """What get_sweep() of the file returns at that scale; where none is asked for, the first the file names."""
-    module = extension.load_module(_file(path), "experiment file")
+    """What get_sweep() of the file returns at that scale, by default the first that the file names."""
+    module = extension.load_module(shipped.resolve(path, shipped.experiments(), "experiment file"), "experiment file")
     function, scales = getattr(module, "get_sweep", None), getattr(module, "SCALES", None)
     if not callable(function):
         raise BadInput(f"{path}: has no function get_sweep()")
@@ -256,39 +250,23 @@ def _sweep_of(path: str, scale: str | None) -> tuple[Sweep, str | None]:
     with extension.running(path):
         sweep = function() if scale is None else function(scale)
     if not isinstance(sweep, Sweep):
-        raise BadInput(f"{path}: get_sweep() returned {type(sweep).__name__}; a Sweep would be right")
+        raise BadInput(f"{path}: get_sweep() returned {type(sweep).__name__}; it must return a Sweep")
     return sweep, scale
 
 
-def _file(path: str) -> str:
-    """The file that is meant: a path, or the name of one that comes with the package."""
-    known = shipped.experiments()
-    if not path.startswith(shipped.PRESET):
-        if Path(path).stem in known and not Path(path).exists():
-            raise BadInput(f"{path}: no such experiment file; {shipped.PRESET}{Path(path).stem} is there by name")
-        return path
-    if (name := path.removeprefix(shipped.PRESET)) not in known:
-        raise BadInput(f"{path}: there is no such preset; there are: {', '.join(known)}")
-    return str(known[name])
-
-
-def _shape_problems(sweep: Sweep) -> list[str]:
-    """What is not of the type it must be."""
+def _type_problems(sweep: Sweep) -> list[str]:
     problems = []
     if not isinstance(sweep.name, str) or not isinstance(sweep.question, str) or not sweep.name.strip():
-        problems.append(f"name = {sweep.name!r}: name and question must be texts, the name not empty")
+        problems.append(f"name = {sweep.name!r}: name and question must be strings, the name not empty")
     if not isinstance(sweep.base, (Mapping, ExperimentConfig)) and not hasattr(sweep.base, "to_dict"):
         problems.append(f"base = {type(sweep.base).__name__}: must be a ConfigDict, a dict or an ExperimentConfig")
     if isinstance(sweep.variants, (str, Mapping)) or not isinstance(sweep.variants, Sequence) or not sweep.variants:
-        problems.append("variants: must be a list of at least one Variant")
-        return problems
+        return [*problems, "variants: must be a list of at least one Variant"]
     for number, variant in enumerate(sweep.variants, start=1):
         if not isinstance(variant, Variant):
-            problems.append(f"variants: number {number} is {variant!r}; a Variant would be right")
+            problems.append(f"variants: number {number} is {variant!r}; it must be a Variant")
         elif not isinstance(variant.name, str) or not variant.slug:
-            problems.append(
-                f"variants: number {number} has the name {variant.name!r}; a text with letters would be right"
-            )
+            problems.append(f"variants: number {number} has the name {variant.name!r}; it must have letters or digits")
         elif not isinstance(variant.changes, Mapping):
             problems.append(f"variant {variant.name!r}: changes = {variant.changes!r}: must be a dict of options")
     return problems
@@ -300,21 +278,21 @@ def _seed_problems(seeds: Any) -> list[str]:
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= MAX_SEED for seed in listed):
         return [f"seeds = {seeds!r}: must be a whole number, or a list of different ones, from 0 to {MAX_SEED}"]
     if (is_number and seeds == 0) or not listed:
-        return [f"seeds = {seeds!r}: without a seed there is no run; 3 would be right"]
-    twice = [str(seed) for seed, times in collections.Counter(listed).items() if times > 1]
-    return [f"seeds = {list(listed)}: {', '.join(twice)} stands there twice"] if twice else []
+        return [f"seeds = {seeds!r}: there must be at least one seed; 3 is usual"]
+    return [f"seeds = {listed}: {', '.join(map(str, twice))} is repeated"] if (twice := _repeated(listed)) else []
+
+
+def _repeated(items: Sequence[Any]) -> list[Any]:
+    return [item for item, times in collections.Counter(items).items() if times > 1]
 
 
 def _name_problems(sweep: Sweep) -> list[str]:
-    """Names that are not unique, or not those of anything."""
-    problems = []
+    """Names that are not unique, and names of nothing."""
     names = [variant.name for variant in sweep.variants]
-    problems += [
-        f"{times} variants are called {name!r}" for name, times in collections.Counter(names).items() if times > 1
-    ]
+    problems = [f"{names.count(name)} variants are called {name!r}" for name in _repeated(names)]
     folders = collections.defaultdict(list)
     for variant in {variant.name: variant for variant in sweep.variants}.values():
-        folders[variant.slug.lower()].append(variant.name)  # some file systems do not tell A from a
+        folders[variant.slug.lower()].append(variant.name)  # some file systems ignore case
     problems += [
         f"variants {' and '.join(map(repr, alike))} would have the same folder; rename one"
         for alike in folders.values()
@@ -324,12 +302,17 @@ def _name_problems(sweep: Sweep) -> list[str]:
     for where, name in {"baseline": sweep.baseline, **baselines}.items():
         if name is not None and name not in names:
             problems.append(f"{where} = {name!r}: no such variant; {schema.nearest(str(name), names)}")
-    if isinstance(sweep.tests, str) or not sweep.tests or len(set(sweep.tests)) < len(sweep.tests):
+    if isinstance(sweep.tests, str) or not sweep.tests or _repeated(sweep.tests):
         problems.append(f"tests = {sweep.tests!r}: must be a list of different splits, such as ['test']")
+    return problems
+
+
+def _analysis_problems(sweep: Sweep) -> list[str]:
+    problems = []
     for name, address in sweep.analyses.items():
         try:
             if not callable(extension.load_object(address)):
-                problems.append(f"analysis {name!r}: {address} is no function")
+                problems.append(f"analysis {name!r}: {address} is not a function")
         except extension.UserCodeError:
             raise
         except BadInput as problem:
@@ -345,18 +328,19 @@ def _base(sweep: Sweep, place: str, overrides: Sequence[tuple[str, str]]) -> tup
         values = copy.deepcopy(sweep.base.to_dict() if hasattr(sweep.base, "to_dict") else dict(sweep.base))
     problems = [f"--config.{line}" for line in schema.lay_over(ExperimentConfig, values, overrides)]
     try:
-        schema_base = configuration.from_config_dict(values)
+        values = schema.to_dict(configuration.from_config_dict(values))
     except ConfigError as error:
-        return values, problems + [f"{place}: {line}" for line in error.problems]
-    return schema.to_dict(schema_base), problems
+        problems += [f"{place}: {line}" for line in error.problems]
+    return values, problems
 
 
 def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tuple[ExperimentConfig | None, list[str]]:
+    """The config of a variant, and what is wrong with it."""
     known = [option.path for option in schema.options(ExperimentConfig)]
     values, problems = copy.deepcopy(dict(base)), []
     for path, value in variant.changes.items():
-        if path in DECIDED:
-            problems.append(f"{path}: is no variant's to change; {DECIDED[path]}")
+        if path in SET_BY_SWEEP:
+            problems.append(f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}")
         elif path not in known:
             problems.append(f"{path}: no such option; {schema.nearest(str(path), known)}")
         else:
@@ -372,7 +356,7 @@ def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tupl
                 f"as in '{inspect.getsourcefile(part)}:{part.__name__}'"
             )
     if trying and not problems:
-        from transformer_jax.experiment import try_out
+        from transformer_jax.experiment import try_out  # slow to import
 
         try:
             try_out(config)
@@ -381,18 +365,3 @@ def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tupl
         except BadInput as problem:
             problems += str(problem).splitlines()
     return config, problems
-
-
-def factors_of(text: str) -> tuple[float, ...]:
-    """Factors of the learning rate as they are typed: 0.5,1,2."""
-    try:
-        factors = tuple(float(item) for item in text.split(",") if item)
-    except ValueError:
-        factors = ()
-    if (
-        not factors
-        or not all(math.isfinite(factor) and factor > 0 for factor in factors)
-        or len(set(factors)) < len(factors)
-    ):
-        raise BadInput(f"--tune={text}: must be different factors of the learning rate, as in --tune=0.5,1,2")
-    return factors

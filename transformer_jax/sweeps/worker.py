@@ -1,8 +1,9 @@
-"""One process of a sweep: trains runs, one or several together, measures them, and tells how each of them went.
+"""A worker process of a sweep: trains runs, one or several together, evaluates them, and reports how each of them went.
 
     python -P -m transformer_jax.sweeps.worker SWEEP SLUG/seed-N [SLUG/seed-N ...]
 
-A JSON object for each run goes to stdout; everything else goes to stderr, which a launcher keeps as the run's log.txt.
+A JSON object for each run goes to stdout; everything else goes to stderr, which the launcher stores as the run's
+log.txt.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +27,8 @@ from transformer_jax.files.progress import tell
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps import provenance
-from transformer_jax.sweeps.folder import SweepFolder, SweepRun, now
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import SweepRun, is_held, now
 from transformer_jax.sweeps.spec import Definition
 from transformer_jax.training.ending import Ending
 
@@ -36,35 +38,33 @@ KEPT_LINES = 8
 
 
 class Stopped(BaseException):
-    """Asked to end. Like KeyboardInterrupt, no `except Exception` in between may swallow it."""
+    """This process was asked to stop. Like KeyboardInterrupt, it is not caught by `except Exception`."""
 
 
 class Worker:
-    """The runs of one process, and what it says of them."""
+    """The runs of one process; `report` is the file descriptor of the launcher's pipe."""
 
     def __init__(self, sweep: SweepFolder, definition: Definition, runs: Sequence[SweepRun], report: int):
-        self.sweep, self.definition, self.report = sweep, definition, report
-        self.runs = runs
+        self.sweep, self.definition, self.runs, self.report = sweep, definition, runs, report
         self.stopping = False
         self.failed = 0
 
     def work(self) -> int:
-        """All of it; the exit status."""
+        """Trains and evaluates all runs; returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._raise)
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as locks:
             try:
-                todo = self._hold(stack)
-                if todo:
-                    self._train_and_measure(todo)
+                if unfinished := self._lock(locks):
+                    self._train_and_evaluate(unfinished)
             except Stopped:
                 for run in self.runs:
                     if run.result() is None:
-                        self.note(run, "stopped")
+                        self.record(run, "stopped")
         return 1 if self.failed else 0
 
     def stop(self) -> None:
-        """From another thread: training saves and ends, whatever else is under way is left."""
+        """Called from another thread: training saves and ends, anything else is abandoned."""
         self.stopping = True
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -72,99 +72,101 @@ class Worker:
         self.stopping = True
         raise Stopped
 
-    def _hold(self, stack: contextlib.ExitStack) -> list[SweepRun]:
-        """Waits until no other process is at work on these runs; those that are not finished then."""
-        todo = []
-        for run in sorted(self.runs, key=lambda run: run.address):  # in one order, so that no two wait for each other
-            try:
-                if run.is_held():
-                    tell(f"{run.name}: another process is at work on it; waiting")
+    def _lock(self, locks: contextlib.ExitStack) -> list[SweepRun]:
+        """Waits until no other process works on these runs; returns those that are not finished then."""
+        unfinished = []
+        for run in sorted(self.runs, key=lambda run: run.address):  # always in this order, to prevent a deadlock
+            with self._failing(run):
+                if is_held(run.path):
+                    tell(f"{run.name}: another process is working on it; waiting")
                 with explained(run.path):
-                    stack.enter_context(run.held())
+                    locks.enter_context(run.held())
                 if run.is_finished():
-                    self.note(run, "finished")
+                    self.record(run, "finished")
                     continue
-                if run.result() is not None:  # its records are those of another evaluation now: it is measured again
+                if run.result() is not None:  # its records are of another evaluation now: evaluate it again
                     (run.path / "result.json").unlink()
                 tries = run.attempt().get("tries", 0) + 1
-                self.note(run, "running", tries=tries, started=now(), ended=None, error=None)
-                todo.append(run)
-            except Exception as error:
-                self.fail(run, error)
-        return todo
+                self.record(run, "running", tries=tries, started=now(), ended=None, error=None)
+                unfinished.append(run)
+        return unfinished
 
-    def _train_and_measure(self, runs: list[SweepRun]) -> None:
+    def _train_and_evaluate(self, runs: list[SweepRun]) -> None:
         ready = []
         for run in runs:
-            try:
+            with self._failing(run):
                 provenance.refuse_edited(run, self.definition)
                 self._link_data(run)
                 ready.append(run)
-            except Exception as error:
-                self.fail(run, error)
         for run in self._trained(ready) if ready else []:
             if self.stopping:
                 raise Stopped
-            try:
+            with self._failing(run):
                 from transformer_jax.sweeps.measure import finish
 
                 finish(run, self.definition, len(ready))
-                self.note(run, "finished")
-            except Exception as error:
-                self.fail(run, error)
+                self.record(run, "finished")
 
     def _link_data(self, run: SweepRun) -> None:
-        """Makes the prepared data, or waits for the process that does, and puts it where the run looks for it."""
+        """Prepares the data, or waits for the process that does, and links it into the run's folder."""
         shared = self.sweep.data(run.experiment)
         prepare(run.experiment, shared)
-        place = run.path / "data"
-        if run.experiment.data.directory is None and not place.exists():
+        link = run.path / "data"
+        if run.experiment.data.directory is None and not link.exists():
             with explained(run.path):
-                place.unlink(missing_ok=True)  # a link to where nothing is any more
-                place.symlink_to(os.path.relpath(shared, run.path), target_is_directory=True)
+                link.unlink(missing_ok=True)  # a dangling link
+                link.symlink_to(os.path.relpath(shared, run.path), target_is_directory=True)
 
     def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
-        """Those that came to the end of their training."""
+        """Trains the runs; returns those whose training is complete."""
         from transformer_jax.experiment import train_run, train_runs_together
 
-        accept = self.definition.accept_changed_code
-        try:
+        accept, endings = self.definition.accept_changed_code, []
+        with self._failing(*runs):
             if len(runs) == 1:
                 why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept)
                 endings = [Ending(why, why.startswith("finished"))]
             else:
                 endings = train_runs_together([run.experiment for run in runs], [run.path for run in runs], accept)
-        except Exception as error:
-            for run in runs:
-                self.fail(run, error)
-            return []
-        for run, ending in zip(runs, endings, strict=True):
+        complete = []
+        for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
             if ending.failed:
                 self.fail(run, Failed(ending.why))
-            elif not ending.final:
-                self.note(run, "stopped", error=ending.why)
-        return [run for run, ending in zip(runs, endings, strict=True) if ending.final and not ending.failed]
+            elif ending.final:
+                complete.append(run)
+            else:
+                self.record(run, "stopped", error=ending.why)
+        return complete
 
-    def note(self, run: SweepRun, state: str, **values: object) -> None:
-        """Says where a run stands, in its folder, and to who started this process."""
+    def record(self, run: SweepRun, state: str, **values: object) -> None:
+        """Records the state of a run in its folder, and reports it to the launcher."""
         if state != "running":
             values = {"ended": now(), **values}
             line = {"run": run.address, "state": state, "error": values.get("error")}
-            with contextlib.suppress(OSError):  # nobody may be listening any more
+            with contextlib.suppress(OSError):  # the launcher may be gone
                 os.write(self.report, (json.dumps(line) + "\n").encode())
         with explained(run.path):
-            run.note_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
+            run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
 
     def fail(self, run: SweepRun, error: Exception) -> None:
         self.failed += 1
-        reason = told(error)
+        reason = reason_of(error)
         tell(f"{run.name}: failed: {reason}")
         with contextlib.suppress(OSError, BadInput):  # the disk may be what failed
-            self.note(run, "failed", error=reason)
+            self.record(run, "failed", error=reason)
+
+    @contextlib.contextmanager
+    def _failing(self, *runs: SweepRun) -> Iterator[None]:
+        """An exception inside is a failure of these runs, not of the process."""
+        try:
+            yield
+        except Exception as error:
+            for run in runs:
+                self.fail(run, error)
 
 
-def told(error: Exception) -> str:
-    """Why a run failed: a line where the cause is known, the end of the traceback where it is not."""
+def reason_of(error: Exception) -> str:
+    """Why a run failed: the message if the cause is known, otherwise the end of the traceback."""
     if isinstance(error, UserCodeError):
         return f"{error}\n{_last_lines(error.traceback)}"
     if isinstance(error, (BadInput, Failed)):
@@ -177,14 +179,14 @@ def _last_lines(text: str) -> str:
 
 
 def stop_when_stdin_ends(worker: Worker) -> None:
-    """The other end of stdin is the launcher's: it closes the pipe to have us stop, and the kernel does if it dies."""
+    """Stops when the launcher closes the pipe; the kernel closes it if the launcher dies."""
     while os.read(0, 4096):
         pass
     worker.stop()
 
 
-def own_stdout() -> int:
-    """Keeps stdout for the report alone: what anything prints from now on goes to stderr."""
+def take_stdout() -> int:
+    """Keeps stdout for the report alone: from now on what anything prints goes to stderr. Returns its descriptor."""
     report = os.dup(1)
     os.dup2(2, 1)
     return report
@@ -196,20 +198,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", metavar="SLUG/seed-N")
     parser.add_argument("--until-stdin-ends", action="store_true", help="save and stop when stdin is closed")
     parser.add_argument("--package", type=Path, help="where the launcher imports transformer_jax from")
-    chosen = parser.parse_args(arguments)
-    if chosen.package is not None and chosen.package.resolve() != PACKAGE.resolve():
+    options = parser.parse_args(arguments)
+    if options.package is not None and options.package.resolve() != PACKAGE.resolve():
         print(
             f"error: this process imports transformer_jax from {PACKAGE.resolve()}, and the sweep's launcher from "
-            f"{chosen.package}: install the one that is wanted (pip install), or put its parent into PYTHONPATH",
+            f"{options.package}: install the right one (pip install), or put its parent into PYTHONPATH",
             file=sys.stderr,
         )
         return BAD_INPUT
-    report = own_stdout()
-    keep_freed_memory()  # here, where no thread has begun
-    with SweepFolder(chosen.sweep).as_it_began() as sweep:
+    report = take_stdout()
+    keep_freed_memory()  # must come before any thread is started
+    with SweepFolder(options.sweep).in_original_directory() as sweep:
         definition = sweep.load()
-        worker = Worker(sweep, definition, [sweep.find(definition, address) for address in chosen.runs], report)
-        if chosen.until_stdin_ends:
+        worker = Worker(sweep, definition, [sweep.find(definition, address) for address in options.runs], report)
+        if options.until_stdin_ends:
             threading.Thread(target=stop_when_stdin_ends, args=[worker], daemon=True).start()
         return worker.work()
 

@@ -1,0 +1,59 @@
+"""What the tests of sweeps share: an empty sweep folder, and a sweep whose workers ran."""
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from tests.support.sweep_runs import experiment_file
+from transformer_jax.sweeps import spec
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.worker import Worker
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return SweepFolder(tmp_path / "sweep")
+
+
+def work(folder, definition, *addresses):
+    """What a worker process does with these runs, here; returns (exit status, report)."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    read, report = os.pipe()
+    try:
+        status = Worker(folder, definition, [folder.find(definition, address) for address in addresses], report).work()
+    finally:
+        os.close(report)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    with open(read) as lines:
+        return status, lines.read()
+
+
+@pytest.fixture(scope="session")
+def worked(tmp_path_factory):
+    """A sweep of three runs: one is trained together with one whose folder is corrupt, the third finds its disk full.
+
+    Returns (folder, definition, {address: (exit status, report)}).
+    """
+    place = tmp_path_factory.mktemp("worked")
+    path = experiment_file(
+        place,
+        "Variant('dropout', {'model.dropout': 0.3})",
+        "Variant('h = 4', {'model.num_heads': 4})",
+        before="def words(run, config, tests):\n    return {'title': 'Words', 'text': str(len(tests['test'].sources))}",
+        analyses={"words": f"{place / 'experiment.py'}:words"},
+    )
+    folder = SweepFolder(place / "sweep")
+    corrupt, full = folder.path / "runs/dropout/seed-0", folder.path / "runs/h-=-4/seed-0"
+    (corrupt / "checkpoints/6").mkdir(parents=True)
+    (corrupt / "config.json").write_text("{ damaged")
+    full.mkdir(parents=True)
+    (full / "config.json.unfinished").symlink_to("/dev/full")
+    folder.save(spec.load(str(path), overrides=[("train.compile_cache", "none")]))
+    definition = folder.load()
+    with contextlib.chdir(place):
+        together = work(folder, definition, "dropout/seed-0", "base/seed-0")
+        alone = work(folder, definition, "h-=-4/seed-0")
+    return folder, definition, {"base/seed-0": together, "dropout/seed-0": together, "h-=-4/seed-0": alone}

@@ -1,0 +1,126 @@
+"""A sweep's folder: what it stores, what may change later, and what it refuses."""
+
+import json
+import os
+
+import pytest
+
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.errors import BadInput
+from transformer_jax.sweeps import Variant
+from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
+
+COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "jax"}
+
+
+def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):
+    """Another mesh, other machines: runs that are finished stay finished."""
+    before, folder = defined(FOUR), SweepFolder(tmp_path)
+    elsewhere = {"train.hours": 2, "train.tensorboard": True, "decode.tokens_per_batch": 99, **COMPUTATION}
+    after = defined(FOUR, overrides=[(path, str(value)) for path, value in elsewhere.items()])
+    assert differences(before, after) == []
+    for run in folder.runs(before):
+        pretend_finished(run)
+    assert all(run.result() for run in folder.runs(after))
+    assert differences(before, defined(FOUR, overrides=[("train.keep_best", "0")])) != []
+
+
+def test_sweep_json_is_the_whole_definition(tmp_path):
+    definition = defined(FOUR, seeds=2, tests=("test", "test_long"), notes=("small",))
+    folder = SweepFolder(tmp_path)
+    folder.save(definition)
+    loaded = folder.load()
+    assert loaded.experiments == definition.experiments and loaded.seeds == (0, 1)
+    assert differences(definition, loaded) == []
+    (_, four) = json.loads((tmp_path / "sweep.json").read_text())["variants"]
+    # By hand: 37,000 rows of 16, and layers of 4 x 16 x 16 an attention, 2 x 16 x 32 + 48, norms of 32.
+    assert four["parameters"] == 37_000 * 16 + (1024 + 1072 + 64) + (2048 + 1072 + 96)
+    assert four["slug"] == "h-=-4" and four["training_flops"] > 0
+
+
+def test_variants_and_seeds_may_be_added_and_nothing_else_changed(tmp_path):
+    folder = SweepFolder(tmp_path)
+    folder.save(defined(seeds=[3, 4]))
+    assert folder.merged(defined(FOUR, seeds=[5])).seeds == (3, 4, 5)
+    assert folder.merged(defined(overrides=[("train.compile_cache", "none")], seeds=[3])).seeds == (3, 4)
+    folder.save(defined(FOUR, seeds=[3]))
+    changed = defined(Variant("h = 4", {"model.num_heads": 8}), overrides=[("train.steps", "30")], name="other")
+    with pytest.raises(BadInput) as error:
+        folder.merged(changed)
+    assert str(error.value).splitlines()[1:] == [
+        "  name: tiny there, other here",
+        "  base: train.steps: 12 there, 30 here",
+        "  variant 'h = 4': model.num_heads: 4 there, 8 here",
+    ]
+    with pytest.raises(BadInput, match="variant 'h = 4': there, but not here"):
+        folder.merged(defined())
+
+
+def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BadInput, match="is not a sweep, and not empty"):
+        SweepFolder(tmp_path).merged(defined())
+    with pytest.raises(BadInput, match="is not a sweep"):
+        SweepFolder(tmp_path / "nowhere").load()
+    (tmp_path / "sweep.json").write_text("{")
+    with pytest.raises(BadInput, match="is not a definition of a sweep"):
+        SweepFolder(tmp_path).load()
+
+
+def test_runs_share_data_unless_they_ask_for_other(tmp_path):
+    definition = defined(
+        FOUR,
+        Variant("bpe", {"data.tokenizer": "bpe"}),
+        Variant("small", {"model.vocab_size": 500}),
+        Variant("long", {"data.max_length": 9}),
+    )
+    keys = {name: data_key(config) for name, config in definition.experiments.items()}
+    assert (
+        keys["base"] == keys["h = 4"] == keys["long"] == keys["small"] != keys["bpe"]
+    )  # words have no size to ask for
+    assert {run.path.parent.name for run in SweepFolder(tmp_path).runs(definition)} == {
+        "base",
+        "h-=-4",
+        "bpe",
+        "small",
+        "long",
+    }
+
+
+def test_each_seed_has_an_order_of_the_data_and_all_hold_the_same_pairs_out(tmp_path):
+    definition = defined(FOUR, seeds=[0, 4])
+    runs = SweepFolder(tmp_path).runs(definition)
+    assert [run.experiment.data.order_seed for run in runs] == [0, 0, 4, 4]
+    assert {run.experiment.data.seed for run in runs} == {0}
+    assert len({SweepFolder(tmp_path).data(run.experiment) for run in runs}) == 1
+    assert definition.to_json()["data_order"] == "by seed"
+
+
+def test_a_sweep_keeps_its_order_of_the_data(tmp_path):
+    """One that an earlier version began has the same for all seeds, and so has one that begins with --together."""
+    apart, together, earlier = (SweepFolder(tmp_path / name) for name in ("apart", "together", "earlier"))
+    apart.save(apart.merged(defined(seeds=2)))
+    together.save(together.merged(defined(seeds=2), together=True))
+    earlier.save(defined(seeds=2))
+    record = json.loads(earlier.definition_file.read_text())
+    assert record.pop("data_order") == "by seed"
+    earlier.definition_file.write_text(json.dumps(record))
+    for folder, orders in ((apart, [0, 1, 2]), (together, [None] * 3), (earlier, [None] * 3)):
+        for now in (False, True):
+            definition = folder.merged(defined(seeds=3), together=now)
+            folder.save(definition)
+            assert [run.experiment.data.order_seed for run in folder.runs(folder.load())] == orders
+    record["data_order"] = "random"
+    earlier.definition_file.write_text(json.dumps(record))
+    with pytest.raises(BadInput, match="data_order = 'random': must be 'by seed' or 'same for all seeds'"):
+        earlier.load()
+
+
+def test_a_sweep_is_locked_against_a_second_launcher(folder):
+    folder.save(defined())
+    with (
+        folder.held(),
+        pytest.raises(BadInput, match=rf"process {os.getpid()} is working on this sweep"),
+        folder.held(),
+    ):
+        pass

@@ -1,0 +1,28 @@
+"""--dry-run: the rate that an estimate rests on, and short texts. The whole table is tested with the command."""
+
+import dataclasses
+
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.sweeps import Variant, plan
+
+
+def test_the_rate_is_that_of_finished_runs(folder):
+    runs = folder.runs(defined(FOUR, seeds=2))
+    assert plan.measured_rate(runs) is None
+    for run, seconds in zip(runs[:3], (1.0, 2.0, 8.0), strict=True):
+        pretend_finished(run, flops=1e9, seconds=seconds)
+    assert plan.measured_rate(runs) == 0.5e9
+
+
+def test_the_changes_of_a_variant_in_a_line():
+    assert plan.changes(Variant("a", {"model.num_heads": 4, "model.dropout": 0.25, "seed": None})) == (
+        "num_heads=4, dropout=0.25, seed=none"
+    )
+    assert len(plan.changes(Variant("a", {f"model.option_{n}": n for n in range(9)}))) == plan.LONGEST_DIFFERENCE
+
+
+def test_a_try_that_becomes_a_run_is_counted_once(folder, monkeypatch):
+    monkeypatch.setattr(plan, "fastest_rate", lambda experiment: 1e12)
+    definition = dataclasses.replace(defined(FOUR, seeds=2), tune=(1.0, 2.0))
+    text = plan.plan(folder, definition, ["base", "h = 4"])
+    assert "2 variants, seeds 0, 1 and 2 learning rates: 6 runs to train, 0 finished" in text

@@ -1,0 +1,62 @@
+"""Status: what is shown of a sweep's runs, on a terminal and without one."""
+
+import io
+import json
+import os
+
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.sweeps import status
+
+
+def jobs_of(folder, *variants, **changes):
+    return [[run] for run in folder.runs(defined(*variants, **changes))]
+
+
+def test_where_a_run_stands(folder):
+    ((run,),) = jobs_of(folder)
+    assert status.status_of(run).state == "waiting"
+    with run.held():
+        run.record_attempt(state="running", host=os.uname().nodename)
+        lines = [{"step": 5, "loss": 2.5, "seconds": 10.0}, {"step": 6, "valid_loss": 2.4, "bleu": 7.0}]
+        run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        now = status.status_of(run)
+        assert (now.state, now.step, now.steps, now.loss, now.bleu, now.left) == ("running", 6, 12, 2.5, 7.0, 14.0)
+        with open(run.folder.metrics, "a") as file:
+            file.write(json.dumps({"step": 12, "loss": 2.0, "seconds": 1.0}) + "\n")
+        assert status.status_of(run).state == "measuring"
+    assert status.status_of(run).state == "interrupted"  # nobody holds it any more
+    run.record_attempt(state="failed", error="no\nroom")
+    assert status.status_of(run).error == "no\nroom"
+    assert "base, seed 0 failed:\n    no\n    room\n" in status.failure(run, status.status_of(run))
+    pretend_finished(run, loss=1.5)
+    now = status.status_of(run)
+    assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
+
+
+def test_without_a_terminal_a_line_at_each_change(folder):
+    ((run,), (other,)) = jobs_of(folder, FOUR)
+    display = status.Display([run, other], io.StringIO())
+    display.refresh(now=True)
+    pretend_finished(run)
+    display.refresh(now=True)
+    display.refresh(now=True)
+    (line,) = display.stream.getvalue().splitlines()
+    assert line.endswith("base, seed 0: finished: valid loss 1.000, BLEU 50.00")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_the_table_is_drawn_over(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "6")
+    runs = [run for (run,) in jobs_of(folder, FOUR, seeds=3)]
+    display = status.Display(runs, Terminal())
+    display.refresh(now=True)
+    pretend_finished(runs[0])
+    display.refresh(now=True)
+    first, second = display.stream.getvalue().split("\x1b[5F\x1b[J")
+    assert len(first.splitlines()) == len(second.splitlines()) == 5  # 3 of the 6 runs fit, between header and summary
+    assert second.splitlines()[-1].startswith("1 finished, 5 waiting; ")

@@ -1,0 +1,176 @@
+"""One run of a sweep as it is on disk. Whether it is finished, running or failed is derived here, from its files alone.
+
+A run folder as `train` makes it, and besides: log.txt, attempt.json (how the last attempt went), translations/,
+analysis/, and result.json, which is written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import functools
+import hashlib
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.record import read_record
+from transformer_jax.runs.evaluations import difference
+from transformer_jax.runs.folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep: a variant with a seed, or with a learning rate that is tried."""
+
+    path: Path
+    variant: str
+    seed: int
+    experiment: ExperimentConfig
+    tests: tuple[str, ...] = ()
+    analyses: tuple[str, ...] = ()
+    factor: float | None = None  # of the learning rate, in a run that tunes it
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant}, " + (f"seed {self.seed}" if self.factor is None else f"rate x {self.factor:g}")
+
+    @property
+    def address(self) -> str:
+        """SLUG/seed-N, the run's name on a worker's command line."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.path)
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @functools.cached_property
+    def digest(self) -> str:
+        return digest(self.experiment)
+
+    def analysis(self, name: str) -> Path:
+        return self.path / "analysis" / f"{name}.json"
+
+    def attempt(self) -> dict[str, Any]:
+        """How the last attempt went; empty if there was none."""
+        return read_json(self.path / "attempt.json") or {}
+
+    def record_attempt(self, **values: Any) -> None:
+        publish_json(self.path / "attempt.json", {**self.attempt(), **values})
+
+    def result(self) -> dict[str, Any] | None:
+        """The content of result.json, if it is of the current config and has all test sets and analyses."""
+        result = read_json(self.path / "result.json")
+        if result is None or not self._has_config_of(result) or set(self.tests) - set(result["tests"]):
+            return None
+        return result if all(self.analysis(name).is_file() for name in self.analyses) else None
+
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: there is a result, and so are the records that it was made from."""
+        result = self.result()
+        return result is not None and all(self._has_record(result, split) for split in self.tests)
+
+    def _has_record(self, result: Mapping[str, Any], split: str) -> bool:
+        record = read_json(self.path / result["tests"][split].get("file", f"translations/{split}.latest.json"))
+        try:
+            return record is not None and not mismatch(record, result, split)
+        except (KeyError, TypeError):  # not a record of an evaluation
+            return False
+
+    def _has_config_of(self, result: Mapping[str, Any]) -> bool:
+        """Whether the result is of this config.
+
+        An earlier version knew, and hashed, fewer options. The run's config.json has those that it knew; all others
+        must have their defaults, which reproduce the behaviour of that version.
+        """
+        if (found := result.get("config_digest")) == self.digest:
+            return True
+        return found == digest(self.experiment, schema.flattened(read_json(self.folder.config) or {}))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Locks the run; waits while another process has it. The kernel releases the lock of a killed process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".worker.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
+    """The state of an unfinished run, from its folder and its attempt.json, and the reason if there is one.
+
+    One of waiting, running, interrupted, stopped, failed.
+    """
+    state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
+    if state == "failed":
+        return "failed", error or "no error was recorded"
+    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path):
+        return "interrupted", "its process is gone"  # on another machine the lock may not be visible
+    # Finished without a valid result: the sweep asks for more than it did then.
+    return (state, error) if state in ("running", "stopped") else ("waiting", "")
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process is working on the run in this folder."""
+    try:
+        with open(path / ".worker.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def mismatch(record: Mapping[str, Any], result: Mapping[str, Any], split: str) -> str:
+    """How the record of an evaluation differs from the one that result.json was made from; empty if it does not."""
+    recorded = result["tests"][split]
+    if "test_set_sha256" in recorded:
+        return difference(record, recorded)
+    # Earlier versions recorded only the scores.
+    if found := difference(record, {"steps": [result["steps"]]} if "steps" in result else {}):
+        return found
+    score, expected = record["measures"]["bleu"]["score"], recorded.get("bleu")
+    return "" if score == expected else f"has BLEU {score}, and result.json {expected}"
+
+
+def digest(experiment: ExperimentConfig, recorded: Mapping[str, Any] | None = None) -> str:
+    """Identifies a run's result by the options that affect it.
+
+    Options that affect only how it is computed count as their defaults. `recorded` are the options of a run by an
+    earlier version, which hashed the values of these as well, and no options that it did not know.
+    """
+    values = {}
+    for option in schema.options(ExperimentConfig):
+        if option.affects == "environment":
+            continue
+        value = schema.value_at(experiment, option.path)
+        if option.affects == "computation":
+            value = (recorded or {}).get(option.path, option.default)
+        if recorded is None or option.path in recorded or value != option.default:
+            values[option.path] = value
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The file's content; None if it is missing or damaged."""
+    try:
+        return read_record(path)
+    except (OSError, BadInput):
+        return None
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
