@@ -1,9 +1,9 @@
-"""Batches on one core: their padding, how fast they are assembled, and what it takes to plan an epoch.
+"""Batches on one core: padding, speed of assembly, and the cost of planning an epoch.
 
 python benchmarks/batching.py [number of pairs, 4,500,000 if not given]
 
-The lengths are drawn like those of the WMT 2014 English-German training set in pieces: log-normal with a mean of 28, a
-target that follows its source to within a fifth, and a tail up to 250 tokens.
+The lengths are distributed like those of the WMT 2014 English-German training set in tokens: log-normal with a mean of
+28, a target within about a fifth of its source, and a tail up to 250.
 """
 
 import sys
@@ -32,7 +32,7 @@ def wmt_like_pairs(count: int) -> TokenPairs:
 
 
 def planned(kind: type[TrainingBatches], pairs: TokenPairs, **options: int) -> tuple[TrainingBatches, str]:
-    """The batches with the plan of epoch 0 made, and what that took."""
+    """The batches with the plan of epoch 0 made, and the time and memory that took."""
     tracemalloc.start()
     begin = time.perf_counter()
     batches = kind(pairs, tokens_per_batch=TOKENS_PER_BATCH, max_length=LONGEST, seed=0, **options)

@@ -1,11 +1,11 @@
-"""How fast a corpus is prepared, and how much memory that takes.
+"""Speed and memory of preparing a corpus.
 
     python benchmarks/prepare.py --pairs=29000 --words=12                     # sentences as short as captions
     python benchmarks/prepare.py --pairs=5000000 --words=22                   # as many and as long as in WMT14
     python benchmarks/prepare.py --source=train.en --target=train.de --vocab-size=8000
 
-Prints one JSON object: sentences a second (both sides counted) with a tokenizer that is already there, seconds to train
-one, and the largest resident size of the process. `--cores=1` measures one core.
+Prints one JSON object: sentences per second (both sides) with an existing tokenizer, seconds with training one, and the
+largest resident size of the process. `--cores=1` measures one core.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from transformer_jax.data.prepare import prepare
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=29_000, help="of the synthetic corpus")
-    parser.add_argument("--words", type=float, default=12, help="in its average sentence")
-    parser.add_argument("--source", help="a real text instead")
-    parser.add_argument("--target", help="and its translation")
+    parser.add_argument("--pairs", type=int, default=29_000, help="number of pairs of the synthetic corpus")
+    parser.add_argument(
+        "--words", type=float, default=12, help="words per sentence of the synthetic corpus, on average"
+    )
+    parser.add_argument("--source", help="a real text instead of the synthetic one")
+    parser.add_argument("--target", help="the translation of --source")
     parser.add_argument("--vocab-size", type=int, default=8_000)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
-    parser.add_argument("--repeat", type=int, default=1, help="read the text so many times over, as one corpus")
+    parser.add_argument("--repeat", type=int, default=1, help="read the text this many times, as one corpus")
     parser.add_argument("--skip-ready", action="store_true", help="train a tokenizer, but do not prepare a second time")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
@@ -74,7 +76,7 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, float]:
 
 
 def write_synthetic(path: str, lines: int, words: float, seed: int) -> None:
-    """Sentences of log-normal length from 200,000 invented words that are as unevenly frequent as real ones."""
+    """Sentences of log-normal length from 200,000 invented words with frequencies like those of real words."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("eeeeeeennnnniiiisssrrraattdhulcgmobwfkzvpyjqx"))
     word_list = np.array(["".join(rng.choice(letters, size)) for size in 1 + rng.poisson(5, 200_000)], dtype=object)

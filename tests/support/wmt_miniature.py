@@ -1,7 +1,7 @@
 """WMT 2014 in small: TFDS's `wmt14_translate`, built from files laid out as its archives unpack.
 
 TFDS's code for the data set reads them (its parsers, its keys, its splits); only its downloading is replaced. The text
-is the embedded grammar's, with the kinds of wart that crawled text has. What stands for French is the grammar's German.
+is the embedded grammar's, with the kinds of defect that crawled text has. The grammar's German stands in for French.
 """
 
 import gzip
@@ -18,12 +18,12 @@ Pairs = list[tuple[str, str]]  # (English, the other language)
 
 class Miniature(NamedTuple):
     data_dir: Path  # what TFDS_DATA_DIR is to be
-    train: Pairs  # with the warts, but without the pairs that TFDS itself leaves out
-    test: Pairs  # in the order of the test set's own files, which is not TFDS's
+    train: Pairs  # with the defects, but without the pairs that TFDS itself leaves out
+    test: Pairs  # in the order of the test set's files, which is not TFDS's
 
 
-# Each stands in the crawled part this many times. TFDS itself leaves out the pairs with nothing at all on a side.
-WARTS: dict[str, tuple[int, tuple[str, str]]] = {
+# Each occurs this many times in the crawled part. TFDS leaves out the pairs with an empty side.
+DEFECTS: dict[str, tuple[int, tuple[str, str]]] = {
     "nothing on one side": (40, ("", "ein Satz ohne Quelle .")),
     "blank on one side": (30, (" \t ", "noch ein Satz ohne Quelle .")),
     "more characters than are taken": (5, ("the cat sees the dog . " * 600, "die Katze sieht den Hund . " * 600)),
@@ -46,10 +46,10 @@ def make(directory: Path, language: str, train_pairs: int) -> Miniature:
     known = set(test) | set(valid)
     train = list(itertools.islice((pair for pair in fresh if pair not in known), train_pairs))
     parts = [train[part::3] for part in range(3)]
-    for count, wart in WARTS.values():
+    for count, defect in DEFECTS.values():
         step = len(parts[1]) // count
         for place in range(count):
-            parts[1].insert(place * step, wart)
+            parts[1].insert(place * step, defect)
     archives = directory / "archives"
     _write_training(archives, language, parts)
     _write_lines(archives / "dev/newstest2013", language, valid)
@@ -59,7 +59,7 @@ def make(directory: Path, language: str, train_pairs: int) -> Miniature:
 
 
 def _odd(pair: tuple[str, str], index: int) -> tuple[str, str]:
-    """Test sentences have their warts too: one far longer than the model takes, one the same on both sides."""
+    """Test sentences have their defects too: one far longer than the model takes, one the same on both sides."""
     if index == 1500:
         return " ".join([pair[0]] * 40), " ".join([pair[1]] * 40)
     return ("Reuters", "Reuters") if index == 2000 else pair

@@ -1,17 +1,29 @@
-"""Random clauses: which words go together, and which constructions would be doubtful in one of the languages.
+"""Random clauses: which words go together.
 
-What is avoided here is avoided because it would be ambiguous or odd: an adverbial behind a relative clause could belong
-to either clause, *never* does not go with *no*, and so on.
+Constructions that would be ambiguous or odd in one of the languages are avoided: an adverbial after a relative clause
+could belong to either clause, *never* does not go with *no*, and so on.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from transformer_jax.grammar import lexicon
 from transformer_jax.grammar.lexicon import ANY_TENSE, Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
-from transformer_jax.grammar.phrases import OWNED, Freedom, PhraseSampler, adjectives_of
+from transformer_jax.grammar.phrases import (
+    DEFINITE,
+    DEFINITE_PLACE,
+    FREE,
+    INDEFINITE,
+    OWNED,
+    PLACE,
+    SUBJECT,
+    Freedom,
+    PhraseSampler,
+    adjectives_of,
+)
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
 
@@ -68,15 +80,26 @@ def has_relative(phrase: Phrase | None) -> bool:
     return isinstance(phrase, NounPhrase) and phrase.relative is not None
 
 
+class Form(NamedTuple):
+    """What its place in the sentence allows a clause."""
+
+    is_main: bool = False  # the time may come first
+    is_question: bool = False  # no quantifier, as its scope would be unclear
+    may_negate: bool = True  # *not*, and *no* with the subject
+
+
+MAIN, SUBORDINATE, QUESTION = Form(is_main=True), Form(), Form(is_question=True, may_negate=False)
+
+
 class ClauseSampler:
-    """Draws clauses. `depth` is how many clauses may yet be nested in one another."""
+    """Random clauses. `depth` is the number of clauses that may be nested in one another."""
 
     def __init__(self, rng: Rng):
         self._rng = rng
         self.phrases = PhraseSampler(rng)
 
     def verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
-        """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is no lasting state."""
+        """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is not a state."""
         while True:
             verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAME_WEIGHTS)))
             is_state = verb.is_stative or verb.frame in {Frame.COPULA, Frame.POSITION}
@@ -88,28 +111,21 @@ class ClauseSampler:
         verb: Verb,
         depth: int,
         tenses: frozenset[Tense] = ANY_TENSE,
+        form: Form = SUBORDINATE,
         *,
         subject: Phrase | None = None,
         object: Phrase | None = None,
-        is_main: bool = False,
-        is_question: bool = False,
-        may_negate: bool = True,
     ) -> Clause:
-        """A clause around the verb, and around a subject or object that is already there.
-
-        `is_main`: the time may come first.  `is_question`: no quantifier, as its scope would be unclear.
-        `may_negate`: *not*, and *no* with the subject, are possible.
-        """
-        negated = may_negate and self._rng.chance(0.15)
+        """A clause with the verb, and with the subject or object if one is given."""
+        negated = form.may_negate and self._rng.chance(0.15)
         if subject is None:
-            freedom = Freedom.SUBJECT if may_negate else Freedom.FREE
-            if negated or is_question:
-                freedom = Freedom.DEFINITE
-            subject = self._subject(verb, 0 if is_question else depth, freedom, tenses)
+            freedom = SUBJECT if form.may_negate else FREE
+            if negated or form.is_question:
+                freedom = DEFINITE
+            subject = self._subject(verb, 0 if form.is_question else depth, freedom, tenses)
         tense = self._tense(verb, tenses)
         clause = Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
-        clause = self._with_objects(clause, depth, is_question=is_question)
-        return self._with_adverbials(clause, is_main=is_main, is_question=is_question)
+        return self._with_adverbials(self._with_objects(clause, depth, form), form)
 
     def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
         allowed = tenses & SIMPLE_TENSES if verb.is_stative or verb.frame is Frame.COPULA else tenses
@@ -129,13 +145,13 @@ class ClauseSampler:
         if kind & Kind.PERSON and self._rng.chance(0.3):
             return self.phrases.pronoun()
         if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
-            phrase = replace(self.phrases.noun_phrase(kind, Freedom.DEFINITE), adjectives=())
+            phrase = replace(self.phrases.noun_phrase(kind, DEFINITE), adjectives=())
         else:
             phrase = self.phrases.noun_phrase(kind, freedom)
         return self._maybe_with_relative(phrase, 0.2, min(depth, 1), tenses)
 
-    def _with_objects(self, clause: Clause, depth: int, *, is_question: bool) -> Clause:
-        """Adds whatever the frame asks for and is not there yet."""
+    def _with_objects(self, clause: Clause, depth: int, form: Form) -> Clause:
+        """Adds what the frame requires and the clause lacks."""
         verb, frame = clause.verb, clause.verb.frame
         if frame is Frame.COPULA:
             return replace(clause, predicate=self._predicate(clause.subject))
@@ -144,7 +160,7 @@ class ClauseSampler:
         if frame is Frame.POSITION:
             return replace(clause, place=self._location(verb.object, clause, is_goal=False))
         if frame in _OBJECT_FRAMES and clause.object is None:
-            clause = replace(clause, object=self._object(clause, depth, is_question=is_question))
+            clause = replace(clause, object=self._object(clause, depth, form))
         if frame is Frame.PLACEMENT:
             return replace(clause, goal=self._location(Kind.FURNITURE, clause, is_goal=True))
         if frame is Frame.DITRANSITIVE:
@@ -157,15 +173,15 @@ class ClauseSampler:
             kind = subject.antecedent.kind
         return self._rng.pick(adjectives_of(kind, colours=False))
 
-    def _object(self, clause: Clause, depth: int, *, is_question: bool) -> Phrase:
+    def _object(self, clause: Clause, depth: int, form: Form) -> Phrase:
         verb = clause.verb
         if verb.object & Kind.PERSON and _is_light(clause.subject) and self._rng.chance(0.2):
             return self._object_pronoun(clause.subject)
         if clause.is_negated:
             is_direct = verb.frame is not Frame.PREPOSITIONAL
-            freedom = Freedom.INDEFINITE if is_direct else Freedom.DEFINITE
+            freedom = INDEFINITE if is_direct else DEFINITE
         else:
-            freedom = Freedom.INDEFINITE if is_question else Freedom.FREE
+            freedom = INDEFINITE if form.is_question else FREE
         phrase = self.phrases.noun_phrase(verb.object, freedom)
         is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
         if is_plain_dative and phrase.determiner is lexicon.NONE and not clause.is_negated:
@@ -184,33 +200,33 @@ class ClauseSampler:
     def _recipient(self, clause: Clause) -> NounPhrase | Pronoun:
         if _is_light(clause.subject) and self._rng.chance(0.3):
             return self._object_pronoun(clause.subject)
-        return self.phrases.noun_phrase(Kind.PERSON, Freedom.DEFINITE)
+        return self.phrases.noun_phrase(Kind.PERSON, DEFINITE)
 
     def _location(self, kind: Kind, clause: Clause, *, is_goal: bool) -> Location:
-        freedom = Freedom.DEFINITE_PLACE if clause.is_negated else Freedom.PLACE
+        freedom = DEFINITE_PLACE if clause.is_negated else PLACE
         phrase = self.phrases.noun_phrase(kind, freedom)
         at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(lexicon.AROUND_FURNITURE)
         preposition = to if is_goal else at
         assert preposition is not None
         return Location(preposition, phrase)
 
-    def _with_adverbials(self, clause: Clause, *, is_main: bool, is_question: bool) -> Clause:
-        """Adds time or frequency, manner and place; behind a relative clause nothing but what can come early."""
+    def _with_adverbials(self, clause: Clause, form: Form) -> Clause:
+        """Adds time or frequency, manner and place; after a relative clause only a time that comes first."""
         rng, verb = self._rng, clause.verb
         if verb.frame is Frame.COPULA or (isinstance(clause.subject, NounPhrase) and not is_animate(clause.subject)):
             return clause
         is_closed = has_relative(clause.object)
-        # *not every day* and *every day not* are not the same: neither is said.
+        # *not every day* and *every day not* are not the same: both are avoided.
         times = [
             time
             for time in lexicon.TIMES
             if clause.tense in time.tenses and not (clause.is_negated and time is lexicon.EVERY_DAY)
         ]
-        if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if is_main else 0.15):
-            time_first = is_main and (is_closed or rng.chance(0.45))
+        if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if form.is_main else 0.15):
+            time_first = form.is_main and (is_closed or rng.chance(0.45))
             if time_first or not is_closed:
                 clause = replace(clause, time=rng.pick(times), time_first=time_first)
-        elif not is_question and self._may_be_frequent(clause) and rng.chance(0.15):
+        elif not form.is_question and self._may_be_frequent(clause) and rng.chance(0.15):
             clause = replace(clause, frequency=rng.pick(lexicon.FREQUENCIES))
         if is_closed:
             return clause
@@ -221,7 +237,7 @@ class ClauseSampler:
         return clause
 
     def _may_be_frequent(self, clause: Clause) -> bool:
-        """Only with definite subjects, of clear scope, and not behind a relative clause: *who sleeps often reads*."""
+        """Only with definite subjects, for a clear scope, and not after a relative clause: *who sleeps often reads*."""
         if clause.is_negated or clause.tense is Tense.FUTURE or clause.verb.is_stative:
             return False
         return _is_light(clause.subject)
@@ -242,10 +258,10 @@ class ClauseSampler:
     def _maybe_with_relative(
         self, phrase: NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
     ) -> NounPhrase:
-        """A relative clause narrows down what is meant, so it does not go with *this*, *my* or a possessor."""
+        """A relative clause restricts what is meant, so it does not go with *this*, *my* or a possessor."""
         is_bare_mass = phrase.noun.is_mass and phrase.determiner is lexicon.NONE
-        is_settled = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
-        if depth <= 0 or is_bare_mass or is_settled or not self._rng.chance(probability):
+        is_restricted = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
+        if depth <= 0 or is_bare_mass or is_restricted or not self._rng.chance(probability):
             return phrase
         return replace(phrase, relative=self._relative(phrase, depth - 1, tenses))
 
@@ -254,7 +270,7 @@ class ClauseSampler:
         pronoun = RelativePronoun(head.noun, head.number)
         kind = head.noun.kind
         if kind & Kind.PERSON and self._rng.chance(0.2):
-            owned = self.phrases.noun_phrase(OWNED, Freedom.DEFINITE)
+            owned = self.phrases.noun_phrase(OWNED, DEFINITE)
             owned = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
             return self._clause_about(owned, owned.noun.kind, depth, tenses)
         return self._clause_about(pronoun, kind, depth, tenses)
@@ -267,7 +283,7 @@ class ClauseSampler:
 
 
 def _is_light(subject: Phrase) -> bool:
-    """Whether German may well put the subject before an object pronoun: it puts pronouns before what is long or new."""
+    """Whether German may put the subject before an object pronoun: pronouns come before what is long or new."""
     return _is_definite(subject) and not has_relative(subject)
 
 

@@ -14,7 +14,7 @@ from transformer_jax.grammar.lexicon import Case, GermanVerb, Number, Tense
 from transformer_jax.grammar.sampler import SentenceSampler
 from transformer_jax.grammar.tree import Clause, Coordination, Location, NounPhrase, Phrase, Sentence, Statement
 
-# Sentences of the long section exceed this on *both* sides, all others on neither; what lies between is not used.
+# Sentences of the long section exceed this on *both* sides, all others on neither; sentences in between are not used.
 MAX_TOKENS = 24
 MAX_TOKENS_LONG = 60
 _DEPTH, _DEPTH_LONG = 2, 4
@@ -29,7 +29,7 @@ class Section(enum.Enum):
 
 
 def sentence_pairs(section: Section, seed_text: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of (English, German); the same for the same seed text, whoever reads how much of it."""
+    """An endless stream of (English, German), a function of the section and the seed text."""
     is_long = section is Section.LONG
     sampler = SentenceSampler(seed_text, _DEPTH_LONG if is_long else _DEPTH)
     shortest, longest = (MAX_TOKENS + 1, MAX_TOKENS_LONG) if is_long else (1, MAX_TOKENS)

@@ -51,7 +51,7 @@ def _declarative(clause: Clause) -> list[str]:
         auxiliary = ["cannot"]
     elif clause.is_negated:
         auxiliary = [*auxiliary, "not"]
-    return [*time_first, *_subject(clause), *auxiliary, *_frequency(clause), *main, *_behind_the_verb(clause)]
+    return [*time_first, *_subject(clause), *auxiliary, *_frequency(clause), *main, *_after_the_verb(clause)]
 
 
 def _question(clause: Clause) -> list[str]:
@@ -66,8 +66,8 @@ def _question(clause: Clause) -> list[str]:
         auxiliary = [*_phrase(clause.object, is_subject=False), *auxiliary]
     negation = ["not"] if clause.is_negated else []
     stranded = clause.verb.english_preposition if opens(clause.object) else ""
-    behind = _behind_the_verb(clause, stranded_preposition=stranded)
-    return [*auxiliary, *_subject(clause), *negation, *_frequency(clause), *main, *behind]
+    rest = _after_the_verb(clause, stranded_preposition=stranded)
+    return [*auxiliary, *_subject(clause), *negation, *_frequency(clause), *main, *rest]
 
 
 def _relative(clause: Clause) -> list[str]:
@@ -86,7 +86,7 @@ def _frequency(clause: Clause) -> list[str]:
     return [clause.frequency.english] if clause.frequency else []
 
 
-def _behind_the_verb(clause: Clause, stranded_preposition: str = "") -> list[str]:
+def _after_the_verb(clause: Clause, stranded_preposition: str = "") -> list[str]:
     """Particle, objects, predicate, goal, manner, place, time, complement."""
     tokens = _particle_and_objects(clause)
     if stranded_preposition:

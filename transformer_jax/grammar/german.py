@@ -97,13 +97,13 @@ def _question(clause: Clause) -> list[str]:
 def _verb_second(forefield: list[str], clause: Clause, *, subject_is_first: bool = False) -> list[str]:
     group = _verb_group(clause)
     subject = [] if subject_is_first or opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
-    midfield, postfield = _behind_the_subject(clause, postpones_relative=bool(subject))
+    midfield, postfield = _after_the_subject(clause, postpones_relative=bool(subject))
     return [*forefield, group.finite, *subject, *midfield, *group.right_bracket, *postfield]
 
 
 def _verb_final(clause: Clause, introducer: list[str]) -> list[str]:
     subject = [] if opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
-    midfield, postfield = _behind_the_subject(clause, postpones_relative=True)
+    midfield, postfield = _after_the_subject(clause, postpones_relative=True)
     return [",", *introducer, *subject, *midfield, *_verb_group(clause).verb_final, *postfield, ","]
 
 
@@ -122,7 +122,7 @@ def _opening(clause: Clause) -> list[str]:
     return []
 
 
-def _behind_the_subject(clause: Clause, *, postpones_relative: bool) -> tuple[list[str], list[str]]:
+def _after_the_subject(clause: Clause, *, postpones_relative: bool) -> tuple[list[str], list[str]]:
     """The rest of the midfield, and the postfield.
 
     If nothing but the verb would follow it, the subject's relative clause goes to the postfield as well: *gestern kam
@@ -138,7 +138,7 @@ def _midfield(clause: Clause) -> list[str]:
     """Pronouns, recipient, time, definite objects, negation, manner, place, and what is closest to the verb.
 
     Definite objects move before the time in negated clauses and with adverbs of frequency (*liest das Buch heute
-    nicht*, *liest das Buch oft*); indefinite ones stay behind the place (*liest im Garten ein Buch*).
+    nicht*, *liest das Buch oft*); indefinite ones stay after the place (*liest im Garten ein Buch*).
     """
     recipient = _phrase(clause.recipient, Case.DATIVE) if clause.recipient else []
     time = clause.time.german.split() if clause.time and not clause.time_first else []
@@ -240,7 +240,7 @@ class VerbGroup:
 
     @property
     def right_bracket(self) -> list[str]:
-        """What ends a main clause, whose finite verb stands near the beginning."""
+        """The end of a main clause, whose finite verb comes second."""
         return [word for word in (self.prefix, self.ending) if word]
 
     @property

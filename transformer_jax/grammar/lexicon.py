@@ -19,7 +19,7 @@ Case = enum.IntEnum("Case", "NOMINATIVE ACCUSATIVE DATIVE GENITIVE", start=0)
 Number = enum.IntEnum("Number", "SINGULAR PLURAL", start=0)
 # English simple present, simple past, present perfect, *will*; German Präsens, Präteritum, Perfekt, Futur.
 Tense = enum.Enum("Tense", "PRESENT PAST PERFECT FUTURE")
-# What a verb needs beside its subject: nothing more, an object, a recipient and an object, an object behind a
+# What a verb needs beside its subject: nothing more, an object, a recipient and an object, an object after a
 # preposition, a goal, an object and a goal, a place, a subordinate clause, a predicative adjective.
 Frame = enum.Enum(
     "Frame", "INTRANSITIVE TRANSITIVE DITRANSITIVE PREPOSITIONAL MOTION PLACEMENT POSITION CLAUSAL COPULA"
@@ -52,7 +52,7 @@ class Preposition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """`german` is the stem that inflects as `inflection` does; `declension` is that of adjectives behind it.
+    """`german` is the stem that inflects as `inflection` does; `declension` is that of adjectives after it.
 
     `is_definite` decides the word order of German objects.
     """

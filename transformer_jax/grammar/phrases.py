@@ -2,70 +2,55 @@
 
 from __future__ import annotations
 
-import enum
 from functools import cache
+from typing import NamedTuple
 
 from transformer_jax.grammar import lexicon
 from transformer_jax.grammar.lexicon import Adjective, Determiner, Kind, Noun, Number, Pronoun
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import NounPhrase
 
-_PLURAL_SHARE, _PLURAL_SHARE_OF_PLACES = 0.35, 0.12
 _ATTEMPTS_AT_A_NEW_NOUN = 5
 
-
-class Freedom(enum.Enum):
-    """How much choice of determiners the context leaves: a quantifier beside a negation would be ambiguous in scope."""
-
-    DEFINITE = "definite ones alone"
-    INDEFINITE = "definite ones and those that negation turns into kein"
-    FREE = "all but no"
-    SUBJECT = "all"
-    PLACE = "those that places commonly have"
-    DEFINITE_PLACE = "the definite ones among these"
-
-
 _Weights = tuple[tuple[Determiner, float], ...]
+
+
+class Freedom(NamedTuple):
+    """The determiners that the context allows, by weight: a quantifier beside a negation has an ambiguous scope."""
+
+    singular: _Weights
+    plural: _Weights
+    mass: _Weights
+    plural_share: float = 0.35
+
+
 _DEFINITE: _Weights = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
-_SINGULAR: dict[Freedom, _Weights] = {
-    Freedom.DEFINITE: _DEFINITE,
-    Freedom.INDEFINITE: (*_DEFINITE, (lexicon.A, 0.3)),
-    Freedom.FREE: (*_DEFINITE, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)),
-    Freedom.SUBJECT: (*_DEFINITE, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
-    Freedom.PLACE: (*_DEFINITE, (lexicon.A, 0.1)),
-    Freedom.DEFINITE_PLACE: _DEFINITE,
-}
 _QUANTIFIERS: _Weights = (
     (lexicon.ALL, 0.04),
     (lexicon.MANY, 0.06),
     (lexicon.SOME, 0.06),
     *((word, 0.03) for word in lexicon.NUMERALS),
 )
-_PLURAL: dict[Freedom, _Weights] = {
-    Freedom.DEFINITE: _DEFINITE,
-    Freedom.INDEFINITE: (*_DEFINITE, (lexicon.NONE, 0.25)),
-    Freedom.FREE: (*_DEFINITE, (lexicon.NONE, 0.2), *_QUANTIFIERS),
-    Freedom.SUBJECT: (*_DEFINITE, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
-    Freedom.PLACE: _DEFINITE,
-    Freedom.DEFINITE_PLACE: _DEFINITE,
-}
-_MASS: dict[Freedom, _Weights] = {
-    freedom: _DEFINITE if freedom is Freedom.DEFINITE else (*_DEFINITE, (lexicon.NONE, 0.6)) for freedom in Freedom
-}
-_PLACES = (Freedom.PLACE, Freedom.DEFINITE_PLACE)
+_MASS: _Weights = (*_DEFINITE, (lexicon.NONE, 0.6))
+
+DEFINITE = Freedom(_DEFINITE, _DEFINITE, _DEFINITE)
+# Definite ones, and those that negation turns into *kein*.
+INDEFINITE = Freedom((*_DEFINITE, (lexicon.A, 0.3)), (*_DEFINITE, (lexicon.NONE, 0.25)), _MASS)
+# All but *no*.
+FREE = Freedom(
+    (*_DEFINITE, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)), (*_DEFINITE, (lexicon.NONE, 0.2), *_QUANTIFIERS), _MASS
+)
+SUBJECT = Freedom(
+    (*_DEFINITE, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
+    (*_DEFINITE, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
+    _MASS,
+)
+PLACE = Freedom((*_DEFINITE, (lexicon.A, 0.1)), _DEFINITE, _MASS, plural_share=0.12)
+DEFINITE_PLACE = Freedom(_DEFINITE, _DEFINITE, _MASS, plural_share=0.12)
 
 # What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
-OWNED = (
-    Kind.PERSONAL
-    | Kind.TEXT
-    | Kind.FOOD
-    | Kind.DRINK
-    | Kind.THING
-    | Kind.CLOTHES
-    | Kind.VEHICLE
-    | Kind.FURNITURE
-    | Kind.ROOM
-)
+OWNED = Kind.PERSONAL | Kind.TEXT | Kind.FOOD | Kind.DRINK | Kind.THING | Kind.CLOTHES | Kind.VEHICLE
+OWNED |= Kind.FURNITURE | Kind.ROOM
 
 
 @cache
@@ -79,7 +64,7 @@ def adjectives_of(kind: Kind, *, colours: bool) -> tuple[Adjective, ...]:
 
 
 class PhraseSampler:
-    """Draws noun phrases and pronouns; within one sentence a noun comes up twice only if there is little choice."""
+    """Random noun phrases and pronouns; a sentence repeats a noun only if there is little choice."""
 
     def __init__(self, rng: Rng):
         self._rng = rng
@@ -102,11 +87,11 @@ class PhraseSampler:
         noun = self.noun(kind)
         rng = self._rng
         if noun.is_mass:
-            number, determiners = Number.SINGULAR, _MASS[freedom]
-        elif rng.chance(_PLURAL_SHARE_OF_PLACES if freedom in _PLACES else _PLURAL_SHARE):
-            number, determiners = Number.PLURAL, _PLURAL[freedom]
+            number, determiners = Number.SINGULAR, freedom.mass
+        elif rng.chance(freedom.plural_share):
+            number, determiners = Number.PLURAL, freedom.plural
         else:
-            number, determiners = Number.SINGULAR, _SINGULAR[freedom]
+            number, determiners = Number.SINGULAR, freedom.singular
         determiner = rng.weighted(determiners)
         adjectives = self.adjectives(noun.kind)
         possessor = None
@@ -118,7 +103,7 @@ class PhraseSampler:
         return NounPhrase(noun, number, determiner, adjectives, possessor)
 
     def adjectives(self, kind: Kind) -> tuple[Adjective, ...]:
-        """None, one, or a plain one before a colour: two of a rank would need a comma in German."""
+        """None, one, or one before a colour: two equal ones would need a comma in German."""
         drawn: list[Adjective] = []
         for colours, probability in ((False, 0.32), (True, 0.14)):
             choices = adjectives_of(kind, colours=colours)

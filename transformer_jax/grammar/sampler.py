@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.clauses import TENSES_INSIDE, ClauseSampler, verbs_of
+from transformer_jax.grammar.clauses import MAIN, QUESTION, TENSES_INSIDE, ClauseSampler, Form, verbs_of
 from transformer_jax.grammar.lexicon import ANY_TENSE, Expression, Frame, Kind, Tense, Verb
-from transformer_jax.grammar.phrases import Freedom
+from transformer_jax.grammar.phrases import DEFINITE
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Coordination, Embedded, NounPhrase, Question, Sentence, Statement
 
@@ -36,11 +36,12 @@ class SentenceSampler:
     def __init__(self, seed_text: str, depth: int = 2):
         self._rng = Rng(seed_text)
         self._clauses = ClauseSampler(self._rng)
+        self._clause, self._verb = self._clauses.clause, self._clauses.verb
         self._depth = depth
 
     def sentence(self) -> Sentence:
         self._clauses.phrases.start_sentence()
-        draw = self._rng.weighted(
+        rule = self._rng.weighted(
             (
                 (self._simple, 0.46),
                 (self._with_adverbial_clause, 0.16),
@@ -49,60 +50,53 @@ class SentenceSampler:
                 (self._coordination, 0.07),
             )
         )
-        return draw()
-
-    def _main_clause(self, tenses: frozenset[Tense] = ANY_TENSE, verb: Verb | None = None) -> Clause:
-        return self._clauses.clause(verb or self._clauses.verb(), self._depth, tenses, is_main=True)
+        return rule()
 
     def _simple(self) -> Sentence:
-        return Statement(self._main_clause())
+        return Statement(self._clause(self._verb(), self._depth, form=MAIN))
 
     def _with_adverbial_clause(self) -> Sentence:
         """Conjunctions of time join two events of one tense and need no further time; *if* joins two presents."""
         conjunction = self._rng.pick(lexicon.SUBORDINATORS)
         comes_first = self._rng.chance(0.4)
         joins_events = conjunction in (lexicon.WHILE, lexicon.BEFORE)
-        depth = self._depth - 1
-        verb = self._clauses.verb(past=True, dynamic=joins_events)
-        main = self._clauses.clause(
-            verb, depth, conjunction.tenses, is_main=not comes_first, may_negate=not joins_events
-        )
+        depth, form = self._depth - 1, Form(may_negate=not joins_events)
+        verb = self._verb(past=True, dynamic=joins_events)
+        main = self._clause(verb, depth, conjunction.tenses, form._replace(is_main=not comes_first))
         tenses = frozenset({main.tense}) if joins_events else TENSES_INSIDE[main.tense] & conjunction.tenses
-        inner_verb = self._clauses.verb(past=True, dynamic=joins_events)
-        inner = self._clauses.clause(inner_verb, depth, tenses, may_negate=not joins_events)
+        inner = self._clause(self._verb(past=True, dynamic=joins_events), depth, tenses, form)
         if joins_events:
             main = replace(main, time=None, time_first=False)
             inner = replace(inner, time=None, frequency=None, modal=None)
         return Statement(main, Embedded(conjunction, inner), comes_first)
 
     def _with_complement(self) -> Sentence:
-        return Statement(self._clausal(self._depth, is_main=True))
+        return Statement(self._clausal(self._depth, ANY_TENSE, is_main=True))
 
-    def _clausal(self, depth: int, tenses: frozenset[Tense] = ANY_TENSE, *, is_main: bool = False) -> Clause:
+    def _clausal(self, depth: int, tenses: frozenset[Tense], *, is_main: bool = False) -> Clause:
         """*the teacher says that ...*; the complement may be such a clause again."""
         verb = self._rng.pick(verbs_of(Frame.CLAUSAL))
-        may_negate = verb.english in _NEGATED_CLAUSAL
-        clause = self._clauses.clause(verb, 0, tenses, is_main=is_main, may_negate=may_negate)
+        clause = self._clause(verb, 0, tenses, Form(is_main=is_main, may_negate=verb.english in _NEGATED_CLAUSAL))
         asks = verb in _INDIRECT_QUESTION_VERBS and (verb not in _THAT_VERBS or self._rng.chance(0.5))
         tenses = TENSES_INSIDE[clause.tense]
         if asks:
             return replace(clause, complement=self._indirect_question(depth - 1, tenses))
         if depth > 1 and self._rng.chance(0.2):
             return replace(clause, complement=Embedded(lexicon.THAT, self._clausal(depth - 1, tenses)))
-        inner = self._clauses.clause(self._verb_for(tenses), depth - 1, tenses)
+        inner = self._clause(self._verb_for(tenses), depth - 1, tenses)
         return replace(clause, complement=Embedded(lexicon.THAT, inner))
 
     def _verb_for(self, tenses: frozenset[Tense]) -> Verb:
-        return self._clauses.verb(past=tenses == {Tense.PAST})
+        return self._verb(past=tenses == {Tense.PAST})
 
     def _indirect_question(self, depth: int, tenses: frozenset[Tense]) -> Embedded:
         if self._rng.chance(0.5):
-            return Embedded(lexicon.WHETHER, self._clauses.clause(self._verb_for(tenses), depth, tenses))
+            return Embedded(lexicon.WHETHER, self._clause(self._verb_for(tenses), depth, tenses))
         adverb = self._rng.pick(lexicon.QUESTION_ADVERBS)
         return Embedded(adverb, self._adverb_clause(adverb, tenses, depth))
 
     def _question(self) -> Sentence:
-        draw = self._rng.weighted(
+        rule = self._rng.weighted(
             (
                 (self._yes_no_question, 0.4),
                 (self._subject_question, 0.17),
@@ -110,29 +104,22 @@ class SentenceSampler:
                 (self._adverb_question, 0.2),
             )
         )
-        return Question(draw())
+        return Question(rule())
 
     def _yes_no_question(self) -> Clause:
-        return self._clauses.clause(self._clauses.verb(), self._depth - 1, is_question=True, may_negate=False)
+        return self._clause(self._verb(), self._depth - 1, form=QUESTION)
 
     def _subject_question(self) -> Clause:
         subject = lexicon.WHO if self._rng.chance(0.6) else self._which(Kind.PERSON)
-        verb = self._rng.pick(_WHO_VERBS)
-        return self._clauses.clause(verb, self._depth - 1, subject=subject, is_question=True, may_negate=False)
+        return self._clause(self._rng.pick(_WHO_VERBS), self._depth - 1, form=QUESTION, subject=subject)
 
     def _object_question(self) -> Clause:
-        roll = self._rng.below(3)
-        if roll == 0:
-            verb, asked = self._rng.pick(_WHOM_VERBS), lexicon.WHO
-        elif roll == 1:
-            verb, asked = self._rng.pick(_WHAT_VERBS), lexicon.WHAT
-        else:
-            verb = self._rng.pick(_OBJECT_VERBS)
-            return self._clauses.clause(verb, 0, object=self._which(verb.object), is_question=True, may_negate=False)
-        return self._clauses.clause(verb, 0, object=asked, is_question=True, may_negate=False)
+        verbs, asked = self._rng.pick(((_WHOM_VERBS, lexicon.WHO), (_WHAT_VERBS, lexicon.WHAT), (_OBJECT_VERBS, None)))
+        verb = self._rng.pick(verbs)
+        return self._clause(verb, 0, form=QUESTION, object=asked or self._which(verb.object))
 
     def _which(self, kind: Kind) -> NounPhrase:
-        phrase = self._clauses.phrases.noun_phrase(kind, Freedom.DEFINITE)
+        phrase = self._clauses.phrases.noun_phrase(kind, DEFINITE)
         return replace(phrase, determiner=lexicon.WHICH, possessor=None)
 
     def _adverb_question(self) -> Clause:
@@ -148,8 +135,7 @@ class SentenceSampler:
             verb = self._verb_for(tenses)
         if adverb is lexicon.WHEN:
             tenses = tenses - {Tense.PERFECT} or frozenset({Tense.PRESENT})
-        may_negate = adverb is lexicon.WHY
-        clause = self._clauses.clause(verb, depth, tenses, is_question=True, may_negate=may_negate)
+        clause = self._clause(verb, depth, tenses, QUESTION._replace(may_negate=adverb is lexicon.WHY))
         clause = replace(clause, question=adverb)
         if adverb is lexicon.WHY:
             return clause
@@ -158,6 +144,7 @@ class SentenceSampler:
         return replace(clause, place=None, goal=None)
 
     def _coordination(self) -> Sentence:
-        left = self._clauses.clause(self._clauses.verb(), 0, _NOT_FUTURE, is_main=True)
-        right = self._clauses.clause(self._verb_for(frozenset({left.tense})), self._depth - 1, frozenset({left.tense}))
+        left = self._clause(self._verb(), 0, _NOT_FUTURE, MAIN)
+        tenses = frozenset({left.tense})
+        right = self._clause(self._verb_for(tenses), self._depth - 1, tenses)
         return Coordination(lexicon.AND if self._rng.chance(0.5) else lexicon.BUT, left, right)

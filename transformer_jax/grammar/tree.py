@@ -21,7 +21,7 @@ from transformer_jax.grammar.lexicon import (
 
 @dataclass(frozen=True, slots=True)
 class RelativePronoun:
-    """*who*, *that*: agrees with the noun it refers to. `whose` stands in NounPhrase.whose instead."""
+    """*who*, *that*: agrees with the noun it refers to. for *whose* see NounPhrase.whose."""
 
     antecedent: Noun
     number: Number
@@ -29,7 +29,7 @@ class RelativePronoun:
 
 @dataclass(frozen=True, slots=True)
 class NounPhrase:
-    """Possessor (*the king 's horse*) and whose (*whose horse*) stand in for THE, at most one of them."""
+    """A noun with modifiers. A possessor (*the king 's horse*) or `whose` (*whose horse*) replaces the determiner THE."""
 
     noun: Noun
     number: Number
@@ -58,7 +58,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A subordinate clause behind its conjunction, or an indirect question behind its question word."""
+    """A subordinate clause after its conjunction, or an indirect question after its question word."""
 
     introducer: Expression
     clause: Clause
@@ -92,7 +92,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A main clause, perhaps with an adverbial clause before or behind it."""
+    """A main clause, perhaps with an adverbial clause before or after it."""
 
     clause: Clause
     adverbial: Embedded | None = None
