@@ -287,4 +287,4 @@ def test_a_folder_that_is_not_there_or_a_run_that_is(tmp_path, capsys):
     assert "none: there is no such folder" in capsys.readouterr().err
     folder = unpacked("shared", tmp_path / "folder")
     assert main(["import", "marian", str(folder), f"--workdir={tmp_path}"]) == 2
-    assert "is there already; give another place or remove it" in capsys.readouterr().err
+    assert "exists already; give another place or remove it" in capsys.readouterr().err

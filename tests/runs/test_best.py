@@ -29,18 +29,20 @@ def test_the_same_criterion_goes_by_what_it_remembers():
 
 
 def test_another_criterion_counts_as_if_from_the_start():
-    best, told = resumed(ACCURACY, LOSS, Best(-1.5, 2), LINES, 40)
+    best, message = resumed(ACCURACY, LOSS, Best(-1.5, 2), LINES, 40)
     assert best == Best(0.4, 2)
-    assert told.startswith("best is the highest valid_accuracy now, it was the lowest valid_loss: the best so far is ")
-    assert told.endswith("that of 4 validations in metrics.jsonl")
+    assert message.startswith(
+        "best is the highest valid_accuracy now, it was the lowest valid_loss: the best so far is "
+    )
+    assert message.endswith("that of 4 validations in metrics.jsonl")
     other_end = Criterion("valid_loss", "highest")
     assert resumed(other_end, LOSS, Best(-1.5, 2), LINES, 40)[0] == Best(2.0, 3)
     assert resumed(ACCURACY, LOSS, Best(-1.5, 2), LINES, 10)[0] == Best(0.1, 0)  # later lines are made again
 
 
 def test_a_metric_that_no_line_has_begins_afresh():
-    best, told = resumed(Criterion("chrf", "highest"), LOSS, Best(-1.5, 2), LINES, 40)
-    assert best == Best() and told.endswith("no earlier validation can be compared, the best is looked for afresh")
+    best, message = resumed(Criterion("chrf", "highest"), LOSS, Best(-1.5, 2), LINES, 40)
+    assert best == Best() and message.endswith("no earlier validation can be compared, so the best starts afresh")
 
 
 def test_a_metric_of_a_line_about_training_is_no_validation():

@@ -110,11 +110,11 @@ def small_disk(tmp_path):
 
 
 def test_a_disk_that_fills_up_during_a_save(small_disk, tmp_path):
-    """One line says what is safe; with room made, the same command goes on from there."""
+    """One line says what is safe; with room made, the same command resumes from there."""
     options = ("train.keep_latest=100", "train.steps=600", "train.eval_every=3", "train.checkpoint_every=3")
     told = train(small_disk / "run", *options, status=1)
     (line,) = errors(told)
-    assert "the disk is full" in line and "the newest whole one is of step" in line and "goes on from there" in line
+    assert "the disk is full" in line and "the newest whole one is of step" in line and "resumes from there" in line
     assert_quiet(told)
     safe = int(line.partition("the newest whole one is of step ")[2].split(".")[0])
     shutil.copytree(small_disk / "run", tmp_path / "run")

@@ -1,7 +1,7 @@
-"""What "best" means for a run: a metric, which end of it, and how it is measured. Other scores do not compare with it.
+"""The criterion for the best checkpoint: a metric, whether high or low is best, and how it is measured.
 
-Every checkpoint records what its score is a score of. Where a run is resumed with another criterion, the scores by it
-are taken from metrics.jsonl, which has every metric of every validation.
+Scores by different criteria cannot be compared, so every checkpoint records the criterion of its score. When a run is
+resumed with another criterion, scores by it are read from metrics.jsonl, which has every metric of every validation.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ MEASURED_WITH = tuple(
 
 
 class Best(NamedTuple):
-    """The highest score so far (of metrics that should be low: their negative), and how many validations ago it was."""
+    """The best score so far, higher being better, and how many validations ago it was."""
 
     score: float | None = None
     validations_since: int = 0
 
     def and_then(self, score: float | None) -> "Best":
-        """After one more validation; None is one without a finite score."""
+        """After one more validation; None is a score that is not finite."""
         if score is not None and (self.score is None or score > self.score):
             return Best(score)
         return Best(self.score, self.validations_since + 1)
@@ -40,8 +40,8 @@ class Best(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Criterion:
-    """`measured`: of each metric of translations, a digest of all that its values depend on besides the parameters,
-    and the step after which it has been this one. The others depend on nothing that may change during a run."""
+    """`measured`: for each metric of translations, a digest of all that its values depend on besides the parameters,
+    and the step since which it has been this one. Other metrics depend on nothing that may change during a run."""
 
     metric: str
     best_is: str
@@ -49,20 +49,20 @@ class Criterion:
 
     @classmethod
     def of(cls, config: ExperimentConfig, references: str = "") -> "Criterion":
-        """The criterion of a config, as if it had been this one from the start; `references`: a digest of the texts."""
-        digests = measured_by(config, references)
-        return cls(config.train.best_metric, config.train.best_is, {name: (digests[name], 0) for name in digests})
+        """The criterion of a config from the first step on; `references` is a digest of the validation texts."""
+        measured = {name: (digest, 0) for name, digest in measured_by(config, references).items()}
+        return cls(config.train.best_metric, config.train.best_is, measured)
 
     @classmethod
     def noted(cls, notes: Mapping[str, Any]) -> "Criterion | None":
-        """The one that was noted with a checkpoint; earlier versions noted none."""
+        """The criterion in a checkpoint's notes; earlier versions did not note it."""
         best = notes.get("best")
         if best is None:
             return None
         return cls(best["metric"], best["best_is"], {name: tuple(facts) for name, facts in best["measured"].items()})
 
     def after(self, before: "Criterion", step: int) -> "Criterion":
-        """This one in a run that had another until that step: what is measured otherwise has been so since then."""
+        """This criterion in a run that had another one until `step`."""
         since = {
             name: (digest, before.measured[name][1] if before.digest(name) == digest else step)
             for name, (digest, _) in self.measured.items()
@@ -73,18 +73,18 @@ class Criterion:
         return self.measured.get(metric, (None, 0))[0]
 
     def compares_with(self, other: "Criterion") -> bool:
-        """Whether scores by the one can be compared with scores by the other."""
-        mine, others = ((own.metric, own.best_is, own.digest(own.metric)) for own in (self, other))
+        """Whether scores by the two criteria can be compared."""
+        mine, others = ((each.metric, each.best_is, each.digest(each.metric)) for each in (self, other))
         return mine == others
 
     def score(self, value: float | None) -> float | None:
-        """Of a value of the metric, higher being better; None if it is not finite."""
+        """The score of a value of the metric, higher being better; None if it is not finite."""
         if value is None or not math.isfinite(value):
             return None
         return value if self.best_is == "highest" else -value
 
     def looked_up(self, lines: Sequence[Mapping[str, Any]], until: int) -> dict[int, float | None]:
-        """The score at each step at which metrics.jsonl has a validation that can be compared."""
+        """The scores of all comparable validations in metrics.jsonl, by step."""
         since = self.measured.get(self.metric, ("", -1))[1]
         return {
             line["step"]: self.score(line[self.metric])
@@ -93,13 +93,12 @@ class Criterion:
         }
 
     def scores(
-        self,
-        records: Mapping[int, Mapping[str, Any]],
-        lines: Sequence[Mapping[str, Any]],
-        earlier: "Criterion",
+        self, records: Mapping[int, Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], earlier: "Criterion"
     ) -> dict[int, float]:
-        """The scores of checkpoints by this criterion, as far as they have one. `records` and `lines` are theirs and
-        of metrics.jsonl; `earlier` is the criterion of checkpoints that note none."""
+        """The scores of checkpoints, from metrics.jsonl or from their records, as far as they can be compared.
+
+        `earlier` is the criterion of checkpoints that note none.
+        """
         found, looked_up = {}, self.looked_up(lines, max(records, default=0))
         for step, record in records.items():
             noted = Criterion.noted(record["notes"]) or earlier
@@ -113,7 +112,7 @@ class Criterion:
 
 
 def best_of(scores: Mapping[int, float | None]) -> Best:
-    """The best of validations by their steps, as a run would have found it that had this criterion from the start."""
+    """The best of validations, by step."""
     best = Best()
     for step in sorted(scores):
         best = best.and_then(scores[step])
@@ -123,10 +122,10 @@ def best_of(scores: Mapping[int, float | None]) -> Best:
 def resumed(
     here: Criterion, before: Criterion, best: Best | None, lines: Sequence[Mapping[str, Any]], step: int
 ) -> tuple[Best, str]:
-    """The best so far of a run that is resumed at a step, and what is to be reported, "" where nothing has changed.
+    """The best score so far of a run that is resumed at a step, and a message if it is another criterion's now.
 
-    `best` is by the criterion `before`. By another one, and where it is not known (None), it is that of the validations
-    in metrics.jsonl which can be compared, as if the criterion had been this one from the start.
+    `best` is by the criterion `before`. By another criterion, and if `best` is unknown (None), it is that of the
+    comparable validations in metrics.jsonl.
     """
     same = here.compares_with(before)
     if same and best is not None:
@@ -135,20 +134,20 @@ def resumed(
     if same:
         return best_of(scores), ""
     other = (here.metric, here.best_is) != (before.metric, before.best_is)
-    told = f"best is the {here} now, it was the {before}" if other else f"{here.metric} is measured differently now"
+    change = f"best is the {here} now, it was the {before}" if other else f"{here.metric} is measured differently now"
     if not scores:
-        return Best(), f"{told}: no earlier validation can be compared, the best is looked for afresh"
-    return best_of(scores), f"{told}: the best so far is that of {len(scores)} validations in metrics.jsonl"
+        return Best(), f"{change}: no earlier validation can be compared, so the best starts afresh"
+    return best_of(scores), f"{change}: the best so far is that of {len(scores)} validations in metrics.jsonl"
 
 
 def measured_by(config: ExperimentConfig, references: str) -> dict[str, str]:
-    """Of each metric of translations, a digest of all that its values depend on besides the parameters."""
+    """For each metric of translations, a digest of all that its values depend on besides the parameters."""
     if not config.decode.bleu_sentences:
         return {}
     decode = dataclasses.asdict(config.decode)
     how = {"references": references} | {name: decode[name] for name in sorted(MEASURED_WITH)}
     code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in config.decode.metrics}
-    return {name: hashlib.sha256(json.dumps([how, own]).encode()).hexdigest()[:16] for name, own in code.items()}
+    return {name: hashlib.sha256(json.dumps([how, each]).encode()).hexdigest()[:16] for name, each in code.items()}
 
 
 def _code(address: str) -> str:

@@ -1,7 +1,7 @@
-"""Checkpoints: orbax writes and reads them; what is ours is to be strict about what is read back.
+"""Checkpoints, written and read by orbax, with a strict restore.
 
-A checkpoint is restored only if it holds exactly the arrays that are asked for, and only if every bit of them is the
-one that was saved. A damaged one is named and passed over for the one before; a fitting but different one is refused.
+A checkpoint is restored only if it has exactly the wanted arrays, bit for bit as they were saved. A damaged one is
+reported and skipped for the one before; one of another model is refused.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ SHOWN_DIFFERENCES = 12
 
 
 class DamagedCheckpoint(Exception):
-    """What is on the disk is not what was saved."""
+    """The files are not what was saved."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """A state as it was saved, what was noted with it, and the newer checkpoints that were damaged, with reasons."""
+    """A state, the notes saved with it, and the newer checkpoints that are damaged, with reasons."""
 
     step: int
     state: Any
@@ -43,7 +43,7 @@ class Restored:
 
 
 class Keep:
-    """Which checkpoints stay: the newest and the best. Orbax's own policy forgets the scores at a restart."""
+    """Keeps the newest and the best checkpoints. Orbax's policy forgets the scores at a restart."""
 
     def __init__(self, latest: int, best: int):
         self._latest, self._best = latest, best
@@ -51,7 +51,7 @@ class Keep:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         steps = sorted(checkpoint.step for checkpoint in checkpoints)
-        # Of equal scores the earlier is the better one, as for patience: a later one must be better to be the best.
+        # Of equal scores the earlier is better, as for train.patience.
         scored = sorted((step for step in steps if step in self.scores), key=lambda step: (self.scores[step], -step))
         kept = {*steps[-self._latest :], *(scored[-self._best :] if self._best else ())}
         return [checkpoint.step in kept for checkpoint in checkpoints]
@@ -60,12 +60,12 @@ class Keep:
 class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
-    Saving happens in the background; an error there is raised by the next call. The newest is never deleted.
+    Saving runs in the background; an error there is raised by the next call. The newest is never deleted.
     """
 
     def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax tells its diary there
-        _hear_no_coroutines()
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs everything there
+        _ignore_forgotten_coroutines()
         self.directory = directory.absolute()
         self._keep = Keep(keep_latest, keep_best)
         options = ocp.CheckpointManagerOptions(
@@ -87,17 +87,17 @@ class Checkpoints:
         try:
             self._check(self._manager.close)
         except Failed:
-            # A save that failed in the background says what is safe. But it is not the reason of any other ending.
+            # A failed save says which checkpoint is safe, but it does not hide an error of another kind.
             if error is None or isinstance(error, Failed):
                 raise
 
     @property
     def steps(self) -> list[int]:
-        """The steps there are checkpoints of, oldest first."""
+        """The steps of the checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, state: Any, notes: dict[str, Any], score: float | None = None) -> None:
-        """Begins to write a checkpoint. It has its name only once it is whole."""
+        """Starts to write a checkpoint, which gets its name when it is complete."""
         self._check(self._manager.check_for_errors)
         content = {"notes": notes, "leaves": _shapes(state), "digests": digests(state), "score": score}
         record = {"content": json.dumps(content, sort_keys=True)}
@@ -108,12 +108,12 @@ class Checkpoints:
         self._check(lambda: self._manager.save(step, args=arguments))
 
     def wait(self) -> None:
-        """Until all that was begun is on the disk."""
+        """Waits until every checkpoint is on the disk."""
         self._check(self._manager.wait_until_finished)
         self._check(self._manager.check_for_errors)
 
     def records(self) -> dict[int, dict[str, Any]]:
-        """What was recorded with each checkpoint whose record can be read: its score, the notes."""
+        """The record of each checkpoint, with its score and notes; without damaged ones."""
         found = {}
         for step in self.steps:
             with contextlib.suppress(DamagedCheckpoint):
@@ -121,15 +121,15 @@ class Checkpoints:
         return found
 
     def scores(self) -> dict[int, float]:
-        """The score of each checkpoint that has one, as it was saved."""
+        """The saved score of each checkpoint that has one."""
         return {step: record["score"] for step, record in self.records().items() if record["score"] is not None}
 
     def rank(self, scores: dict[int, float]) -> None:
-        """Has these scores, and no others, decide which of the checkpoints so far are the best."""
+        """Replaces the scores that decide which of the checkpoints so far are the best."""
         self._keep.scores = scores
 
     def restore_newest(self, wanted: Any) -> Restored | None:
-        """The newest undamaged checkpoint, laid out as the abstract state `wanted`; None if there never was one."""
+        """The newest undamaged checkpoint, sharded like the abstract state `wanted`; None if there is none at all."""
         damaged: dict[int, str] = {}
         for step in reversed(self.steps):
             try:
@@ -138,23 +138,21 @@ class Checkpoints:
             except DamagedCheckpoint as problem:
                 damaged[step] = str(problem)
         if damaged:
-            told = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
-            raise BadInput(f"{self.directory}: every checkpoint is damaged ({told})")
+            reasons = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
+            raise BadInput(f"{self.directory}: every checkpoint is damaged ({reasons})")
         return None
 
     def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
-        """One checkpoint's state and notes. Raises DamagedCheckpoint, or BadInput where it is of another model."""
+        """The state and notes of a checkpoint. Raises DamagedCheckpoint, or BadInput if it is of another model."""
         record = self._record(step)
         if differences := _differences(record["leaves"], _shapes(wanted)):
-            more = len(differences) - SHOWN_DIFFERENCES
-            shown = differences[:SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
-            raise BadInput(
-                f"{self.directory / str(step)}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(shown)
-            )
+            if (more := len(differences) - SHOWN_DIFFERENCES) > 0:
+                differences = [*differences[:SHOWN_DIFFERENCES], f"and {more} more"]
+            where = self.directory / str(step)
+            raise BadInput(f"{where}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(differences))
         try:
-            state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))[
-                "state"
-            ]
+            items = ocp.args.Composite(state=ocp.args.StandardRestore(wanted))
+            state = self._manager.restore(step, args=items)["state"]
         except Exception as error:
             _quiet_futures()
             raise DamagedCheckpoint(_first_line(error)) from error
@@ -167,29 +165,29 @@ class Checkpoints:
         return state, record["notes"]
 
     def notes(self, step: int) -> dict[str, Any]:
-        """What was noted with a checkpoint, without its state. Raises DamagedCheckpoint."""
+        """The notes of a checkpoint, without its state. Raises DamagedCheckpoint."""
         return self._record(step)["notes"]
 
     def drop_after(self, step: int) -> None:
-        """Deletes the checkpoints of later steps, the newest first, because the run goes on from this one."""
+        """Deletes the checkpoints of later steps, the newest first."""
         for later in reversed(self.steps):
             if later > step:
                 self._manager.delete(later)
 
     def set_aside(self, step: int) -> Path:
-        """Moves a damaged checkpoint out of the way of the one that will take its place."""
+        """Moves a damaged checkpoint away, because another one of this step will be written."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)
         if jax.process_index() == 0:
             aside.parent.mkdir(exist_ok=True)
             if aside.exists():
                 aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
             (self.directory / str(step)).rename(aside)
-        multihost_utils.sync_global_devices(f"checkpoint {step} is set aside")  # of one process: nothing
+        multihost_utils.sync_global_devices(f"checkpoint {step} is set aside")
         self._manager.reload()
         return aside
 
     def _check(self, act: Callable[[], Any]) -> None:
-        """Acts; tells an error of this save, or of the last one in the background, for what it is."""
+        """Reports an error of this save, or of the last one in the background, with the checkpoint that is safe."""
         try:
             act()
         except Exception as error:
@@ -198,7 +196,7 @@ class Checkpoints:
             safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
             raise Failed(
                 f"a checkpoint could not be written to {self.directory} ({_reason(error)}); {safe}. "
-                "The same command goes on from there"
+                "The same command resumes from there"
             ) from error
 
     def _record(self, step: int) -> dict[str, Any]:
@@ -250,7 +248,7 @@ def _shapes(tree: Any) -> dict[str, str]:
 
 
 def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    """What a reader needs to see which of the two is the wrong one."""
+    """One line for each array that differs."""
     return [
         f"{name}: {saved.get(name, 'nothing')} saved, {wanted.get(name, 'nothing')} wanted"
         for name in {**saved, **wanted}
@@ -268,21 +266,19 @@ def _reason(error: Exception) -> str:
 
 
 def _quiet_futures() -> None:
-    """After a failed restore, what orbax forgot to await would complain at exit, hundreds of lines in all."""
+    """After a failed restore: what orbax forgot to await would complain at exit, in hundreds of lines."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def _hear_no_coroutines() -> None:
-    """The same, for what complains already while the restore is failing."""
-    if sys.unraisablehook is not _quieter:
-        _heard_before.append(sys.unraisablehook)
-        sys.unraisablehook = _quieter
+def _ignore_forgotten_coroutines() -> None:
+    """The same for what complains while a restore fails."""
+    before = sys.unraisablehook
+    if getattr(before, "ignores_coroutines", False):
+        return
 
+    def hook(unraisable: Any) -> None:
+        if "coroutine" not in repr(unraisable.object) and "Event loop is closed" not in str(unraisable.exc_value):
+            before(unraisable)
 
-def _quieter(unraisable: Any) -> None:
-    is_forgotten = "coroutine" in repr(unraisable.object) or "Event loop is closed" in str(unraisable.exc_value)
-    if not is_forgotten:
-        _heard_before[-1](unraisable)
-
-
-_heard_before: list[Callable[[Any], Any]] = []
+    hook.ignores_coroutines = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook

@@ -1,7 +1,7 @@
-"""The custom code of a run: recorded and copied into its folder, compared on resume, found again for inference.
+"""The custom code of a run: recorded and copied into its folder, compared on resume, found for inference.
 
 RUN/code/code.json        which code the run was trained with, and from which step; one version, unless it was changed
-RUN/code/DIGEST/mine.py   a copy of a custom file, with the modules that it imports beside itself
+RUN/code/DIGEST/mine.py   a copy of a custom file, with the modules that it imports
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,29 @@ def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
                 yield option.path, value
 
 
+def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:
+    """The config with `change(option, address)` in place of each address of custom code."""
+    values: dict[str, Any] = schema.to_dict(config)
+    named = {path for path, _ in addresses(config)}
+    for option in schema.options(ExperimentConfig):
+        if option.path in named:
+            given = schema.value_at(config, option.path)
+            changed = (
+                tuple(change(option, value) if is_address(value) else value for value in given)
+                if isinstance(given, tuple)
+                else change(option, given)
+            )
+            schema.put(values, option.path, changed)
+    return configuration.from_config_dict(values) if named else config
+
+
 def code_of(config: ExperimentConfig) -> dict[str, CustomCode]:
     """The custom code that a config names, as it is now."""
     return {_key(option, address): read_code(file_of(address)) for option, address in addresses(config)}
 
 
 def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> list[str]:
-    """What both name and is another code now, a line each."""
+    """One line for each use of custom code that both have and that differs."""
     lines = []
     for key in old.keys() & new.keys():
         if names := new[key].changed_since(old[key]):
@@ -57,17 +73,14 @@ def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> lis
 
 
 class KeptCode:
-    """RUN/code: what was recorded there, and the copies."""
+    """RUN/code: the record and the copies."""
 
     def __init__(self, run: Path):
         self.path = run / "code"
-
-    @property
-    def record(self) -> Path:
-        return self.path / "code.json"
+        self.record = self.path / "code.json"
 
     def versions(self) -> list[Version]:
-        """Oldest first; none where no custom code was recorded."""
+        """Oldest first; none if no custom code was recorded."""
         if not self.record.is_file():
             return []
         try:
@@ -87,7 +100,7 @@ class KeptCode:
         return versions[-1].code if versions else None
 
     def notes(self) -> list[str]:
-        """What a reader of this run's results must know: that they come from several versions of its code."""
+        """What a reader of the results must know: that they were made by several versions of the code."""
         versions = self.versions()
         notes = []
         if versions and versions[0].step:
@@ -99,11 +112,9 @@ class KeptCode:
         return notes
 
     def keep(self, config: ExperimentConfig, code: Mapping[str, CustomCode], step: int) -> None:
-        """Records the code from a step on, and copies it."""
+        """Records and copies the code that a run uses from a step on."""
         versions = [version for version in self.versions() if version.step < step]
-        if versions and versions[-1].code == code:
-            return
-        if not code and not versions:
+        if code == (versions[-1].code if versions else {}):
             return
         self.path.mkdir(exist_ok=True)
         for option, address in addresses(config):
@@ -115,68 +126,50 @@ class KeptCode:
         publish_record(self.record, {"versions": stored})
 
     def _copy(self, file: str, code: CustomCode) -> None:
-        place = self._place(code)
         for name, original in module_files(file).items():
             content = original.read_bytes()
             if code_digest(content) != code.modules.get(name):
                 raise BadInput(f"{original}: was edited while the run started; start it again")
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            with published(place / name) as copy:
-                copy.write(content)
+            copy = self._folder(code) / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with published(copy) as opened:
+                opened.write(content)
 
-    def _place(self, code: CustomCode) -> Path:
+    def _folder(self, code: CustomCode) -> Path:
         return self.path / code.digest[:12]
 
     def found(self, config: ExperimentConfig, config_file: Path, started_in: str | None) -> ExperimentConfig:
-        """The config with each address where its code is: in the current directory, where training began, or the copy.
+        """The config with the address of each file that has the recorded code: in the current directory, in the one
+        where training started, or the copy.
 
-        Without the layers of its model a run is of no use, so these must be there. Of the others some uses can do
-        without, and those that cannot report it.
+        A run is of no use without the modules of its model. Other code may be missing: what needs it reports that.
         """
-        values: dict[str, Any] = schema.to_dict(config)
-        recorded, moved = self.latest() or {}, False
-        for option in schema.options(ExperimentConfig):
-            given = schema.value_at(config, option.path)
-            places = [
-                self._find(option, value, recorded, config_file, started_in)
-                for value in (given if isinstance(given, tuple) else (given,))
-            ]
-            found = tuple(places) if isinstance(given, tuple) else places[0]
-            if found != given:
-                schema.put(values, option.path, found)
-                moved = True
-        return configuration.from_config_dict(values) if moved else config
+        recorded = self.latest() or {}
 
-    def _find(
-        self,
-        option: schema.Option,
-        value: Any,
-        recorded: Mapping[str, CustomCode],
-        config_file: Path,
-        started_in: str | None,
-    ) -> Any:
-        if not isinstance(value, str) or not is_address(value):
-            return value
-        places = dict.fromkeys([value, os.path.join(started_in or "", value)])
-        existing = [place for place in places if Path(file_of(place)).is_file()]
-        code = recorded.get(_key(option.path, value))
-        for place in existing:
-            # A trained run may be measured with a metric that was edited since: each score has its metric's digest.
-            if code is None or option.affects == "output" or module_digests(file_of(place)) == code.modules:
-                return place
-        if code is not None and (copy := self._place(code) / code.main).is_file():
-            if module_digests(copy) != code.modules:
-                raise BadInput(f"{copy}: is not what was recorded, or imports another module than was recorded")
-            why = "has changed since the training" if existing else "is not there"
-            tell(f"warning: {file_of(value)} {why}; {option.path} is the copy that the run has kept, {copy}")
-            return f"{copy}:{value.rpartition(':')[2]}"
-        if option.path.startswith("model.parts."):
-            where = " nor in ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
-            why = "has changed since the training" if existing else f"there is no such file in {where}"
-            raise BadInput(
-                f"{config_file}: {option.path} = {value}: {why}; put the file of the training where the config names it"
-            )
-        return value
+        def find(option: schema.Option, address: str) -> str:
+            places = dict.fromkeys([address, os.path.join(started_in or "", address)])
+            existing = [place for place in places if Path(file_of(place)).is_file()]
+            code = recorded.get(_key(option.path, address))
+            for place in existing:
+                # A trained run may be evaluated with a metric that was edited since: each score has the metric's digest.
+                if code is None or option.affects == "output" or module_digests(file_of(place)) == code.modules:
+                    return place
+            if code is not None and (copy := self._folder(code) / code.main).is_file():
+                if module_digests(copy) != code.modules:
+                    raise BadInput(f"{copy}: is not what was recorded, or imports another module than was recorded")
+                why = "has changed since the training" if existing else "is not there"
+                tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
+                return f"{copy}:{address.rpartition(':')[2]}"
+            if option.path.startswith("model.parts."):
+                where = " nor in ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
+                why = "has changed since the training" if existing else f"there is no such file in {where}"
+                raise BadInput(
+                    f"{config_file}: {option.path} = {address}: {why}; put the file of the training where the config names "
+                    "it"
+                )
+            return address
+
+        return with_addresses(config, find)
 
 
 def _key(option: str, address: str) -> str:

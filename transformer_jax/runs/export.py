@@ -1,7 +1,7 @@
-"""A run's weights for use outside of training: one checkpoint or the average of several, as files any numpy can read.
+"""A run's weights without its optimizer state: read from checkpoints, averaged, exported.
 
-An exported folder holds `model.safetensors` (one array for each parameter, named by its path), `config.json`, the
-tokenizer files, and `weights.json`, which says where the weights come from. It is complete in itself.
+An exported folder is self-contained: `model.safetensors` (one array for each parameter, by path), `config.json`, the
+tokenizer files, and `weights.json`, which records where the weights come from.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class SavedWeights:
         return self._enough(self._checkpoints.steps, count)
 
     def best_steps(self, count: int) -> list[int]:
-        """The steps of highest validation score by train.best_metric, best first; of equal scores the earlier first."""
+        """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
         records = self._checkpoints.records()
         lines = read_metrics(self._metrics) if self._metrics.is_file() else []
         noted = [Criterion.noted(records[step]["notes"]) for step in sorted(records)]
@@ -122,14 +122,14 @@ def write_model(
     replace: bool = False,
     code: KeptCode | None = None,
 ) -> None:
-    """Writes an exported folder, whole or not at all. `tokenizers`: the file's name and content, by side.
+    """Writes an exported folder, completely or not at all.
 
-    `code`: of the run, of which the folder gets a copy.
+    `tokenizers` has the name and content of the file of each side; `code` is copied into the folder.
     """
     from safetensors.numpy import save
 
     with new_folder(directory, replace) as unfinished:
-        # safetensors writes an array that is not contiguous as it lies in memory: transposed, without a word.
+        # safetensors would write an array that is not contiguous transposed, without an error.
         arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
         content = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode()}
         for name, data in (*content.items(), *tokenizers.values()):
@@ -148,16 +148,14 @@ def write_model(
 
 @contextlib.contextmanager
 def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
-    """A folder to write into, which takes its name only when it is complete."""
+    """A folder to write into. It gets its name when it is complete."""
     if directory.exists() and not replace:
-        raise BadInput(f"{directory}: is there already; give another place or remove it")
+        raise BadInput(f"{directory}: exists already; give another place or remove it")
     unfinished = directory.with_name(directory.name + ".unfinished")
-    claim = unfinished / ".unfinished"  # says that the folder is ours to remove
+    claim = unfinished / ".unfinished"  # marks the folder as one that may be removed
     with explained(directory):
         if not replace and unfinished.is_dir() and any(unfinished.iterdir()) and not claim.exists():
-            raise BadInput(
-                f"{unfinished}: is where the folder would be written, and holds something else; move it away"
-            )
+            raise BadInput(f"{unfinished}: is where the folder would be written, and has other files; move it away")
         remove(unfinished)
         unfinished.mkdir(parents=True)
         claim.touch()
@@ -168,7 +166,7 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
 
 
 class Exported(NamedTuple):
-    """What is in an exported folder."""
+    """The content of an exported folder."""
 
     config: ExperimentConfig
     params: Any
@@ -177,7 +175,7 @@ class Exported(NamedTuple):
 
 
 def read_export(directory: Path) -> Exported:
-    """All of an exported folder, if its files are those that were written."""
+    """Reads an exported folder. Refuses one that was damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -197,19 +195,19 @@ def read_export(directory: Path) -> Exported:
 
 
 def steps_of_export(directory: Path) -> list[int]:
-    """Whose weights an exported folder holds."""
+    """The steps of the checkpoints whose weights an exported folder has."""
     return _origin(directory)[1]
 
 
 def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
-    """The tokenizers and the steps in weights.json, which also says what each file was."""
+    """The tokenizers and the steps in weights.json; checks each file against its digest there."""
     path = directory / ORIGIN
     origin = read_record(path)
     steps, names, digests = origin.get("steps"), origin.get("tokenizers"), origin.get("sha256", {})
     if not isinstance(steps, list) or not isinstance(names, dict) or not isinstance(digests, dict):
-        raise BadInput(f"{path}: is no record of exported weights; transformer-jax export makes one")
+        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
     if "source" not in names or not all(isinstance(step, int) for step in steps):
-        raise BadInput(f"{path}: names no tokenizer of the source, or steps that are no numbers")
+        raise BadInput(f"{path}: has no source tokenizer, or steps that are not numbers")
     tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
     for name, digest in digests.items():  # folders of earlier versions have none
         file = directory / plain_name(name, path)
@@ -219,13 +217,13 @@ def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
             if hashlib.file_digest(opened, "sha256").hexdigest() == digest:
                 continue
         if name != "config.json":
-            raise BadInput(f"{file}: is damaged: it is not what was written, by {ORIGIN}")
+            raise BadInput(f"{file}: is damaged: its digest is not the one in {ORIGIN}")
         tell(f"warning: {file} is not what was written there ({BY_WHOM}); taken as it is")
     return tokenizers, steps
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
-    """Where parameters are not those of a config: one line each."""
+    """One line for each parameter whose shape is not that of the config."""
     arrays, wanted = flat(params), flat(_abstract(config).params)
     lines = []
     for name in {**arrays, **wanted}:
@@ -236,11 +234,11 @@ def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
 
 
 def flat(params: Any) -> dict[str, Any]:
-    """Parameters by their paths: encoder/layers_0/self_attention/query/kernel."""
+    """Parameters by path: encoder/layers_0/self_attention/query/kernel."""
     return traverse_util.flatten_dict(params, sep="/")
 
 
 def _abstract(config: ExperimentConfig) -> TrainState:
-    """The state of a config on this process's first device: its shapes, which no learning rate has a part in."""
+    """The abstract state of a config on the first device. The learning rate does not matter for shapes."""
     mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
     return abstract_state(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)

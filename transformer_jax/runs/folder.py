@@ -21,10 +21,9 @@ from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, is_same_file, made, publish_record, published
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import parse_object, read_bytes, read_record
-from transformer_jax.runs.code import KeptCode, changes, code_of
+from transformer_jax.runs.code import KeptCode, changes, code_of, with_addresses
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.schema import is_address
 from transformer_jax.version import source_digest
 
 # The update at which a learning rate's schedule ends, None where it has no end.
@@ -294,19 +293,12 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: Sch
 
 
 def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: bool) -> ExperimentConfig:
-    """The config with each address of custom code as it is compared: without its folder where the code itself is
-    compared, and otherwise as an absolute path."""
-    values = schema.to_dict(config)
-    for option in schema.options(ExperimentConfig):
-        given = schema.value_at(config, option.path)
-        plain = [
-            (os.path.basename(value) if by_name else os.path.abspath(os.path.join(directory, value)))
-            if isinstance(value, str) and is_address(value)
-            else value
-            for value in (given if isinstance(given, tuple) else (given,))
-        ]
-        schema.put(values, option.path, tuple(plain) if isinstance(given, tuple) else plain[0])
-    return configuration.from_config_dict(values)
+    """The config with each address of custom code in the form in which it is compared: without its folder if the code
+    itself is compared, and otherwise absolute."""
+    return with_addresses(
+        config,
+        lambda _, address: os.path.basename(address) if by_name else os.path.abspath(os.path.join(directory, address)),
+    )
 
 
 def identifying_versions() -> dict[str, str]:
