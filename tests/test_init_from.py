@@ -63,7 +63,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(first, tmp_path):
 def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     told = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
     assert len(told) == 1
-    assert "--init-from: other weights than this config's model has" in told[0]
+    assert "--init-from: weights of another model than the config's" in told[0]
     assert not (tmp_path / "run/config.json").exists()
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_run_is_refused(tmp_path, capsys):
     config = tmp_path / "config.py"
     config.write_text(CONFIG)
     assert main(["train", f"--config={config}", f"--workdir={tmp_path / 'run'}", f"--init-from={tmp_path}"]) == 2
-    assert f"{tmp_path}: is no run (it has no config.json)" in capsys.readouterr().err
+    assert f"{tmp_path}: is not a run (it has no config.json)" in capsys.readouterr().err
 
 
 def random_marian(folder, d_model=64):

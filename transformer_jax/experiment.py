@@ -47,7 +47,7 @@ from transformer_jax.version import __version__
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """Texts with the name they are known by."""
+    """A named test set."""
 
     __test__: ClassVar[bool] = False  # pytest collects what is called Test...
 
@@ -62,13 +62,13 @@ class TestSet:
 
 
 class Evaluation(NamedTuple):
-    """All that was measured, and the translations it was measured on."""
+    """The scores of a test set, and its translations."""
 
     record: dict[str, Any]
     hypotheses: list[str]
 
     def save(self, directory: Path, name: str) -> None:
-        """The translations a line each, then the scores: who finds the scores finds their translations."""
+        """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
         with explained(directory):
             directory.mkdir(exist_ok=True)
             with published(directory / f"{name}.txt") as file:
@@ -83,10 +83,10 @@ def train_run(
     probes: Probes | None = None,
     accept_changed_code: bool = False,
 ) -> str:
-    """Prepares the data, if need be, and trains in `workdir`, or resumes the run there; returns why it ended.
+    """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns why it ended.
 
-    A new run begins with `params`, if they are given, and otherwise with random parameters. A run whose custom code
-    was edited is resumed only with `accept_changed_code`.
+    A new run starts from `params` if they are given, and from random parameters otherwise. A run whose custom code was
+    edited is resumed only with `accept_changed_code`.
     """
     try_out(experiment)
     keep_freed_memory()
@@ -116,18 +116,18 @@ def try_out(config: ExperimentConfig) -> None:
 
 
 def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:
-    """Parameters to begin with must be those of the experiment's model."""
+    """Refuses initial parameters that are not those of the experiment's model."""
     if differences := other_shapes(experiment, params):
         more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
-        raise BadInput(f"--init-from: other weights than this config's model has: {differences[0]} by the config{more}")
+        raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}")
 
 
 def train_runs_together(
     experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path], accept_changed_code: bool = False
 ) -> list[Ending]:
-    """`train_run` of several runs in one program, which differ only in numbers: how each of them ended, or failed.
+    """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
 
-    Raises BadInput where they cannot train together; training/together.py says what may differ.
+    Raises BadInput if they cannot train together; training/together.py says what may differ.
     """
     refuse_incompatible(experiments)
     for experiment in experiments:
@@ -142,7 +142,7 @@ def train_runs_together(
         # Without data.directory each run has the data in its own folder, as when it is alone.
         if (directory := folder.data(experiment)) not in prepared:
             prepared[directory] = prepared_data(experiment, folder)
-    if len({own.fingerprint for own in prepared.values()}) > 1:
+    if len({data.fingerprint for data in prepared.values()}) > 1:
         raise BadInput(
             f"runs that train together need the same data; not all of these are: {', '.join(map(str, prepared))}"
         )
@@ -152,7 +152,7 @@ def train_runs_together(
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
-    """A run's data, prepared if need be, and as it was prepared."""
+    """The data of a run, prepared if necessary, and checked against its digests."""
     prepared = prepare(experiment, folder.data(experiment))
     if folder.writes:  # of several processes only one reads it all
         prepared.verify()
@@ -160,13 +160,13 @@ def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
 
 
 def evaluators_of(experiment: ExperimentConfig, prepared: Prepared) -> list[Evaluator]:
-    """What the training loop calls besides its own validation."""
+    """What the training loop evaluates besides the validation loss."""
     return [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
 
 
 def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
-    """The experiment with the sizes of the vocabularies there really are, in place of those asked for."""
-    # Marian cuts source and target in two ways into the same tokens, which have one table.
+    """The experiment with the actual vocabulary sizes."""
+    # Marian may segment source and target differently into the same tokens, which have one table.
     one_table = experiment.model.tie_embeddings == "all" and prepared.same_tokens
     target_size = None if one_table else prepared.target_vocab_size
     model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
@@ -174,7 +174,7 @@ def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> Experim
 
 
 def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> TestSet:
-    """A split of the data a run was prepared with."""
+    """A split of the prepared data of a run."""
     data = experiment.data
     files: tuple[str, ...] = getattr(data, f"{split}_source", ())
     name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
@@ -182,7 +182,7 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
 
 
 def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
-    """What the record of an evaluation must agree in to be that of this model, search and test set."""
+    """What identifies the record of an evaluation of this model, search and test set."""
     metrics = load_metrics(decode.metrics)
     return {
         "test_set_sha256": test_set.digest,
@@ -195,8 +195,8 @@ def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, A
 
 
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
-    """Translates and scores a whole test set, every sentence of it once."""
-    metrics = load_metrics(decode.metrics)  # before the work, for they may be refused
+    """Translates and scores a test set, every sentence once."""
+    metrics = load_metrics(decode.metrics)  # first, because they may be refused
     known_by = identity(model, decode, test_set)
     translations = model.translations(test_set.sources, decode=decode)
     hypotheses = [translation.line for translation in translations]
@@ -214,7 +214,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluations.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
-        # Of each sentence, so that two runs can be compared without their texts.
+        # For each sentence, so that two runs can be compared without their texts.
         "sentences": {
             "bleu_statistics": bleu_statistics(hypotheses, test_set.references),
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],

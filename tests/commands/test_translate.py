@@ -160,7 +160,7 @@ def test_bad_options(folder, model, capsys, monkeypatch, options, told):
 
 def test_a_folder_without_weights(tmp_path, folder, capsys):
     for arguments, told in [
-        ([f"--workdir={tmp_path}"], "is no run (it has no config.json)"),
+        ([f"--workdir={tmp_path}"], "is not a run (it has no config.json)"),
         ([f"--workdir={folder}"], "has no checkpoint"),
         ([f"--workdir={folder}", "--weights=bets"], "--weights=bets: is neither latest, best, averaged nor"),
         ([f"--workdir={folder}", f"--weights={tmp_path}"], "is no exported model"),

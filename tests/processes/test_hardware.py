@@ -94,7 +94,7 @@ def test_float32_is_not_measured_against_a_peak_of_bfloat16(machine, kind, dtype
         (["TPU v9"], "bfloat16", "no data sheet of 'TPU v9' is known here"),
         (["Tesla V100-SXM2-16GB"], "bfloat16", "the data sheet of Tesla V100-SXM2-16GB has no figure for bfloat16"),
         (["TPU v5 lite"], "float32", "has no figure for float32 at highest precision"),
-        (["TPU v4"], "bfloat16", "does not tell how many of its chip's 2 cores it has"),
+        (["TPU v4"], "bfloat16", "does not report how many of its chip's 2 cores it has"),
         (["NVIDIA L40", "NVIDIA L40S"], "bfloat16", "the devices are not all alike"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_folder_with_other_files_is_refused_and_stays_as_it_is(tmp_path, names
     config = ["--dry-run"] if "sweep" in command else CONFIG_FLAGS
     assert main([*command.split(), *config, f"--workdir={tmp_path}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {tmp_path}: is no ") and "not empty" in line
+    assert line.startswith((f"error: {tmp_path}: is no ", f"error: {tmp_path}: is not ")) and "not empty" in line
     assert contents(tmp_path) == before
 
 
@@ -83,10 +83,10 @@ def test_a_run_is_known_by_any_of_its_files(tmp_path):
         publish_json(tmp_path / name, content)
         refuse_foreign(tmp_path)
         (tmp_path / name).write_text(json.dumps(content)[:-4])
-        with pytest.raises(BadInput, match="is no run of this library"):
+        with pytest.raises(BadInput, match="is not a run of this library"):
             refuse_foreign(tmp_path)
     publish_json(tmp_path / "config.json", CONFIG)
-    with pytest.raises(BadInput, match="is no run of this library"):
+    with pytest.raises(BadInput, match="is not a run of this library"):
         refuse_foreign(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     refuse_foreign(tmp_path)

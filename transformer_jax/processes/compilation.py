@@ -1,4 +1,4 @@
-"""Compiled programs: kept on disk for the next start, counted, and kept clear of a known fault of the compiler."""
+"""Compiled programs: the compilation cache, a counter of compilations, and a known fault of the compiler."""
 
 import contextlib
 import importlib.metadata
@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from transformer_jax import schema
 from transformer_jax.schema import Section, is_address
 
-# Releases of jaxlib that on a CPU fuse a product and the sum over its result into a kernel that can be wrong, with no
-# error: `jit(vmap(lambda row: sum((matrix @ row) ** 2)))` from row 32,769 on (github.com/jax-ml/jax/issues/39103).
+# Releases of jaxlib that on a CPU fuse a product and the sum over its result into a kernel that can be wrong, without
+# an error: `jit(vmap(lambda row: sum((matrix @ row) ** 2)))` from row 32,769 on (github.com/jax-ml/jax/issues/39103).
 MISCOMPILING = ("0.10.2",)
 FUSION = "xla_cpu_experimental_ynn_fusion_type"
 
@@ -22,18 +22,18 @@ CACHE_HIT = "/jax/compilation_cache/cache_hits"
 
 
 def use_cache(directory: str | None) -> None:
-    """Keeps every compiled program in a directory, so that the next start does not compile it again."""
+    """Caches every compiled program in a directory."""
     if directory is None:
         return
     jax.config.update("jax_compilation_cache_dir", os.path.expanduser(directory))
-    # JAX by itself keeps only what took a second to compile.
+    # By default JAX caches only what took a second to compile.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @contextlib.contextmanager
 def announced_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterator[None]:
-    """Says what takes so long if a program's first call, which compiles it, has not returned after some seconds."""
+    """Says that a program is being compiled if its first call has not returned after some seconds."""
     timer = threading.Timer(seconds, tell, ["compiling the training step ..."])
     timer.daemon = True
     timer.start()
@@ -44,9 +44,9 @@ def announced_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> It
 
 
 def unfused(mesh: Mesh) -> dict[str, str] | None:
-    """Compiler options that switch the fusion off where it is faulty; none elsewhere, or if XLA_FLAGS sets it already.
+    """Compiler options that switch the fusion off where it is faulty, unless XLA_FLAGS sets it.
 
-    It is worth up to half of a search's time, so it stays on for the programs that tests/drills/test_compiler.py
+    The fusion saves up to half of a search's time, so it stays on for the programs that tests/drills/test_compiler.py
     compares with and without it.
     """
     faulty = mesh.devices.flat[0].platform == "cpu" and importlib.metadata.version("jaxlib") in MISCOMPILING
@@ -54,14 +54,14 @@ def unfused(mesh: Mesh) -> dict[str, str] | None:
 
 
 def unfused_if_custom(mesh: Mesh, *sections: Section) -> dict[str, str] | None:
-    """`unfused`, if these sections of a config name custom code: nobody has compared what is compiled from that."""
+    """`unfused` if these sections of a config name custom code, whose programs have not been compared."""
     values = (schema.value_at(section, option.path) for section in sections for option in schema.options(type(section)))
     custom = any(isinstance(value, type) or (isinstance(value, str) and is_address(value)) for value in values)
     return unfused(mesh) if custom else None
 
 
 class CompileWatch:
-    """Counts compilations from the moment it is made: programs, seconds, and how many came from the cache."""
+    """Counts compilations from now on: programs, seconds, and how many came from the cache."""
 
     def __init__(self) -> None:
         self.programs, self.seconds, self.cached = 0, 0.0, 0

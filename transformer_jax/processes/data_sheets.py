@@ -1,16 +1,16 @@
-"""Peak FLOP/s of accelerators by the exact name that JAX reports, each with the vendor's page that says so."""
+"""Peak FLOP/s of accelerators by the exact name that JAX reports, each with its source."""
 
 from typing import Any, NamedTuple
 
 
 class Peak(NamedTuple):
-    """TFLOP/s of dense matrix products (data sheets often show those with sparsity, twice as many); None: not given."""
+    """TFLOP/s of dense matrix products (data sheets often show twice as many, with sparsity); None if not given."""
 
     bfloat16: float | None  # on tensor cores, added up in float32
     tf32: float | None
     float32: float | None  # without tensor cores
     source: str
-    cores: int = 0  # of a TPU chip, whose peak this is: a device of JAX may be one core of it, or all
+    cores: int = 0  # of a TPU chip, whose peak this is; a JAX device may be one core or the chip
 
 
 _A100 = Peak(312, 156, 19.5, "NVIDIA A100 data sheet")
@@ -19,8 +19,8 @@ _H100_NVL = Peak(835, 417, 60, "NVIDIA H100 data sheet, NVL")
 _GH200 = Peak(989, 494, 67, "NVIDIA GH200 data sheet")
 
 # By `jax.Device.device_kind`: of GPUs CUDA's name, of TPUs libtpu's (v2 to TPU7x were read from libtpu 0.0.42 itself).
-# What is not here is unknown: names that resemble each other belong to cards that differ twofold (L40 and L40S, A10 and
-# A10G). Volta and older cards have no bfloat16, and Turing none either.
+# No other name is guessed: cards with similar names differ twofold (L40 and L40S, A10 and A10G). Turing, Volta and
+# older cards have no bfloat16.
 PEAKS = {
     "NVIDIA A100-SXM4-40GB": _A100,
     "NVIDIA A100-SXM4-80GB": _A100,
@@ -65,11 +65,11 @@ PEAKS = {
 
 
 class Unknown(Exception):
-    """There is no figure for this; the message says why."""
+    """The peak is not known; the message says why."""
 
 
 def peak_flops(device: Any, dtype: str, precision: str) -> tuple[float, str]:
-    """FLOP/s of one device of JAX, for products of this type and `model.matmul_precision`, and the number's source."""
+    """FLOP/s of a JAX device for products of this type and `model.matmul_precision`, and the source."""
     kind = device.device_kind
     if kind not in PEAKS:
         raise Unknown(f"no data sheet of {kind!r} is known here")
@@ -78,15 +78,15 @@ def peak_flops(device: Any, dtype: str, precision: str) -> tuple[float, str]:
     if flops is None:
         raise Unknown(f"the data sheet of {kind} has no figure for {name}")
     if peak.cores:
-        own = getattr(device, "num_cores", None)
-        if own is None:
-            raise Unknown(f"{kind} does not tell how many of its chip's {peak.cores} cores it has")
-        flops *= own / peak.cores
+        cores = getattr(device, "num_cores", None)
+        if cores is None:
+            raise Unknown(f"{kind} does not report how many of its chip's {peak.cores} cores it has")
+        flops *= cores / peak.cores
     return flops * 1e12, f"{peak.source}, dense {name}"
 
 
 def _figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
-    """TFLOP/s, and what they are of."""
+    """TFLOP/s, and the type of the products."""
     if dtype == "bfloat16":
         return peak.bfloat16, "bfloat16"
     if peak.cores:  # a TPU multiplies in bfloat16: in one pass, or in so many more that there is no figure for it

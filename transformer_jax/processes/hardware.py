@@ -1,4 +1,4 @@
-"""What the machine could do at best: the rate that model FLOPs utilisation is measured against."""
+"""The peak FLOP/s of the devices, which MFU is relative to; and memory."""
 
 import contextlib
 import ctypes
@@ -14,9 +14,9 @@ from transformer_jax.processes import data_sheets
 
 
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
-    """FLOP/s of one device for the model's products and where the number comes from; or None, and why it is unknown.
+    """FLOP/s of one device for the model's products and the source of the number; or None and why it is unknown.
 
-    Of accelerators it is the data sheet's. CPUs have none: there it is a matrix product timed now.
+    For accelerators it is the data sheet's; on a CPU it is a matrix product timed now.
     """
     devices = jax.devices()
     if devices[0].platform == "cpu":
@@ -38,9 +38,9 @@ def _measured_matmul(size: int, dtype: str) -> float:
 
 
 def products_rate(rows: int, width: int, inner: int, dtype: str, precision: str) -> float:
-    """FLOP/s of products between `rows` x `width` and `rows` x `inner`, as a feed-forward layer has them, timed now.
+    """FLOP/s of the products of a feed-forward layer (`rows` x `width`, `rows` x `inner`), timed now.
 
-    Small ones are far from the peak. No model of these widths is faster, for what else it does comes on top.
+    Small products are far from the peak, and no model of these widths is faster.
     """
     layers = 8
     there, back = jnp.full((width, inner), 1 / width, dtype), jnp.full((inner, width), 1 / inner, dtype)
@@ -67,11 +67,10 @@ def _seconds(program: Callable[[jax.Array], jax.Array], argument: jax.Array) -> 
 
 
 def keep_freed_memory() -> None:
-    """On a CPU under Linux: memory that was freed stays with the process, to be used again by the next step.
+    """Keeps freed memory in the process, for the next step (glibc only; call it before threads start).
 
-    XLA allocates its temporaries anew in each step. By default glibc hands large ones back to the kernel, and gets them
-    back page by page, each zeroed: up to a third of a small step. One arena, no mappings, no trimming ends that.
-    To be called before threads begin. Elsewhere it does nothing.
+    XLA allocates its temporaries anew in each step. By default glibc returns large ones to the kernel and gets them
+    back page by page, zeroed, which takes up to a third of a small step.
     """
     arena_max, mmap_max, trim_threshold = -8, -4, -1  # of <malloc.h>
     with contextlib.suppress(OSError, AttributeError):
@@ -81,5 +80,5 @@ def keep_freed_memory() -> None:
 
 
 def memory_peak() -> int | None:
-    """Bytes that the first device held at most, where the backend tells."""
+    """The peak memory of the first device in bytes, if the backend reports it."""
     return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

@@ -1,7 +1,6 @@
 """The record of an evaluation: what its scores belong to, and the name of its file.
 
-Scores belong to a test set (its texts, whatever its file is called), to weights (their bits), to a search, and, where
-there are custom metrics, to their code. Whoever takes a record for a certain one compares all of these first.
+Scores belong to a test set (its texts), to weights (their bits), to a search, and to the code of custom metrics.
 """
 
 import dataclasses
@@ -14,34 +13,34 @@ from typing import Any
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
 
-# Options of decoding that decide which translation of a text is the best.
+# Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
-# Weights with a name of their own in a run's folder; all others are an exported folder, of which many share a name.
+# Weights in a run's folder. All others are exported folders, of which many may have the same name.
 NAMED_WEIGHTS = ("latest", "best", "averaged")
-# What a record and a sweep's result.json say of where scores come from.
+# The fields of a record and of a sweep's result.json that identify the scores.
 IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
-# So many hexadecimal digits of a digest in a file name.
+# Hexadecimal digits of a digest in a file name.
 SHORT = 8
 
 
 def texts_sha256(sources: Sequence[str], references: Sequence[str]) -> str:
-    """The digest by which a test set is known."""
+    """The digest of a test set."""
     content = json.dumps([list(sources), list(references)], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def lines_sha256(lines: Sequence[str]) -> str:
-    """Of the translations beside a record."""
+    """The digest of translations."""
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def search(decode: DecodeConfig) -> dict[str, Any]:
-    """The options that decide which translations are found."""
+    """The options that affect the translations."""
     return {name: value for name, value in dataclasses.asdict(decode).items() if name in SEARCH}
 
 
 def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig, usual: DecodeConfig) -> str:
-    """The name of a record's files. A search other than the run's usual one, and exported weights, are part of it."""
+    """The name of a record's files, with the exported weights and the options of a search that are not the usual."""
     if weights not in NAMED_WEIGHTS:
         weights = f"{Path(weights).resolve().name}.{weights_sha256[:SHORT]}"
     differences = search(decode).items() - search(usual).items()
@@ -50,7 +49,7 @@ def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig
 
 
 def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What a record is of, where that is not what is wanted; empty if it is the wanted one."""
+    """How a record differs from the wanted one; empty if it does not."""
     if record.get("test_set_sha256") != wanted.get("test_set_sha256", record.get("test_set_sha256")):
         return f"is of another test set ({record.get('test_set')})"
     if record.get("steps") != wanted.get("steps", record.get("steps")):
@@ -69,7 +68,7 @@ def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 
 def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Where a record's search differs from the wanted one: beam = 2, not 4."""
+    """How a record's search differs from the wanted one: beam = 2, not 4."""
     found = record.get("decode")
     found = found if isinstance(found, Mapping) else {}
     return ", ".join(
@@ -78,7 +77,7 @@ def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> s
 
 
 def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
-    """The lines beside a record; None where they are gone, or are not those that were scored."""
+    """The translations beside a record; None if they are missing, or not those that were scored."""
     try:
         lines = path.with_suffix(".txt").read_bytes().decode(errors="replace").split("\n")[:-1]
     except OSError:

@@ -1,4 +1,4 @@
-"""A run's folder, which explains itself: config.json, versions.json, metrics.jsonl, checkpoints/, data/ ..."""
+"""The folder of a run: its files, its lock, and whether a config is that of the run there."""
 
 import contextlib
 import fcntl
@@ -26,16 +26,15 @@ from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.version import source_digest
 
-# The update at which a learning rate's schedule ends, None where it has no end.
+# The update at which the learning rate's schedule ends, None if it has no end.
 ScheduleEnd = Callable[[TrainConfig], int | None]
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
-# Of these, and of the library's source, another version may compute other numbers.
+# Another version of these may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
 
-# In versions.json: what config.json was when it was written; which source of this library it is; which packages made
-# the steps before those of the last start, where they were others; how many updates the run has, which train.epochs
-# leaves to the data.
+# Keys in versions.json: digests of config.json and of this library's source; the packages that made earlier steps, if
+# they were others; the number of updates of the run.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 LAST_STEP = "last_step"
 # Characters that make a path a pattern.
@@ -44,14 +43,14 @@ BY_WHOM = "changed by hand, or damaged"
 
 
 class RunFolder:
-    """Where everything of one run lies. Of several processes one writes; for the others it is to read.
+    """The folder of a run. Of several processes one writes and the others read.
 
-    `accept_changed_code`: resume although the run's custom code was edited, and record that.
+    With `accept_changed_code` a run is resumed although its custom code was edited, and that is recorded.
     """
 
     def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
         self.path, self.writes = Path(paths.expanded(path)), writes
-        self.accept_changed_code, self._told = accept_changed_code, False
+        self.accept_changed_code, self._has_warned = accept_changed_code, False
 
     @property
     def code(self) -> KeptCode:
@@ -86,9 +85,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Makes the folder and keeps every other training out of it until this one ends, however it ends.
+        """Makes the folder and locks it against every other training.
 
-        A training that comes to nothing leaves nothing: no folder that was not there, and nothing in one that was.
+        A training that fails before it writes anything leaves nothing behind.
         """
         refuse_patterns(self.path)
         if not self.writes:
@@ -109,7 +108,7 @@ class RunFolder:
                     self.lock.unlink()
 
     def _locked(self) -> IO[str]:
-        """The file of the lock, which is ours until it is closed."""
+        """The lock file, which is held until it is closed."""
         while True:
             self.lock.touch()
             lock = open(self.lock, "r+")  # noqa: SIM115
@@ -123,15 +122,15 @@ class RunFolder:
             if is_same_file(lock, self.lock):
                 lock.truncate(0)
                 return lock
-            lock.close()  # who held it has taken it away in between
+            lock.close()  # the process that held it has just removed it
 
     def load_config(self) -> ExperimentConfig:
-        """The config the run was started with, and its custom code where it is."""
+        """The config of the run, with the places where its custom code is now."""
         return self.code.found(self._stored_config(), self.config, self._started_in())
 
     def _stored_config(self) -> ExperimentConfig:
         if not self.config.is_file():
-            raise BadInput(f"{self.path}: is no run (it has no config.json); transformer-jax train makes one")
+            raise BadInput(f"{self.path}: is not a run (it has no config.json); transformer-jax train makes one")
         try:
             config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
@@ -140,21 +139,21 @@ class RunFolder:
         return config if started_in is None else schema.with_paths(config, functools.partial(_from, started_in))
 
     def _started_in(self) -> str | None:
-        """The directory that relative paths in the config begin at: addresses, and those of earlier versions."""
+        """The directory to which relative paths in the config refer: addresses, and paths of earlier versions."""
         with contextlib.suppress(OSError, BadInput):
             directory = read_record(self.path / "versions.json").get("directory")
             return directory if isinstance(directory, str) else None
         return None
 
     def last_step(self) -> int | None:
-        """How many updates the run has at most; earlier versions did not record it."""
+        """The number of updates of the run, None if it was not recorded by an earlier version."""
         with contextlib.suppress(OSError, BadInput):
             recorded = read_record(self.path / "versions.json").get(LAST_STEP)
             return recorded if isinstance(recorded, int) else None
         return None
 
     def doubt_config(self) -> None:
-        """Warns of a config.json that is not what the training wrote: the weights do not tell, and results may."""
+        """Warns if config.json is not what the training wrote."""
         versions = self.path / "versions.json"
         with contextlib.suppress(BadInput):
             wanted = read_record(versions).get(CONFIG_DIGEST) if versions.is_file() else None
@@ -162,17 +161,11 @@ class RunFolder:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
     def recorded(self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None) -> ExperimentConfig | None:
-        """The config of the run that has begun here, refused if it is another run's; None without a checkpoint.
-
-        `schedule_end`: the update at which the learning rate's schedule ends, None where it has no end.
-        """
+        """The config of the run in this folder, which must be the same run; None without a checkpoint."""
         return None if self._newest_step() is None else self._same_run(config, schedule_end)
 
     def settle(self, config: ExperimentConfig, last_step: int | None = None) -> None:
-        """Records what this run is, or refuses where it is another.
-
-        Of several processes the first one records, and the others compare.
-        """
+        """Writes config.json and versions.json; refuses another run. Only the first of several processes writes."""
         code, step = code_of(config), self._newest_step()
         if step is not None or not self.writes:
             self._same_run(config, lambda _: None)
@@ -183,12 +176,12 @@ class RunFolder:
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
             versions = {**_versions(), **self._earlier(step), LAST_STEP: last_step}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
-            publish_record(self.path / "versions.json", versions)  # first, for with the config there is a run
+            publish_record(self.path / "versions.json", versions)  # first: with config.json this is a run
             with published(self.config) as file:
                 file.write(text)
 
     def notes(self) -> list[str]:
-        """What a reader of the results must know: steps of this run that were made by other code."""
+        """What a reader of the results must know: steps that were made by other code."""
         lines = self.code.notes()
         with contextlib.suppress(BadInput):
             versions = read_record(self.path / "versions.json")
@@ -200,14 +193,14 @@ class RunFolder:
         return lines
 
     def _newest_step(self) -> int | None:
-        """Of the checkpoints, also damaged ones; None where the run has not begun."""
+        """The newest checkpoint, damaged or not; None if the run has not started."""
         if not (self.config.is_file() and self.checkpoints.is_dir()):
             return None
         names = [path.name for path in self.checkpoints.iterdir()]
         return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
 
     def _same_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd) -> ExperimentConfig:
-        """The config of the run here, which must be the same run."""
+        """The config of the run here. Refuses another run."""
         started_in, is_recorded = self._started_in() or os.getcwd(), self.code.latest() is not None
         there = self._stored_config()
         differences = _differences(
@@ -218,7 +211,7 @@ class RunFolder:
         if differences:
             self.doubt_config()
             raise BadInput(
-                f"{self.path}: holds another run; use another --workdir, or its own config. It differs in:\n  "
+                f"{self.path}: holds another run; use another --workdir, or the config of that run. It differs in:\n  "
                 + "\n  ".join(differences)
             )
         self._refuse_changed_code(changes(self.code.latest() or {}, code_of(config)))
@@ -227,18 +220,18 @@ class RunFolder:
     def _refuse_changed_code(self, changed: list[str]) -> None:
         if not changed:
             return
-        told = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
+        message = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
         if not self.accept_changed_code:
             raise BadInput(
-                f"{told}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
+                f"{message}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
                 "--accept-changed-code, which reports will mention"
             )
-        if self.writes and not self._told:
-            self._told = True
-            tell(f"warning: {told}; accepted")
+        if self.writes and not self._has_warned:
+            self._has_warned = True
+            tell(f"warning: {message}; accepted")
 
     def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
-        """The versions that made the steps so far, where they are not today's."""
+        """The versions that made the steps so far, if they are not those of today."""
         path = self.path / "versions.json"
         if step is None or not path.is_file():
             return {}
@@ -252,7 +245,7 @@ class RunFolder:
         return {}
 
     def drop_metrics_after(self, step: int) -> None:
-        """Takes up metrics.jsonl at a checkpoint: later lines told of steps that are about to be made again."""
+        """Removes the lines of metrics.jsonl after a checkpoint: their steps are about to be repeated."""
         if not self.metrics.is_file() or not self.writes:
             return
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
@@ -261,14 +254,14 @@ class RunFolder:
 
 
 def refuse_patterns(path: Path) -> None:
-    """Orbax looks its files up as patterns: below `a[1]` it would not find what it has written, and below `a*` more."""
+    """Refuses a path that orbax would read as a glob pattern."""
     found = sorted(set(str(path.absolute())) & set(PATTERN))
     if found:
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
 
 
 def _from(directory: str, path: str) -> str:
-    """A path in the config of a training that was started in that directory, unless it is only here."""
+    """A path in the config of a training that was started in `directory`, unless it exists only here."""
     there = paths.absolute(path, directory)
     return path if os.path.exists(path) and not os.path.exists(there) else there
 
@@ -302,7 +295,7 @@ def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: boo
 
 
 def identifying_versions() -> dict[str, str]:
-    """Of what computes a run's numbers, as it is installed here."""
+    """The installed versions of what computes the numbers of a run."""
     now = _versions()
     return {name: now[name] for name in IDENTIFYING if name in now}
 

@@ -1,6 +1,6 @@
-"""What one looks into a running step with: a trace of some updates, and where the first number that is none came from.
+"""Debugging a run: a profiler trace of some updates (--profile), and the origin of the first NaN (--debug-nans).
 
-Each wraps the step and is called in its place. The loop knows of neither.
+Both wrap the step; the loop does not know of them.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
 from transformer_jax.update.step import Pulse, TrainState, train_step
 
-# Where the library lies: installed, among the packages.
+# An installed library is among the site-packages.
 LIBRARY = str(Path(__file__).parents[1])
 
 
 class Span(NamedTuple):
-    """Updates one after another, counted from 1 as in metrics.jsonl."""
+    """Consecutive updates, counted from 1 as in metrics.jsonl."""
 
     first: int
     steps: int
@@ -37,25 +37,25 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Probes:
-    """What is asked for, of one training."""
+    """What was asked for."""
 
     profile: Span | None = None
     debug_nans: bool = False
 
     def check(self, course: Course) -> None:
-        """Refuses what this training can never show."""
+        """Refuses what this training cannot show."""
         if self.profile is not None and self.profile.last > course.last_step:
             raise BadInput(
                 f"--profile: this run ends at update {course.last_step:,}, before update {self.profile.last:,}, the "
                 "last to be traced"
             )
         if self.debug_nans and jax.process_count() > 1:
-            raise BadInput("--debug-nans looks at one process, and here are several: train with --processes=1")
+            raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
 
     @contextlib.contextmanager
     def installed(self, programs: Programs, directory: Path) -> Iterator[None]:
-        """Inside, the step is looked into as it is taken. A trace goes into the directory."""
-        plain = programs.step
+        """Wraps the step of the programs while it is entered. A trace is written into the directory."""
+        step = programs.step
         with contextlib.ExitStack() as stack:
             if self.debug_nans:
                 programs.step = NanHalt(programs)
@@ -64,15 +64,15 @@ class Probes:
             try:
                 yield
             finally:
-                programs.step = plain
+                programs.step = step
 
 
 class Tracer:
-    """Writes a trace of some updates, for TensorBoard and for Perfetto."""
+    """Writes a trace of some updates, for TensorBoard and Perfetto."""
 
     def __init__(self, step: Any, span: Span, directory: Path):
         self._step, self._span, self._directory = step, span, directory
-        self._update: int | None = None  # the one that comes next
+        self._update: int | None = None  # the next one
         self._tracing = False
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
@@ -84,7 +84,7 @@ class Tracer:
                     f"{self._update:,}"
                 )
         if self._update == self._span.first:
-            jax.block_until_ready(state)  # what went before is not in the trace
+            jax.block_until_ready(state)  # so that earlier work is not in the trace
             jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
             self._tracing = True
         with jax.profiler.StepTraceAnnotation("update", step_num=self._update):
@@ -113,7 +113,7 @@ class Tracer:
 class NanHalt:
     """Ends the run at the first gradient that is not finite, and finds the operation that it came from.
 
-    A step with such a gradient changes no parameter, so it can be taken again, one operation after another.
+    Such a step changes no parameter, so it can be repeated, one operation after another.
     """
 
     def __init__(self, programs: Programs):
@@ -127,7 +127,7 @@ class NanHalt:
         return state, pulse
 
     def _origin(self, state: TrainState, batch: Any) -> str:
-        """On one device: taken one by one, operations cannot be divided among several."""
+        """Runs the step again without jit, on one device."""
         programs, device = self._programs, jax.local_devices()[0]
         mesh = sharding.make_mesh(MeshConfig(), [device])
         state, batch = jax.device_put((state, batch), device)
@@ -136,11 +136,11 @@ class NanHalt:
                 train_step(programs.config, programs.optimizer, state, batch, mesh)
         except FloatingPointError as error:
             return f"{error}, {_place(error)}"
-        return "the gradient is not finite, and no operation makes a NaN: a number became too large for its type"
+        return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"
 
 
 def _place(error: FloatingPointError) -> str:
-    """The innermost line that is ours or the user's; in the backward pass, that of the forward pass it belongs to."""
+    """The innermost line of the library or the user; for the backward pass, the line of the forward pass."""
     forward = error.__cause__ or error
     frames = [
         frame
