@@ -1,11 +1,11 @@
-"""`train --init-from`: a run begins with another's weights, model and tokenizers, and only then goes its own way."""
+"""`train --init-from`: a run starts from another run's weights, model and tokenizers."""
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from tests.support.marian_folders import change_json, unpacked
-from tests.support.training_runs import CONFIG, environment, errors, metrics, run, train, weights
+from tests.support.training_runs import CONFIG, errors, metrics, train_here, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.data.corpora.tasks import generate
@@ -14,25 +14,17 @@ from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
 from transformer_jax.runs.export import flat, read_export
 
-ENVIRONMENT = environment()
-
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """A run of 6 steps."""
     folder = tmp_path_factory.mktemp("first") / "run"
-    train(folder, "train.steps=6", "optimizer.warmup_steps=2")
+    train_here(folder, "train.steps=6", "optimizer.warmup_steps=2")
     return folder
 
 
 def train_from(workdir, other, *options, status=0):
-    config = workdir.parent / "config.py"
-    config.write_text(CONFIG)
-    changes = [f"--config.{option}" for option in ("optimizer.warmup_steps=1", "train.compile_cache=none", *options)]
-    return run(
-        "train", f"--config={config}", f"--workdir={workdir}", f"--init-from={other}", *changes,
-        env=ENVIRONMENT, status=status,
-    )  # fmt: skip
+    return train_here(workdir, "optimizer.warmup_steps=1", *options, flags=(f"--init-from={other}",), status=status)
 
 
 @pytest.mark.slow
@@ -49,7 +41,7 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_where_it_was_stopped(first, tmp_path):
+def test_the_same_command_resumes(first, tmp_path):
     train_from(tmp_path / "run", first, "train.steps=6")
     train_from(tmp_path / "run", first, "train.steps=12")
     train_from(tmp_path / "straight", first, "train.steps=12")

@@ -1,13 +1,20 @@
-"""What the tests of whole trainings share: the command as a process of its own, on the copy task, in seconds."""
+"""What the tests of whole trainings share: `transformer-jax train` on the copy task, in this process or in another."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
+import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
+from transformer_jax import cli
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import CLOCK
 
@@ -58,8 +65,26 @@ def environment(devices: int = 1) -> dict[str, str]:
     return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
+def train_here(workdir: Path, *options: str, devices: int = 1, status: int = 0, flags: Sequence[str] = ()) -> str:
+    """Trains in this process, on some of its simulated devices; returns what was written to stderr.
+
+    Programs are compiled without optimizations, so the numbers are not to the last bit those of `train`.
+    """
+    arguments = command(workdir, *options)
+    some, stderr = jax.devices()[:devices], io.StringIO()
+    compilation_cache.reset_cache()
+    try:
+        with mock.patch.object(jax, "devices", return_value=some), contextlib.redirect_stderr(stderr):
+            found = cli.main([*arguments[arguments.index("train") :], *flags])
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
+    assert found == status, stderr.getvalue()
+    return stderr.getvalue()
+
+
 def train(workdir: Path, *options: str, devices: int = 1, status: int = 0) -> str:
-    """Runs it to its end; what it wrote to stderr."""
+    """Trains in a process of its own; returns what it wrote to stderr."""
     return _ended(command(workdir, *options), environment(devices), status)
 
 

@@ -6,21 +6,21 @@ import subprocess
 
 import pytest
 
-from tests.support.training_runs import assert_quiet, errors, metrics, train
+from tests.support.training_runs import assert_quiet, errors, metrics, train, train_here
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.drill
 def test_a_rate_at_which_it_diverges(tmp_path):
-    told = train(tmp_path / "run", "optimizer.learning_rate=1e3", "train.steps=60", "train.max_bad_steps=5")
+    told = train_here(tmp_path / "run", "optimizer.learning_rate=1e3", "train.steps=60", "train.max_bad_steps=5")
     assert any("is worse than guessing blindly" in line for line in errors(told)), told
     assert_quiet(told)
 
 
 def test_gradients_that_are_not_finite_stop_it(tmp_path):
     options = ("optimizer.name=sgd", "optimizer.learning_rate=1e30", "train.max_bad_steps=5", "train.steps=60")
-    told = train(tmp_path / "run", *options, status=1)
+    told = train_here(tmp_path / "run", *options, status=1)
     (line,) = errors(told)
     assert line.startswith("failed: the gradient was not finite in 5 steps in a row, up to step ")
     assert "(learning rate" in line and "optimizer.clip_norm" in line
@@ -28,13 +28,13 @@ def test_gradients_that_are_not_finite_stop_it(tmp_path):
 
 
 def test_batches_of_a_single_sentence(tmp_path):
-    assert "finished at step 24" in train(tmp_path / "run", "data.tokens_per_batch=17")
+    assert "finished at step 24" in train_here(tmp_path / "run", "data.tokens_per_batch=17")
 
 
 def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     (tmp_path / "one").write_text("a\n")
     files = (f"data.source={tmp_path / 'one'}", f"data.target={tmp_path / 'one'}", "data.corpus=")
-    told = train(tmp_path / "run", *files)
+    told = train_here(tmp_path / "run", *files)
     assert "vocabulary: 5, shared" in told and "finished at step 24" in told
     assert errors(told) == ["warning: there is no validation data: the loss on unseen sentences will not be known"]
     assert metrics(tmp_path / "run")[-1]["loss"] < metrics(tmp_path / "run")[0]["loss"]
@@ -42,22 +42,22 @@ def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
 
 def test_patience_without_validation_data(tmp_path):
     (line,) = errors(
-        train(tmp_path / "run", "data.task.valid_size=0", "data.valid_size=0", "train.patience=3", status=2)
+        train_here(tmp_path / "run", "data.task.valid_size=0", "data.valid_size=0", "train.patience=3", status=2)
     )
     assert line == "error: train.patience = 3 needs validation data, and there is none"
 
 
 @pytest.mark.drill
 def test_fewer_sentences_to_validate_on_than_devices(tmp_path):
-    told = train(tmp_path / "run", "data.task.valid_size=3", devices=8)
+    told = train_here(tmp_path / "run", "data.task.valid_size=3", devices=8)
     assert "valid_loss" in told
-    train(tmp_path / "alone", "data.task.valid_size=3")
+    train_here(tmp_path / "alone", "data.task.valid_size=3")
     for ours, theirs in zip(metrics(tmp_path / "run"), metrics(tmp_path / "alone"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_fewer_positions_than_tokens(tmp_path):
-    (line,) = errors(train(tmp_path / "run", "model.positions=learned", "model.max_length=10", status=2))
+    (line,) = errors(train_here(tmp_path / "run", "model.positions=learned", "model.max_length=10", status=2))
     assert line.startswith(
         "error: model.max_length: the model's positions end at 10, but the longest row of a batch has "
     )
@@ -65,20 +65,20 @@ def test_fewer_positions_than_tokens(tmp_path):
 
 
 def test_a_metric_that_nobody_measures_is_told_before_the_first_step(tmp_path):
-    (line,) = errors(train(tmp_path / "run", "train.best_metric=valid_los", status=2))
+    (line,) = errors(train_here(tmp_path / "run", "train.best_metric=valid_los", status=2))
     assert line.startswith("error: train.best_metric = 'valid_los' is not among the validation metrics: valid_loss, ")
 
 
 def test_more_parts_than_rows(tmp_path):
-    (line,) = errors(train(tmp_path / "run", "train.accumulate=1000", status=2))
+    (line,) = errors(train_here(tmp_path / "run", "train.accumulate=1000", status=2))
     assert line.startswith("error: train.accumulate = 1000 parts are more than the ")
 
 
 def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
-    (line,) = errors(train(tmp_path / "run", "optimizer.name=addam", status=2))
+    (line,) = errors(train_here(tmp_path / "run", "optimizer.name=addam", status=2))
     assert "did you mean adam?" in line
     assert not (tmp_path / "run/config.json").exists()
-    assert "finished at step 24" in train(tmp_path / "run")
+    assert "finished at step 24" in train_here(tmp_path / "run")
 
 
 @pytest.mark.drill
@@ -89,12 +89,12 @@ def test_data_that_changed_under_a_run(tmp_path):
     shutil.copy(tmp_path / "old", tmp_path / "text")
     files = (f"data.source={tmp_path / 'text'}", f"data.target={tmp_path / 'text'}", "data.corpus=")
     files += ("data.valid_size=0", "data.test_size=0")
-    train(tmp_path / "run", *files, "train.steps=6")
+    train_here(tmp_path / "run", *files, "train.steps=6")
     shutil.copy(tmp_path / "new", tmp_path / "text")
-    (line,) = errors(train(tmp_path / "run", *files, status=2))
+    (line,) = errors(train_here(tmp_path / "run", *files, status=2))
     assert "was prepared from something else" in line
     shutil.rmtree(tmp_path / "run" / "data")
-    (line,) = errors(train(tmp_path / "run", *files, status=2))
+    (line,) = errors(train_here(tmp_path / "run", *files, status=2))
     assert "its prepared data has changed since the checkpoint of step 6" in line
 
 

@@ -1,4 +1,4 @@
-"""The loop, as a user meets it: whole trainings, stopped, taken up again, limited, refused."""
+"""The loop as a user meets it: whole trainings, stopped, resumed, limited, refused."""
 
 import dataclasses
 import json
@@ -19,6 +19,7 @@ from tests.support.training_runs import (
     errors,
     metrics,
     train,
+    train_here,
     weights,
 )
 from transformer_jax import load_run
@@ -46,7 +47,7 @@ def straight(place):
 @pytest.fixture(scope="module")
 def in_sixes(place):
     """A straight run with a line of metrics wherever one of the shorter runs below ends."""
-    train(place / "in sixes", "train.log_every=6")
+    train_here(place / "in sixes", "train.log_every=6")
     return place / "in sixes"
 
 
@@ -81,12 +82,12 @@ def test_its_latest_and_its_best_weights(straight):
 
 def test_the_same_command_again_finds_it_finished(straight):
     before = metrics(straight)
-    assert "finished at step 24" in train(straight)
+    assert "finished at step 24" in train_here(straight)
     assert metrics(straight) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_and_taken_up_is_the_straight_run(place, straight, number):
+def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, number):
     """Between checkpoints, and between lines of metrics."""
     workdir = place / f"stopped-{number.name}"
     process = started(workdir, until="step      10")
@@ -111,19 +112,19 @@ def test_asked_twice_it_ends_at_once(place):
 
 def test_metrics_cut_in_the_middle_of_a_line(place, in_sixes):
     workdir = place / "cut"
-    train(workdir, "train.log_every=6", "train.steps=18")
+    train_here(workdir, "train.log_every=6", "train.steps=18")
     with open(workdir / "metrics.jsonl", "a") as file:
         file.write('{"step": 20, "lo')
-    train(workdir, "train.log_every=6")
+    train_here(workdir, "train.log_every=6")
     assert metrics(workdir) == metrics(in_sixes)
 
 
 def test_on_another_number_of_devices(place, in_sixes):
-    """Begun on one, taken up on eight divided three ways, and ended on one: the same to float tolerance."""
+    """Started on one device, resumed on eight with three mesh axes, and ended on one: the same to float tolerance."""
     workdir = place / "moved"
-    train(workdir, "train.log_every=6", "train.steps=6")
-    train(workdir, "train.log_every=6", "train.steps=18", "mesh.fsdp=2", "mesh.tensor=2", devices=8)
-    assert_quiet(train(workdir, "train.log_every=6"))
+    train_here(workdir, "train.log_every=6", "train.steps=6")
+    train_here(workdir, "train.log_every=6", "train.steps=18", "mesh.fsdp=2", "mesh.tensor=2", devices=8)
+    assert_quiet(train_here(workdir, "train.log_every=6"))
     for name, array in weights(in_sixes).items():
         assert np.abs(weights(workdir)[name] - array).max() < 1e-4, name
     for ours, theirs in zip(metrics(workdir), metrics(in_sixes), strict=True):
@@ -133,7 +134,7 @@ def test_on_another_number_of_devices(place, in_sixes):
 def test_two_trainings_in_one_workdir(place):
     process = started(place / "shared", "train.steps=100000", until="step       5")
     try:
-        told = train(place / "shared", "train.steps=100000", status=2)
+        told = train_here(place / "shared", "train.steps=100000", status=2)
         assert errors(told) == [
             f"error: {place / 'shared'}: process {process.pid} is training here; wait, or use another --workdir"
         ]
@@ -144,7 +145,7 @@ def test_two_trainings_in_one_workdir(place):
 
 def test_the_workdir_of_another_experiment(straight):
     before = (straight / "config.json").read_bytes(), metrics(straight)
-    told = errors(train(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
+    told = errors(train_here(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
     assert "holds another run; use another --workdir" in told[0]
     assert told[1:] == ["error:   model.d_ff: 32 there, 48 here", "error:   optimizer.beta2: 0.98 there, 0.9 here"]
     assert before == ((straight / "config.json").read_bytes(), metrics(straight))
@@ -160,12 +161,12 @@ def test_the_workdir_of_another_experiment(straight):
 )
 def test_limits(place, option, told, last):
     workdir = place / option.replace("=", "-")
-    assert told in train(workdir, option)
+    assert told in train_here(workdir, option)
     assert (metrics(workdir) if last else [{"step": 0}])[-1]["step"] == last
     if last:
         assert "valid_loss" in metrics(workdir)[-1]
         before = metrics(workdir)
-        assert told in train(workdir, option)  # once reached, it stays reached
+        assert told in train_here(workdir, option)  # once reached, it stays reached
         assert metrics(workdir) == before
 
 
@@ -173,8 +174,8 @@ def test_patience(place):
     """A rate of nearly nothing makes nothing better."""
     options = ("optimizer.learning_rate=1e-12", "train.patience=2", "train.eval_every=2", "train.checkpoint_every=2")
     options += ("train.best_metric=valid_accuracy", "train.best_is=highest")
-    assert "finished: no better valid_accuracy in 2 validations at step 6" in train(place / "patient", *options)
-    assert "finished: no better" in train(place / "patient", *options)
+    assert "finished: no better valid_accuracy in 2 validations at step 6" in train_here(place / "patient", *options)
+    assert "finished: no better" in train_here(place / "patient", *options)
 
 
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
@@ -184,7 +185,7 @@ def test_another_metric_is_not_compared_with_the_old_one(place, straight):
     since = len(accuracies) - 1 - list(accuracies.values()).index(max(accuracies.values()))
     assert since > 0  # or this test shows nothing
     options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
-    told = train(workdir, *options, f"train.patience={since}")
+    told = train_here(workdir, *options, f"train.patience={since}")
     assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in told
     assert f"finished: no better valid_accuracy in {since} validations at step 24" in told
     kept = SavedWeights(RunFolder(workdir))
@@ -194,13 +195,13 @@ def test_another_metric_is_not_compared_with_the_old_one(place, straight):
 
 def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place):
     workdir = place / "cosine"
-    train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15")
+    train_here(workdir, "optimizer.schedule=cosine", "train.epochs=0.15")
     before = (workdir / "config.json").read_bytes(), metrics(workdir)
     for longer in ("train.epochs=0.3", "train.steps=5", "train.epochs=none"):
-        told = errors(train(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
+        told = errors(train_here(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
         assert told[1].startswith("error:   train.steps, train.epochs: the cosine schedule ends at update 6 there, ")
     assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
-    train(workdir, "optimizer.schedule=cosine", "train.steps=6")  # the same end
+    train_here(workdir, "optimizer.schedule=cosine", "train.steps=6")  # the same end
 
 
 def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
@@ -210,11 +211,11 @@ def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
     options += [f"data.{file.suffix[1:]}={file}" for file in texts]
     for file in texts:
         file.write_text("".join(f"{' '.join(f'{n:b}')}\n" for n in range(200)))
-    train(workdir, *options)
+    train_here(workdir, *options)
     before = (workdir / "config.json").read_bytes(), metrics(workdir)
     for file in texts:
         file.write_text("".join(f"{' '.join(f'{n:b}'[::-1])}\n" for n in range(200)))
-    (told,) = errors(train(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
+    (told,) = errors(train_here(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
     assert "its prepared data has changed since the checkpoint of step 6" in told
     assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
 
@@ -234,7 +235,7 @@ def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
 
 def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
     """Its learning rate is drawn up to where it ends, not to train.steps."""
-    train(place / "by epochs", "train.epochs=0.3", "train.steps=100000")
+    train_here(place / "by epochs", "train.epochs=0.3", "train.steps=100000")
     drawn, draw = [], plots.schedule
     monkeypatch.setattr(plots, "schedule", lambda rate, steps, *rest: drawn.append(steps) or draw(rate, steps, *rest))
     assert main(["plot", "page", f"--workdir={place / 'by epochs'}"]) == 0
@@ -242,7 +243,7 @@ def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
 
 
 def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
-    (told,) = errors(train(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
+    (told,) = errors(train_here(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
     assert told == (
         "error: optimizer.warmup_steps = 7 lies beyond the run of 6 updates (train.epochs = 0.15): the learning rate "
         "would never reach its peak"

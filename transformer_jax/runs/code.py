@@ -151,7 +151,7 @@ class KeptCode:
             existing = [place for place in places if Path(file_of(place)).is_file()]
             code = recorded.get(_key(option.path, address))
             for place in existing:
-                # A trained run may be evaluated with a metric that was edited since: each score has the metric's digest.
+                # A metric may be edited after the training: each score has its digest.
                 if code is None or option.affects == "output" or module_digests(file_of(place)) == code.modules:
                     return place
             if code is not None and (copy := self._folder(code) / code.main).is_file():
@@ -164,8 +164,8 @@ class KeptCode:
                 where = " nor in ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
                 why = "has changed since the training" if existing else f"there is no such file in {where}"
                 raise BadInput(
-                    f"{config_file}: {option.path} = {address}: {why}; put the file of the training where the config names "
-                    "it"
+                    f"{config_file}: {option.path} = {address}: {why}; "
+                    "put the file of the training where the config names it"
                 )
             return address
 
