@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax import ModelConfig
 from transformer_jax.processes import hardware
-from transformer_jax.processes.data_sheets import PEAKS
+from transformer_jax.processes.hardware import PEAKS
 from transformer_jax.runs.metrics import Metrics
 from transformer_jax.training.progress import Throughput
 

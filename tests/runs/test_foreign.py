@@ -119,10 +119,13 @@ def test_unfinished_work_is_removed_only_where_it_is_ours(tmp_path):
     for name in ("model.unfinished", "data.partial"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "theirs").touch()
-    with pytest.raises(BadInput, match=r"model\.unfinished: .* holds something else"), new_folder(tmp_path / "model"):
+    with (
+        pytest.raises(BadInput, match=r"model\.unfinished: .* contains something else"),
+        new_folder(tmp_path / "model"),
+    ):
         pass
     task = {"data__corpus": "copy", "data__tokenizer": "words", "data__task__train_size": 20}
-    with pytest.raises(BadInput, match=r"data\.partial: .* holds something else"):
+    with pytest.raises(BadInput, match=r"data\.partial: .* contains something else"):
         prepare(experiment(**task), tmp_path / "data")
     assert contents(tmp_path) == {"model.unfinished/theirs": b"", "data.partial/theirs": b""}
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other") as unfinished:

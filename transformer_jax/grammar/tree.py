@@ -29,7 +29,7 @@ class RelativePronoun:
 
 @dataclass(frozen=True, slots=True)
 class NounPhrase:
-    """A noun with modifiers. A possessor (*the king 's horse*) or `whose` (*whose horse*) replaces the determiner THE."""
+    """A noun with modifiers; a possessor (*the king 's horse*) or `whose` (*whose horse*) replaces THE."""
 
     noun: Noun
     number: Number

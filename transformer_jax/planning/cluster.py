@@ -13,7 +13,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model.size import training_flops
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.planning.cost import Bytes, Memory, MeshSize, Work, bytes_sent, memory
-from transformer_jax.processes.data_sheets import PEAKS, Peak
+from transformer_jax.processes.hardware import PEAKS, Peak
 from transformer_jax.schema import nearest
 
 

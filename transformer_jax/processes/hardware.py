@@ -1,16 +1,77 @@
-"""The peak FLOP/s of the devices, which MFU is relative to; and memory."""
+"""The peak FLOP/s of the devices, to which MFU is relative, with its source; and memory."""
 
 import contextlib
 import ctypes
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.processes import data_sheets
+
+
+class Peak(NamedTuple):
+    """TFLOP/s of dense matrix products (data sheets often show twice as many, with sparsity); None if not given."""
+
+    bfloat16: float | None  # on tensor cores, added up in float32
+    tf32: float | None
+    float32: float | None  # without tensor cores
+    source: str
+    cores: int = 0  # of a TPU chip, whose peak this is; a JAX device may be one core or the chip
+
+
+_A100 = Peak(312, 156, 19.5, "NVIDIA A100 data sheet")
+_H100 = Peak(989, 494, 67, "NVIDIA H100 data sheet, SXM")
+_H100_NVL = Peak(835, 417, 60, "NVIDIA H100 data sheet, NVL")
+_GH200 = Peak(989, 494, 67, "NVIDIA GH200 data sheet")
+
+# By `jax.Device.device_kind`: of GPUs CUDA's name, of TPUs libtpu's (v2 to TPU7x were read from libtpu 0.0.42 itself).
+# No other name is guessed: cards with similar names differ twofold (L40 and L40S, A10 and A10G). Turing, Volta and
+# older cards have no bfloat16.
+PEAKS = {
+    "NVIDIA A100-SXM4-40GB": _A100,
+    "NVIDIA A100-SXM4-80GB": _A100,
+    "NVIDIA A100-PCIE-40GB": _A100,
+    "NVIDIA A100 80GB PCIe": _A100,
+    "NVIDIA H100 80GB HBM3": _H100,
+    "NVIDIA H100 PCIe": Peak(756, 378, 51, "NVIDIA H100 data sheet, PCIe"),
+    "NVIDIA H100 NVL": _H100_NVL,
+    "NVIDIA H200": Peak(989, 494, 67, "NVIDIA H200 data sheet, SXM"),
+    "NVIDIA H200 NVL": Peak(835, 417, 60, "NVIDIA H200 data sheet, NVL"),
+    "NVIDIA GH200 120GB": _GH200,
+    "NVIDIA GH200 480GB": _GH200,
+    "NVIDIA B200": Peak(2250, 1100, None, "NVIDIA Blackwell data sheet, HGX B200"),
+    "NVIDIA GB200": Peak(2500, 1250, None, "NVIDIA Blackwell data sheet, GB200"),
+    "NVIDIA L4": Peak(121, 60, 30.3, "NVIDIA L4 data sheet"),
+    "NVIDIA L40": Peak(181.05, 90.5, 90.5, "NVIDIA L40 data sheet"),
+    "NVIDIA L40S": Peak(362.05, 183, 91.6, "NVIDIA L40S data sheet"),
+    "NVIDIA A10": Peak(125, 62.5, 31.2, "NVIDIA A10 data sheet"),
+    "NVIDIA A10G": Peak(70, 35, 35, "NVIDIA A10G data sheet (for AWS)"),
+    "NVIDIA A30": Peak(165, 82, 10.3, "NVIDIA A30 data sheet"),
+    "NVIDIA A40": Peak(149.7, 74.8, 37.4, "NVIDIA A40 data sheet"),
+    "NVIDIA GeForce RTX 3090": Peak(71, 35.6, 35.6, "NVIDIA Ampere GA102 whitepaper, appendix A"),
+    "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, "NVIDIA Ada whitepaper, appendix A"),
+    "Tesla T4": Peak(None, None, 8.1, "NVIDIA T4 data sheet"),
+    "Tesla V100-SXM2-16GB": Peak(None, None, 15.7, "NVIDIA V100 data sheet, SXM2"),
+    "Tesla V100-SXM2-32GB": Peak(None, None, 15.7, "NVIDIA V100 data sheet, SXM2"),
+    "Tesla V100-PCIE-16GB": Peak(None, None, 14, "NVIDIA V100 data sheet, PCIe"),
+    "Tesla V100-PCIE-32GB": Peak(None, None, 14, "NVIDIA V100 data sheet, PCIe"),
+    "Tesla P100-SXM2-16GB": Peak(None, None, 10.6, "NVIDIA P100 data sheet, NVLink"),
+    "Tesla P100-PCIE-16GB": Peak(None, None, 9.3, "NVIDIA P100 data sheet, PCIe"),
+    "TPU v2": Peak(45, None, None, "cloud.google.com/tpu/docs/v2", cores=2),
+    "TPU v3": Peak(123, None, None, "cloud.google.com/tpu/docs/v3", cores=2),
+    "TPU v4": Peak(275, None, None, "cloud.google.com/tpu/docs/v4", cores=2),
+    "TPU v5 lite": Peak(197, None, None, "cloud.google.com/tpu/docs/v5e", cores=1),
+    "TPU v5e": Peak(197, None, None, "cloud.google.com/tpu/docs/v5e", cores=1),
+    "TPU v5": Peak(459, None, None, "cloud.google.com/tpu/docs/v5p", cores=2),
+    "TPU v5p": Peak(459, None, None, "cloud.google.com/tpu/docs/v5p", cores=2),
+    "TPU v6 lite": Peak(918, None, None, "cloud.google.com/tpu/docs/v6e", cores=1),
+    "TPU v6e": Peak(918, None, None, "cloud.google.com/tpu/docs/v6e", cores=1),
+    "TPU7x": Peak(2307, None, None, "cloud.google.com/tpu/docs/tpu7x", cores=2),
+}
 
 
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
@@ -19,22 +80,39 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     For accelerators it is the data sheet's; on a CPU it is a matrix product timed now.
     """
     devices = jax.devices()
+    kind, dtype = devices[0].device_kind, model.dtype
     if devices[0].platform == "cpu":
         size = 1024
-        measured = _measured_matmul(size, model.dtype)
+        matrix = jnp.ones((size, size), dtype)
+        measured = 2 * size**3 / _seconds(jax.jit(lambda a: a @ a), matrix)
         # Simulated devices of one CPU share its cores.
-        return measured / len(jax.local_devices()), f"a {size} x {size} {model.dtype} product measured now"
+        return measured / len(jax.local_devices()), f"a {size} x {size} {dtype} product measured now"
     if len({device.device_kind for device in devices}) > 1:
         return None, "the devices are not all alike"
-    try:
-        return data_sheets.peak_flops(devices[0], model.dtype, model.matmul_precision)
-    except data_sheets.Unknown as reason:
-        return None, str(reason)
+    if kind not in PEAKS:
+        return None, f"no data sheet of {kind!r} is known here"
+    peak = PEAKS[kind]
+    teraflops, name = _figure(peak, dtype, model.matmul_precision)
+    if teraflops is None:
+        return None, f"the data sheet of {kind} has no figure for {name}"
+    if peak.cores:
+        cores = getattr(devices[0], "num_cores", None)
+        if cores is None:
+            return None, f"{kind} does not report how many of its chip's {peak.cores} cores it has"
+        teraflops *= cores / peak.cores
+    return teraflops * 1e12, f"{peak.source}, dense {name}"
 
 
-def _measured_matmul(size: int, dtype: str) -> float:
-    matrix = jnp.ones((size, size), dtype)
-    return 2 * size**3 / _seconds(jax.jit(lambda a: a @ a), matrix)
+def _figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
+    """TFLOP/s, and the type of the products."""
+    if dtype == "bfloat16":
+        return peak.bfloat16, "bfloat16"
+    if peak.cores:  # a TPU multiplies in bfloat16: in one pass, or in so many more that there is no figure for it
+        in_passes = f"float32 at {precision} precision"
+        return (peak.bfloat16, "bfloat16, in one pass") if precision == "default" else (None, in_passes)
+    if precision != "highest" and peak.tf32 is not None:
+        return peak.tf32, "TF32"
+    return peak.float32, "float32"
 
 
 def products_rate(rows: int, width: int, inner: int, dtype: str, precision: str) -> float:

@@ -155,9 +155,7 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
     claim = unfinished / ".unfinished"  # marks the folder as one that may be removed
     with explained(directory):
         if not replace and unfinished.is_dir() and any(unfinished.iterdir()) and not claim.exists():
-            raise BadInput(
-                f"{unfinished}: is where the folder would be written, and holds something else; move it away"
-            )
+            raise BadInput(f"{unfinished}: is reserved for unfinished work but contains something else; move it away")
         remove(unfinished)
         unfinished.mkdir(parents=True)
         claim.touch()
