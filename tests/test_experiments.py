@@ -228,7 +228,7 @@ def test_every_part_trains_a_step(name):
     params, batch = model_of(name)[1]["params"], batch_of(sentences(2))
 
     def loss(params):
-        return batch_sums(config, params, batch, None).loss
+        return batch_sums(config, None, params, batch, None).loss
 
     slope = jax.grad(loss)(params)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(slope))

@@ -40,7 +40,7 @@ from transformer_jax.training.loop import train
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.translation.load import Run
-from transformer_jax.update.loss import check_own
+from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
 from transformer_jax.version import __version__
 
@@ -104,7 +104,7 @@ def try_out(config: ExperimentConfig) -> None:
     """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
     lacks, or custom code that does not fit."""
     make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.d_model, config.train.steps))
-    check_own(config.train)
+    check_loss(config.train)
     load_metrics(config.decode.metrics)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)

@@ -35,7 +35,7 @@ def test_value_and_gradient_are_those_of_linens_own_modules(held_logits, monkeyp
     plain = linen_model.LinenTransformer(config.model)
 
     def ours(params):
-        sums = batch_sums(config, params, batch, rng=None)
+        sums = batch_sums(config, None, params, batch, rng=None)
         return sums.loss / sums.weight
 
     def theirs(params):

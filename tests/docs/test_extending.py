@@ -14,7 +14,7 @@ from transformer_jax.data.prepare import differences, recipe_of
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.evaluation import load_metrics, own_measures
 from transformer_jax.extension import UserCodeError
-from transformer_jax.update.loss import check_own
+from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
 
 HEAD = "import jax, jax.numpy as jnp, optax\nfrom transformer_jax import label_smoothed_cross_entropy\n"
@@ -87,22 +87,22 @@ def refuses(call, told):
             "missing a required argument: 'gamma'; it may also take, by name, epsilon",
         ),
         ("def mine(a, b, c): return jnp.sum(a)", "(loss_sum, weight_sum) would be right"),
-        ("def mine(a, b, c): return a.sum(-1), c", "loss_sum is of shape (2, 3); one number, the sum over all tokens"),
+        ("def mine(a, b, c): return a.sum(-1), c", "loss_sum has shape (2, 3); one number, the sum over all tokens"),
         ("def mine(a, b, c): return b.sum(), c.sum()", "loss_sum is of type int32; float32 would be right"),
-        ("def mine(a, b, c): return jnp.sum(a * jnp.inf), c.sum()", "that is no use for training"),
+        ("def mine(a, b, c): return jnp.sum(a * jnp.inf), c.sum()", "that is not usable"),
         ("def mine(a, b, c): return jnp.sum(a), 0 * c.sum()", "weight_sum 0.0"),
         ("def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "counts tokens whose weight is 0, which are padding"),
     ],
 )
 def test_a_loss_that_is_unfit_is_refused(mine, text, told):
     address = mine(text)
-    problem = refuses(lambda: check_own(TrainConfig(loss=address)), told)
+    problem = refuses(lambda: check_loss(TrainConfig(loss=address)), told)
     assert str(problem).startswith(f"train.loss = {address}: ")
 
 
 def test_what_a_loss_raises_is_told_with_its_own_traceback(mine):
     with pytest.raises(UserCodeError, match=r"mine\.py raised TypeError") as caught:
-        check_own(TrainConfig(loss=mine("def mine(a, b, c):\n    return a + 'x'")))
+        check_loss(TrainConfig(loss=mine("def mine(a, b, c):\n    return a + 'x'")))
     assert "return a + 'x'" in caught.value.traceback
 
 

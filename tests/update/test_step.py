@@ -111,7 +111,7 @@ def test_the_logged_rate_is_the_one_used():
     """Plain SGD moves by rate * gradient, and the schedule is asked with the updates made before."""
     run = trainer(**SGD, optimizer__warmup_steps=5)
     schedule = make_schedule(run.config.optimizer, 16, 10)
-    by_itself = jax.jit(functools.partial(_summed_gradients, run.config))
+    by_itself = jax.jit(functools.partial(_summed_gradients, run.config, None))
     state = run.new()
     for batch in batches(6):
         before, rate = params_of(state), float(schedule(int(state.updates)))
@@ -196,7 +196,9 @@ def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied):
         return token_sums(logits, batch.target_output, batch.target_output != 0, 0.1).loss
 
     expected, by_hand = jax.jit(jax.value_and_grad(plain))(params)
-    loss, gradients = jax.jit(jax.value_and_grad(lambda params: batch_sums(config, params, batch, None).loss))(params)
+    loss, gradients = jax.jit(jax.value_and_grad(lambda params: batch_sums(config, None, params, batch, None).loss))(
+        params
+    )
     assert float(loss) == pytest.approx(float(expected), rel=1e-6)
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         expected_gradient = functools.reduce(lambda tree, key: tree[key.key], path, by_hand)
@@ -207,5 +209,5 @@ def test_evaluation_has_no_dropout():
     run = trainer(model__dropout=0.2)
     state, batch = run.new(), batches(1)[0]
     ours = make_eval_step(run.config, run.mesh)(state.params, batch)
-    theirs = jax.jit(lambda params: batch_sums(experiment(), params, batch, rng=None))(state.params)
+    theirs = jax.jit(lambda params: batch_sums(experiment(), None, params, batch, rng=None))(state.params)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)

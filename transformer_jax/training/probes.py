@@ -18,6 +18,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.training.course import Course
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
+from transformer_jax.update.loss import load_loss
 from transformer_jax.update.step import Pulse, TrainState, train_step
 
 # An installed library is among the site-packages.
@@ -133,7 +134,7 @@ class NanHalt:
         state, batch = jax.device_put((state, batch), device)
         try:
             with jax.debug_nans(True), jax.disable_jit():
-                train_step(programs.config, programs.optimizer, state, batch, mesh)
+                train_step(programs.config, programs.optimizer, load_loss(programs.config.train), state, batch, mesh)
         except FloatingPointError as error:
             return f"{error}, {_place(error)}"
         return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"

@@ -21,7 +21,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.loss import TokenSums, load_loss
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, new_state, train_step
 
@@ -39,7 +39,7 @@ class TogetherPrograms(Programs):
 
     def __init__(self, configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh):
         super().__init__(configs[0], schedules[0], mesh)
-        self._schedules = schedules
+        self._schedules, self._loss = schedules, load_loss(configs[0].train)
         one = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
         several = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
         everywhere = NamedSharding(mesh, PartitionSpec())
@@ -89,13 +89,14 @@ class TogetherPrograms(Programs):
         return new_state(config, make_optimizer(config.optimizer, self.schedule))
 
     def evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
-        return evaluation_sums(with_values(self.config, numbers), params, batch)
+        return evaluation_sums(with_values(self.config, numbers), self._loss, params, batch)
 
     def _step_of_run(
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
     ) -> tuple[TrainState, Pulse]:
         config = with_values(self.config, numbers)
-        return train_step(config, make_optimizer(config.optimizer, lambda count: rate), state, batch, self.mesh)
+        optimizer = make_optimizer(config.optimizer, lambda count: rate)
+        return train_step(config, optimizer, self._loss, state, batch, self.mesh)
 
     def step_of_all(self, numbers: Mapping[str, jax.Array], states: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
         """Each run has its own schedule, of any form, at its own number of updates."""

@@ -1,12 +1,12 @@
-"""The gradient of a batch that lies on many devices: each makes that of its own rows, and they are added up once.
+"""The gradient of a batch that is divided among devices: each computes that of its own rows, and they are summed once.
 
-Left to itself XLA adds up each use of a parameter on its own (the tied embedding three times), and in every part of an
-accumulated batch anew. Here each device makes the whole gradient of its own rows alone, by `shard_map` over the axes
-that share the batch, so that one sum is left, after the last part. Along the axis `tensor` XLA divides the products.
+By default XLA sums each use of a parameter separately (the tied embedding three times), and again in every part of an
+accumulated batch. Here `shard_map` over the axes that share the batch lets each device compute the whole gradient of
+its own rows, so that one sum remains, after the last part. Along the axis `tensor` XLA divides the matrix products.
 
-With `fsdp` a device has a slice of each parameter. They are gathered for the model, and what comes back to a parameter
-in the backward pass is added up and sliced again. Nothing that was gathered is kept for the backward pass: it is
-gathered again, so that only what is in use lies whole on a device.
+With `fsdp` a device has a slice of each parameter. The slices are gathered for the model, and in the backward pass
+gradients are summed and sliced again. The gathered parameters are not kept for the backward pass but gathered again,
+so that a device holds only those in use.
 """
 
 import functools
@@ -21,23 +21,23 @@ from transformer_jax.update.sharding import BATCH_AXES, batch_devices, parameter
 
 
 class Slices:
-    """Parameters of which each device has slices along fsdp, and how they become whole."""
+    """How parameters of which each device has a slice along fsdp are gathered."""
 
     def __init__(self, specs: Any, is_divided: bool):
-        self._specs, self._is_divided = specs, is_divided  # along tensor too
+        self._specs, self._is_divided = specs, is_divided  # is_divided: along tensor too
 
     def whole(self, params: Any, rows: Any) -> Any:
-        """What the model is given; not gathered before there are rows to work on."""
+        """The parameters, gathered; not before the rows are there to work on."""
         params, _ = jax.lax.optimization_barrier((params, rows))
         return jax.tree.map(functools.partial(_gathered, self._is_divided), params, self._specs)
 
-    def gathered_again(self, loss: Callable[..., Any], params: Any) -> Callable[..., Any]:
-        """A loss whose backward pass is left everything by the forward pass, but for what was gathered, and its copies
-        in another type or turned."""
+    def rematerialized(self, loss: Callable[..., Any], params: Any) -> Callable[..., Any]:
+        """The loss, whose backward pass gathers parameters again; everything else is kept from the forward pass."""
         whole = jax.eval_shape(self.whole, params, ())
         shapes = {shape for leaf in jax.tree.leaves(whole) for shape in (leaf.shape, leaf.shape[::-1])}
 
         def is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
+            # Neither gathered parameters, nor their copies in another type or transposed.
             is_gather = primitive.name.startswith("custom_vjp_call") and len(inputs) == 1
             is_copy = primitive.name in ("convert_element_type", "transpose") and inputs[0].shape in shapes
             return not (is_gather or is_copy)
@@ -46,45 +46,45 @@ class Slices:
 
 
 def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[str] = ()) -> Callable[..., Any]:
-    """(params, batch, rng) -> the gradients and sums over the whole batch, wherever on the mesh its rows lie.
+    """(params, batch, rng) -> the gradients and sums of the whole batch, divided among the devices of the mesh.
 
-    `gradient` is the same for some of the rows; along fsdp it is given its parameters' `Slices` besides.
+    `gradient` computes those of some of the rows; with fsdp it also gets the `Slices` of its parameters.
     """
     if batch_devices(mesh) == 1:
         return gradient
 
     def summed(params: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
         specs = parameter_specs(params, mesh, replicate)
-        own_slices = Slices(specs, mesh.shape["tensor"] > 1) if mesh.shape["fsdp"] > 1 else None
+        slices_of_device = Slices(specs, mesh.shape["tensor"] > 1) if mesh.shape["fsdp"] > 1 else None
 
-        def own(params: Any, rows: Any, rng: jax.Array) -> tuple[Any, Any]:
-            gradients, sums = gradient(params, rows, rng, own_slices)
-            # What was sliced has been added up along fsdp already.
-            left = jax.tree.map(lambda spec: "data" if "fsdp" in spec else BATCH_AXES, specs)
-            return jax.tree.map(jax.lax.psum, gradients, left), jax.lax.psum(sums, BATCH_AXES)
+        def of_rows(params: Any, rows: Any, rng: jax.Array) -> tuple[Any, Any]:
+            gradients, sums = gradient(params, rows, rng, slices_of_device)
+            # What is sliced has been summed along fsdp already.
+            axes = jax.tree.map(lambda spec: "data" if "fsdp" in spec else BATCH_AXES, specs)
+            return jax.tree.map(jax.lax.psum, gradients, axes), jax.lax.psum(sums, BATCH_AXES)
 
         slices = jax.tree.map(functools.partial(_along, "fsdp"), specs)
         everywhere, rows = PartitionSpec(), PartitionSpec(BATCH_AXES)
         spread = {"in_specs": (slices, rows, everywhere), "out_specs": (slices, everywhere)}
-        mapped = jax.shard_map(own, mesh=mesh, axis_names=set(BATCH_AXES), check_vma=False, **spread)
+        mapped = jax.shard_map(of_rows, mesh=mesh, axis_names=set(BATCH_AXES), check_vma=False, **spread)
         return mapped(params, batch, rng)
 
     return summed
 
 
 def _along(axis: str, spec: PartitionSpec) -> PartitionSpec:
-    """What of a place concerns one axis of the mesh."""
+    """The part of a spec that concerns one axis of the mesh."""
     return PartitionSpec(*(name if name == axis else None for name in spec))
 
 
 def _gathered(divided: bool, part: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """A parameter, from its slices on the axis fsdp; what `tensor` divides stays divided."""
+    """A parameter gathered along fsdp; what `tensor` divides stays divided."""
     if "fsdp" not in spec:
         return part
     gather = functools.partial(_gather, list(spec).index("fsdp"))
-    if divided:  # XLA by itself would gather along `tensor` as well
-        place = _along("tensor", spec)
-        gather = jax.shard_map(gather, in_specs=place, out_specs=place, axis_names={"tensor"}, check_vma=False)
+    if divided:  # otherwise XLA would gather along `tensor` as well
+        along = _along("tensor", spec)
+        gather = jax.shard_map(gather, in_specs=along, out_specs=along, axis_names={"tensor"}, check_vma=False)
     return gather(part)
 
 
@@ -98,8 +98,11 @@ def _gather_forward(dimension: int, part: jax.Array) -> tuple[jax.Array, None]:
 
 
 def _gather_backward(dimension: int, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    """Each device gets its slice of the sum. Between processes on CPUs psum_scatter gives wrong sums (gloo, of large
-    arrays): there each sends the others their slices, which is as much, and they add up themselves."""
+    """Each device gets its slice of the sum.
+
+    On CPUs psum_scatter between processes gives wrong sums of large arrays (gloo). There each device sends the others
+    their slices, as many bytes, and they sum.
+    """
     if jax.default_backend() != "cpu":
         return (jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=dimension, tiled=True),)
     slices = jnp.stack(jnp.split(gradient, jax.lax.axis_size("fsdp"), dimension))

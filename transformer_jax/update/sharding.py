@@ -1,4 +1,4 @@
-"""Where everything lies: a mesh of three axes, and an ordered table of rules that places each parameter on it.
+"""The mesh of three axes, and an ordered table of rules that shards each parameter over it.
 
 - `data`: devices that share the batch and hold the same parameters.
 - `fsdp`: devices that share the batch and hold a slice of each parameter.
@@ -17,7 +17,7 @@ from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
 
 AXES = ("data", "fsdp", "tensor")
-# The batch is divided among the devices of both.
+# The batch is divided along both.
 BATCH_AXES = ("data", "fsdp")
 
 # The first pattern found in a parameter's path says which axis divides which of its dimensions.
@@ -50,7 +50,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
 
 def batch_devices(mesh: Mesh) -> int:
-    """Into how many parts a batch is divided."""
+    """The number of parts into which a batch is divided."""
     return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
 
 
@@ -59,9 +59,9 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def batch_share(mesh: Mesh) -> tuple[int, int]:
-    """Which of how many equal parts of a batch the devices of this process hold.
+    """(index, count): which of how many equal shares of a batch the devices of this process hold.
 
-    Processes whose devices share each matrix product hold the same part.
+    Processes whose devices share each matrix product hold the same share.
     """
     parts = batch_sharding(mesh).devices_indices_map((batch_devices(mesh),))
     held: dict[int, set[int]] = {}
@@ -77,15 +77,15 @@ def batch_share(mesh: Mesh) -> tuple[int, int]:
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """A batch of numpy rows, of which this process holds its own share, as arrays divided among all devices."""
+    """This process's share of a batch, numpy rows, as arrays divided among all devices."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
 
 
 def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
-    """A sharding for every leaf of a train state. The optimizer's moments lie where their parameters lie.
+    """A sharding for every leaf of a train state. The optimizer's moments are sharded like their parameters.
 
-    What an optimizer keeps in another form than a parameter's (counters, factored moments) is small: it lies whole.
+    What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated.
     """
     uncovered: list[str] = []
 
@@ -120,13 +120,13 @@ def path_name(path: Any) -> str:
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str]) -> PartitionSpec | None:
-    """How the mesh divides one leaf; None if nobody has said."""
+    """How the mesh divides one leaf; None if no rule covers it."""
     whole = mesh.shape["fsdp"] == mesh.shape["tensor"] == 1
     if not shape or whole or any(re.search(pattern, name) for pattern in replicate):
         return PartitionSpec()
     for pattern, axes in RULES:
         if re.search(pattern, name) and len(axes) <= len(shape):
-            # An axis that does not divide its dimension leaves it whole.
+            # A dimension that the axis does not divide is replicated.
             return PartitionSpec(
                 *(axis if axis and shape[i] % mesh.shape[axis] == 0 else None for i, axis in enumerate(axes))
             )
