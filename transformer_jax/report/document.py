@@ -1,4 +1,4 @@
-"""A report as a tree of titled parts and blocks; each format has a renderer of its own for it."""
+"""A report as a tree of titled parts and blocks; each format has its renderer."""
 
 from __future__ import annotations
 

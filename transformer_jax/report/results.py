@@ -140,6 +140,10 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
@@ -147,8 +151,6 @@ def load_sweep(folder: str | Path) -> SweepResult:
         raise BadInput(f"{path}: there is no such folder; transformer-jax sweep --workdir={path} makes one")
     definition = _definition(path)
     problems: list[str] = []
-    tuned = _json(path / "tuned.json", problems)
-    variants = [_variant(path, facts, definition, problems) for facts in definition["variants"]]
     return SweepResult(
         path=path,
         name=str(definition.get("name", path.name)),
@@ -159,8 +161,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
         tests=definition["tests"],
         seeds=definition["seeds"],
         notes=[str(note) for note in listed(definition.get("notes"))],
-        variants=variants,
-        tuned=tuned,
+        tuned=_json(path / "tuned.json", problems),
+        variants=[_variant(path, facts, definition, problems) for facts in definition["variants"]],
         problems=problems,
     )
 
@@ -188,12 +190,8 @@ def _definition(path: Path) -> dict[str, Any]:
     file = path / "sweep.json"
     if not file.is_file():
         raise BadInput(f"{path}: is not a sweep (it has no sweep.json); transformer-jax sweep makes one")
-    problems: list[str] = []
-    definition = _json(file, problems)
-    if problems:
-        raise BadInput(problems[0])
-    if definition.get("format") != FORMAT:
-        found = definition.get("format")
+    definition = _read(file)
+    if (found := definition.get("format")) != FORMAT:
         raise BadInput(
             f"{file}: has format {found!r}, but this version reads format {FORMAT}; use the version that wrote it"
         )
@@ -213,15 +211,14 @@ def _definition(path: Path) -> dict[str, Any]:
 
 def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], problems: list[str]) -> VariantResult:
     name, slug = facts["name"], facts["slug"]
-    published = facts["published"] if isinstance(facts.get("published"), dict) else {}
     baseline = facts.get("baseline") or definition.get("baseline") or ""
     return VariantResult(
         name=name,
         slug=slug,
-        changes=facts["changes"] if isinstance(facts.get("changes"), dict) else {},
+        changes=_dict(facts.get("changes")),
         group=str(facts.get("group") or ""),
         note=str(facts.get("note") or ""),
-        published={key: value for key, value in published.items() if number(value) is not None},
+        published={key: value for key, value in _dict(facts.get("published")).items() if number(value) is not None},
         baseline="" if baseline == name else str(baseline),
         runs=[
             _run(path / "runs" / slug / f"seed-{seed}", name, seed, definition["tests"], problems)
@@ -279,10 +276,9 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
 def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | None:
     """The record of a test set; None if there is none yet, `BadInput` if it is damaged or of something else."""
     tests = result.get("tests")
-    noted = tests.get(split) if isinstance(tests, dict) else None
     if isinstance(tests, dict) and split not in tests:
         return None  # the sweep was given this split later
-    name = noted.get("file") if isinstance(noted, dict) else None
+    name = _dict(_dict(tests).get(split)).get("file")
     file = path / (name if isinstance(name, str) else f"translations/{split}.latest.json")
     record = _read(file)
     try:
@@ -308,9 +304,9 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
     if measured.tokens_N.ndim != 1 or shapes != [(*shapes[2], 10), shapes[2], shapes[2]] or not measured.tokens_N.size:
         raise BadInput(f"{file}: its lists of sentences differ in length: {shapes}")
     counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
-    scores = (measured.bleu, measured.perplexity)
-    possible = (counts >= 0).all() and (counts < MOST_NGRAMS).all() and np.isfinite(scores).all() and measured.words > 0
-    if not possible or not (abs(measured.log_probabilities_N) < LARGEST).all():
+    scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]
+    possible = (counts >= 0).all() and (counts < MOST_NGRAMS).all() and measured.words > 0
+    if not possible or not np.isfinite(scores).all() or np.abs(measured.log_probabilities_N).max() >= LARGEST:
         raise BadInput(f"{file}: has impossible numbers: NaN, or counts below 0 or above {MOST_NGRAMS:g}")
     return measured
 

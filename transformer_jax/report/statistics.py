@@ -1,4 +1,4 @@
-"""Whether variants differ: scores of several seeds on one test set, and how sure one can be of their differences.
+"""Differences between variants: scores of several seeds on one test set, with simultaneous confidence intervals.
 
 A score depends on the seed of a training and on the sentences of the test set, and a difference between two variants is
 judged against both. With k seeds of a variant v, k' of its baseline b, and scores y,
@@ -6,18 +6,18 @@ judged against both. With k seeds of a variant v, k' of its baseline b, and scor
     difference = mean(y_v) - mean(y_b)
     variance   = s_v^2 / k + s_b^2 / k' + t^2
 
-s^2 is the variance over seeds, as observed on this test set; t^2 is what another choice of sentences would add. The
-bootstrap over sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all
-scores, and with it the variance of a difference of means; this contains once more what one seed does by chance with one
-sentence, which s^2 has counted already, and which is therefore taken off.
+s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add. The bootstrap over
+sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores, and with it
+the variance of a difference of means. That includes the interaction of seeds and sentences, which s^2 already counts,
+so it is subtracted.
 
-Two, three or five seeds tell little about s, and the seeds of one variant may scatter more than those of another: a
-pooled variance raises false alarms, most of all where it is the baseline, which is in every comparison, that scatters
-more. So the typical variance of the other variants only raises a small s^2, and adds degrees of freedom only as far as
-s^2 looks typical (see `_spread`). Welch and Satterthwaite give the degrees of freedom of the sum. Each of m comparisons
-has the level 5 %/m (Bonferroni), so that an interval excludes zero exactly where the corrected p-value is below 5 %.
-Holm's steps would not be valid: the last of them tests a single p-value at 5 %, where those of so few seeds give up to
-9 % false alarms. docs/experiments.md has the rates that were simulated; tests/drills/test_false_alarms.py makes them.
+Two, three or five seeds say little about s, and the seeds of one variant may vary more than those of another: a pooled
+variance raises false alarms, most of all where it is the baseline, part of every comparison, that varies more. So the
+typical variance of the other variants only raises a small s^2, and adds degrees of freedom only as far as s^2 looks
+typical (see `_spread`). Welch and Satterthwaite give the degrees of freedom of the sum. Each of m comparisons has the
+level 5 %/m (Bonferroni), so an interval excludes zero exactly where the corrected p-value is below 5 %. Holm's steps
+would not be valid: the last of them tests a single p-value at 5 %, where so few seeds give up to 9 % false alarms.
+docs/experiments.md has the simulated rates; tests/drills/test_false_alarms.py computes them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from scipy.special import nctdtrinc, stdtr, stdtrit
 CONFIDENCE = 0.95
 POWER = 0.8
 SAMPLES = 2000
-# The largest variance is left out of what is typical if it is so many times the second largest: some seeds of that
-# variant diverged, perhaps. Only the largest: of two wild variants one may look quiet by chance, and needs the other.
+# The largest variance does not count as typical if it is this many times the second largest: perhaps some seeds of that
+# variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs the other.
 OUTLYING = 100.0
-# Of the weights of resampled sentences, this many numbers are held at a time.
+# This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
 
 
@@ -42,13 +42,12 @@ class Scores(NamedTuple):
     """One measure of R runs on one test set."""
 
     values_R: np.ndarray
-    # What another choice of sentences would do to them.
-    covariance_RR: np.ndarray
+    covariance_RR: np.ndarray  # over choices of sentences
     sentences: int
 
 
 class Difference(NamedTuple):
-    """A variant less its baseline, and how sure one can be of it."""
+    """A variant's mean score minus its baseline's, with its uncertainty."""
 
     value: float
     error: float  # the standard error of value
@@ -59,8 +58,8 @@ class Difference(NamedTuple):
     corrected_p: float  # of the family: Bonferroni's
     detectable: float  # the true difference that would have been found with the stated power
     seeds: tuple[int, int]  # of the variant and of its baseline
-    # "own": the seeds' spread was seen on both sides; "borrowed": one side has one seed, and was given the spread of
-    # the others; "none": nothing here has two seeds, and the interval counts sentences only.
+    # "own": both sides have several seeds; "borrowed": one side has one seed, and the spread of other variants is used;
+    # "none": no variant has two seeds, and the interval accounts for sentences only.
     seed_spread: str
 
     @property
@@ -104,7 +103,7 @@ def _scores(columns_NC: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -
 
 
 def _resampled(sentences: int) -> Iterator[np.ndarray]:
-    """How often each sentence is drawn, in each of SAMPLES draws with replacement; the same draws every time."""
+    """How often each sentence is drawn in each of SAMPLES bootstrap samples; the samples are always the same."""
     rng = np.random.default_rng(0)
     rows = max(1, min(SAMPLES, BLOCK // sentences))
     for start in range(0, SAMPLES, rows):
@@ -116,10 +115,8 @@ class Spread(NamedTuple):
 
     variance_G: np.ndarray
     freedom_G: np.ndarray
-    # The most degrees of freedom that any comparison may claim.
-    most_freedom: float
-    # Of that variance, the part in which a seed and a sentence meet by chance.
-    with_sentences_G: np.ndarray
+    most_freedom: float  # the most degrees of freedom that any comparison may claim
+    with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
 
 
 def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
@@ -130,30 +127,21 @@ def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tup
     contrasts = [_contrast(scores, groups, pair, spread) for pair in pairs]
     values, errors, freedoms = (np.array(column) for column in zip(*contrasts, strict=True))
     p_values = _p_values(values, errors, freedoms)
-    tail = (1 - CONFIDENCE) / (2 * len(pairs))
-    critical = stdtrit(freedoms, 1 - tail)
+    critical = stdtrit(freedoms, 1 - (1 - CONFIDENCE) / (2 * len(pairs)))
+    low, high = values - critical * errors, values + critical * errors
+    corrected = np.minimum(p_values * len(pairs), 1.0)
     # The shift at which the t of noncentrality `shift` is above the critical value with the wanted probability.
     detectable = errors * nctdtrinc(freedoms, 1 - POWER, critical)
-    corrected = np.minimum(p_values * len(pairs), 1.0)
-    return [
-        Difference(
-            value=float(values[i]),
-            error=float(errors[i]),
-            freedom=float(freedoms[i]),
-            low=float(values[i] - critical[i] * errors[i]),
-            high=float(values[i] + critical[i] * errors[i]),
-            p_value=float(p_values[i]),
-            corrected_p=float(corrected[i]),
-            detectable=float(detectable[i]),
-            seeds=(len(groups[pair[0]]), len(groups[pair[1]])),
-            seed_spread=_seed_spread(spread, [len(groups[group]) for group in pair]),
-        )
-        for i, pair in enumerate(pairs)
-    ]
+    columns = (values, errors, freedoms, low, high, p_values, corrected, detectable)
+    differences = []
+    for numbers, pair in zip(np.stack(columns, axis=-1).tolist(), pairs, strict=True):
+        seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
+        differences.append(Difference._make([*numbers, seeds, _seed_spread(spread, seeds)]))
+    return differences
 
 
 def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
-    """Of each group the variance that its own seeds show, made safer by what is typical of the other groups.
+    """The variance between the seeds of each group, adjusted by what is typical of the other groups.
 
     With n - 1 = f degrees of freedom of its own, a variance s^2 and the typical one of the others c,
 
@@ -173,7 +161,7 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         zeros = np.zeros(len(groups))
         return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros)
     observed, crossed = np.zeros(len(groups)), np.zeros(len(groups))
-    for g in (int(place) for place in np.flatnonzero(known)):
+    for g in (int(index) for index in np.flatnonzero(known)):
         covariance = scores.covariance_RR[np.ix_(groups[g], groups[g])]
         observed[g] = scores.values_R[groups[g]].var(ddof=1)
         crossed[g] = (np.trace(covariance) - covariance.sum() / len(groups[g])) / freedoms[g]

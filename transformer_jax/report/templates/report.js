@@ -50,9 +50,9 @@ for (const box of document.querySelectorAll("input[data-hides]")) {
   box.addEventListener("change", show);
   show();
 }
-// What is pointed at, or touched, tells its values.
+// What is pointed at, or touched, shows its values.
 const tip = document.getElementById("tip");
-const tell = event => {
+const showTip = event => {
   const pointed = event.target.closest?.("[data-tip]");
   tip.style.display = pointed ? "block" : "none";
   if (!pointed) return;
@@ -60,6 +60,6 @@ const tell = event => {
   tip.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 6)) + "px";
   tip.style.top = Math.max(4, event.clientY - tip.offsetHeight - 10) + "px";
 };
-addEventListener("pointermove", tell);
-addEventListener("pointerdown", tell);
+addEventListener("pointermove", showTip);
+addEventListener("pointerdown", showTip);
 addEventListener("scroll", () => { tip.style.display = "none"; }, {passive: true});
