@@ -78,7 +78,7 @@ BAD_COMMAND_LINES = [
     (["train", BASE, "--workdir=run", "--profile=0:5"], "argument --profile: '0:5' is not START:STEPS"),
     (["train", BASE, "--workdir="], "argument --workdir: is empty; it must be a path"),
     (["inspect", BASE, "--config.seed=4294967296"], "--config.seed = 4294967296: must be at least 0 and at most"),
-    (["inspect", BASE, "--config.mesh.replicate=("], "replicate: '(' is no regular expression"),
+    (["inspect", BASE, "--config.mesh.replicate=("], "replicate: '(' is not a regular expression"),
     (["inspect", BASE, "--config.optimizer.name=addam"], "optax has no such optimizer; did you mean adam?"),
     (["inspect", BASE, "--config.data.vocab_size=9"], "did you mean model.vocab_size?"),
     (["inspect", f"--config={ROOT}"], "is not a config file (its name must end in .py)"),

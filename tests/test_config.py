@@ -42,7 +42,7 @@ def test_variants_by_their_names_in_table_3():
         ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
         ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
         ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),
-        ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 lies outside a vocabulary of 10"),
+        ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 is outside a vocabulary of 10"),
         ({"dropout": 1.0}, "dropout = 1.0: must be at least 0 and below 1"),
         ({"norm": "prae"}, "norm = 'prae': did you mean pre?"),
     ],

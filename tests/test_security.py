@@ -115,4 +115,4 @@ def test_a_pickle_in_place_of_a_model_is_not_opened(run, tmp_path, capsys):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     (tmp_path / "config.json").write_text("{}")
     assert cli.main(["import", "marian", str(tmp_path), f"--workdir={tmp_path / 'new'}"]) == 2
-    assert "is a pickle, which can run anything, and is not opened here" in capsys.readouterr().err
+    assert "is a pickle, which can run code, and is not opened" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from transformer_jax.schema import Condition, FilePath, Section, group, is_meant
 
 # Random keys are made of 32 bits: larger seeds would repeat smaller ones.
 MAX_SEED = 2**32 - 1
-# The corpora made from rules. Those of symbols have options of their own.
+# The generated corpora. Those of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
 
@@ -22,7 +22,7 @@ OF_TOY_TASKS = Condition(
     lambda config: config.data.corpus in TOY_TASKS, f"data.corpus = {', '.join(TOY_TASKS[:-1])} or {TOY_TASKS[-1]}"
 )
 OF_FILES = Condition(
-    lambda config: not config.data.corpus, "text files (data.source), not a data.corpus, which has splits of its own"
+    lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
 )
 OF_TFDS = Condition(
     lambda config: config.data.corpus not in ("", *TASKS) and not is_meant_as_address(config.data.corpus),
@@ -47,20 +47,20 @@ def _held_out(split: str, name: str) -> Condition:
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Section, affects="corpus"):
-    """The corpora made from rules (data.corpus = copy, reverse, sort or grammar)."""
+    """The generated corpora (data.corpus = copy, reverse, sort or grammar)."""
 
-    train_size: int = option(50_000, "pairs to train on", at_least=1, condition=OF_TASKS)
-    valid_size: int = option(1_000, "pairs to validate on", at_least=0, condition=OF_TASKS)
-    test_size: int = option(1_000, "pairs of each test split", at_least=0, condition=OF_TASKS)
-    seed: int = option(0, "which sentences are made", at_least=0, at_most=MAX_SEED, condition=OF_TASKS)
+    train_size: int = option(50_000, "number of training pairs", at_least=1, condition=OF_TASKS)
+    valid_size: int = option(1_000, "number of validation pairs", at_least=0, condition=OF_TASKS)
+    test_size: int = option(1_000, "number of pairs of each test split", at_least=0, condition=OF_TASKS)
+    seed: int = option(0, "random seed of the sentences", at_least=0, at_most=MAX_SEED, condition=OF_TASKS)
     alphabet: int = option(
-        26, "how many different symbols copy, reverse and sort use", at_least=2, at_most=10_000, condition=OF_TOY_TASKS
+        26, "number of symbols that copy, reverse and sort use", at_least=2, at_most=10_000, condition=OF_TOY_TASKS
     )
     min_length: int = option(
-        4, "symbols of the shortest sequence of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
+        4, "minimum length of the sequences of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
     )
     max_length: int = option(
-        16, "symbols of the longest sequence of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
+        16, "maximum length of the sequences of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
     )
 
     def contradictions(self) -> list[str]:
@@ -71,35 +71,35 @@ class TaskConfig(Section, affects="corpus"):
 
 @dataclasses.dataclass(frozen=True)
 class CleaningConfig(Section, affects="data"):
-    """Which pairs are left out of training. What is left out is counted by reason; validation and test stay whole."""
+    """Which pairs are left out of training, counted by reason. Validation and test stay complete."""
 
     unreadable: Literal["refuse", "drop"] = option(
-        "refuse", "a line that is no UTF-8, has a NUL or the wrong columns: stop and name it, or leave it out"
+        "refuse", "lines that are not UTF-8, have a NUL or the wrong columns: stop with an error, or leave them out"
     )
     drop_empty: bool = option(True, "leave out pairs with an empty or blank side")
     max_characters: int | None = option(10_000, "leave out pairs with a longer side; none = no limit", at_least=1)
-    max_ratio: float | None = option(None, "leave out pairs with one side more than so many times longer", at_least=1)
-    drop_copies: bool = option(False, "leave out pairs whose target is the source itself")
-    drop_duplicates: bool = option(False, "leave out all but the first of equal pairs")
+    max_ratio: float | None = option(None, "leave out pairs with a larger ratio of lengths", at_least=1)
+    drop_copies: bool = option(False, "leave out pairs whose target equals the source")
+    drop_duplicates: bool = option(False, "leave out repeated pairs")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Section, affects="data"):
-    """From text to batches. The defaults ask for two text files and do with them what the paper did."""
+    """From text to batches. The defaults expect two text files and process them as in the paper."""
 
-    # Where the text comes from.
+    # The text.
     source: tuple[FilePath, ...] = option(
-        (), "training text: lines, .tsv (both columns) or .jsonl; .gz and .zst too", affects="corpus"
+        (), "training text: lines, .tsv (both columns) or .jsonl; also .gz and .zst", affects="corpus"
     )
     target: tuple[FilePath, ...] = option(
-        (), "its translation, line by line; left out for .tsv and .jsonl", affects="corpus"
+        (), "its translation, line by line; omitted for .tsv and .jsonl", affects="corpus"
     )
     valid_source: tuple[FilePath, ...] = option(
-        (), "validation text; left out: pairs are held out of the training text", affects="corpus", condition=OF_FILES
+        (), "validation text; if omitted, pairs are held out of the training text", affects="corpus", condition=OF_FILES
     )
     valid_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
     test_source: tuple[FilePath, ...] = option(
-        (), "test text; left out: pairs are held out of the training text", affects="corpus", condition=OF_FILES
+        (), "test text; if omitted, pairs are held out of the training text", affects="corpus", condition=OF_FILES
     )
     test_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
     valid_size: int = option(
@@ -116,68 +116,75 @@ class DataConfig(Section, affects="data"):
     )
     corpus: str = option(
         "",
-        "in place of files: copy, reverse, sort, grammar, a TFDS name (wmt14_translate/de-en), or path/to/file.py:Name",
+        "instead of files: copy, reverse, sort, grammar, a TFDS name (wmt14_translate/de-en), or path/to/file.py:Name",
         affects="corpus",
     )
     source_language: str = option(
-        "", "which language of a TFDS pair, or which key of a .jsonl line, is the source", affects="corpus"
+        "", "source language of a TFDS pair, or key of the source in a .jsonl line", affects="corpus"
     )
-    target_language: str = option("", "and which is the target", affects="corpus")
+    target_language: str = option("", "target language or key", affects="corpus")
     tfds_data_dir: FilePath | None = option(
-        None, "where TFDS data sets lie; none = TFDS's own place", affects="environment", condition=OF_TFDS
+        None, "folder of TFDS data sets; none = the default of TFDS", affects="environment", condition=OF_TFDS
     )
     task: TaskConfig = group(TaskConfig)
     cleaning: CleaningConfig = group(CleaningConfig)
 
-    # How it becomes tokens. How many there are is model.vocab_size.
+    # Tokens. The size of the vocabulary is model.vocab_size.
     tokenizer: Literal["bpe", "unigram", "words", "characters"] = option(
-        "bpe", "how text is cut (paper: bpe)", condition=NO_TOKENIZER_FILE
+        "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
     tokenizer_file: FilePath | None = option(
-        None, "a SentencePiece .model (or our .json) to use instead of training one"
+        None, "SentencePiece .model (or .json of this library) to use instead of training one"
     )
-    target_tokenizer_file: FilePath | None = option(None, "another one for the target; none = the same")
+    target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity",
-        "SentencePiece's rule for rewriting text first; only identity gives the text back exactly",
+        "normalization rule of SentencePiece; only identity restores the text exactly",
         condition=TRAINED_TOKENIZER,
     )
     byte_fallback: bool = option(
-        True, "spell rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
+        True, "encode rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
     )
     character_coverage: float = option(
         0.9995,
-        "share of all characters in the text that get a token of their own",
+        "share of the text's characters that get a token",
         above=0,
         at_most=1,
         condition=TRAINED_TOKENIZER,
     )
     tokenizer_sentences: int = option(
         1_000_000,
-        "train bpe or unigram on at most so many sentences, evenly spread",
+        "maximum number of sentences, evenly spread, to train bpe or unigram on",
         at_least=1,
         condition=TRAINED_TOKENIZER,
     )
-    directory: FilePath | None = option(
-        None, "where the prepared data is kept; none = WORKDIR/data", affects="environment"
-    )
+    directory: FilePath | None = option(None, "folder of the prepared data; none = WORKDIR/data", affects="environment")
 
-    # How tokens become batches.
+    # Batches.
     batching: Literal["buckets", "packing"] = option(
-        "buckets", "pairs of similar length together (paper), or many pairs in a row", affects="result"
+        "buckets", "pairs of similar length together (paper), or several pairs packed into a row", affects="result"
     )
     tokens_per_batch: int = option(
-        25_000, "of each side, padding included, on all devices together", at_least=1, affects="result"
+        25_000,
+        "tokens of each side in a batch, padding included, on all devices together",
+        at_least=1,
+        affects="result",
     )
     max_length: int = option(
-        256, "tokens; pairs with a longer side are left out of training and counted", at_least=1, affects="result"
+        256, "maximum number of tokens; longer pairs are left out of training and counted", at_least=1, affects="result"
     )
     num_shapes: int = option(
-        8, "how many different batch shapes buckets may use: each is compiled once", at_least=1, affects="result"
+        8, "maximum number of batch shapes of buckets: each is compiled once", at_least=1, affects="result"
     )
-    seed: int = option(0, "of which pairs are held out, and of the order of the others", at_least=0, at_most=MAX_SEED)
+    seed: int = option(
+        0, "random seed of the held-out pairs and of the order of the others", at_least=0, at_most=MAX_SEED
+    )
     order_seed: int | None = option(
-        None, "of the order of the training pairs; none = data.seed", at_least=0, at_most=MAX_SEED, affects="result"
+        None,
+        "random seed of the order of the training pairs; none = data.seed",
+        at_least=0,
+        at_most=MAX_SEED,
+        affects="result",
     )
 
     @property
@@ -196,10 +203,10 @@ class DataConfig(Section, affects="data"):
             if source and target and len(source) != len(target):
                 problems.append(
                     f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
-                    f"({_listed(target)}): give as many"
+                    f"({_listed(target)}): they must match"
                 )
         if self.normalization != "identity" and not self.trains_tokenizer:
-            reason = "a given tokenizer_file has its own" if self.tokenizer_file else f"{self.tokenizer} have none"
+            reason = "a given tokenizer_file has its rule" if self.tokenizer_file else f"{self.tokenizer} have none"
             problems.append(f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}")
         if self.target_tokenizer_file and not self.tokenizer_file:
             problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")

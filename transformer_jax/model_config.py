@@ -1,4 +1,4 @@
-"""The architecture's options: all that a model knows of an experiment. Part of the schema, which is `config.py`."""
+"""The options of the model. Part of the schema, which is `config.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from transformer_jax.errors import ConfigError
 from transformer_jax.schema import Condition, Part, Section, group, option
 from transformer_jax.table3 import TABLE_3
 
-# Far beyond any model; without a limit a slip of the hand (1e30 layers) would be worked on for ever.
+# Far beyond any model: a typing error (1e30 layers) is refused instead of built.
 MOST_LAYERS, WIDEST, MOST_ROWS = 1_000, 1_000_000, 10_000_000
 LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
@@ -20,35 +20,35 @@ LEARNED_POSITIONS = Condition(
 
 @dataclasses.dataclass(frozen=True)
 class PartsConfig(Section):
-    """Parts of the model that are a class of one's own (docs/parts.md); none is the library's."""
+    """Custom modules for parts of the model (docs/parts.md); none is the library's module."""
 
-    attention: Part = option(None, "in place of MultiHeadAttention")
-    feed_forward: Part = option(None, "in place of FeedForward")
-    positions: Part = option(None, "in place of the class that model.positions names")
-    embedding: Part = option(None, "in place of Embedding")
-    encoder_layer: Part = option(None, "in place of EncoderLayer")
-    decoder_layer: Part = option(None, "in place of DecoderLayer")
+    attention: Part = option(None, "replaces MultiHeadAttention")
+    feed_forward: Part = option(None, "replaces FeedForward")
+    positions: Part = option(None, "replaces the class that model.positions names")
+    embedding: Part = option(None, "replaces Embedding")
+    encoder_layer: Part = option(None, "replaces EncoderLayer")
+    decoder_layer: Part = option(None, "replaces DecoderLayer")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Section):
     """The architecture. The defaults are the paper's base model."""
 
-    # Vocabulary. In an experiment the sizes are what is asked of the tokenizer, and then what it really has.
+    # Vocabulary. In a config the sizes are those requested of the tokenizer; in a run, those that it has.
     vocab_size: int = option(
         37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS, affects="data"
     )
     target_vocab_size: int | None = option(
         None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS, affects="data"
     )
-    pad_id: int = option(0, "the token that default masks hide", at_least=0, at_most=MOST_ROWS)
+    pad_id: int = option(0, "id of the padding token, which default masks hide", at_least=0, at_most=MOST_ROWS)
 
     # Size.
-    num_encoder_layers: int = option(6, "layers of the encoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    num_decoder_layers: int = option(6, "layers of the decoder (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    d_model: int = option(512, "width of every layer's input and output", at_least=2, at_most=WIDEST)
-    d_ff: int = option(2048, "width inside the feed-forward layer", at_least=1, at_most=WIDEST)
-    num_heads: int = option(8, "attention heads (the paper's h)", at_least=1, at_most=WIDEST)
+    num_encoder_layers: int = option(6, "number of encoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    num_decoder_layers: int = option(6, "number of decoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    d_model: int = option(512, "model width: the size of every layer's input and output", at_least=2, at_most=WIDEST)
+    d_ff: int = option(2048, "inner width of the feed-forward layer", at_least=1, at_most=WIDEST)
+    num_heads: int = option(8, "number of attention heads (the paper's h)", at_least=1, at_most=WIDEST)
     d_k: int | None = option(
         None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1, at_most=WIDEST
     )
@@ -56,48 +56,50 @@ class ModelConfig(Section):
 
     # Regularisation.
     dropout: float = option(
-        0.1, "on each sub-layer's output and on the embeddings", at_least=0, below=1, together="number"
+        0.1, "dropout rate of each sub-layer's output and of the embeddings", at_least=0, below=1, together="number"
     )
     attention_dropout: float = option(
-        0.0, "on the attention weights (the paper has none)", at_least=0, below=1, together="number"
+        0.0, "dropout rate of the attention weights (the paper has none)", at_least=0, below=1, together="number"
     )
     activation_dropout: float = option(
-        0.0, "inside the feed-forward layer (the paper has none)", at_least=0, below=1, together="number"
+        0.0, "dropout rate inside the feed-forward layer (the paper has none)", at_least=0, below=1, together="number"
     )
 
     # Layers.
     norm: Literal["post", "pre"] = option("post", "LayerNorm after the residual sum (paper) or before the sub-layer")
     norm_epsilon: float = option(1e-6, "added to LayerNorm's variance", above=0)
-    activation: Literal["relu", "gelu", "swish", "swiglu"] = option("relu", "of the feed-forward layer")
+    activation: Literal["relu", "gelu", "swish", "swiglu"] = option(
+        "relu", "activation function of the feed-forward layer"
+    )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
     # Positions and embeddings.
     positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
-        "sinusoidal", "how the order of the tokens is told"
+        "sinusoidal", "position encoding"
     )
     sinusoids: Literal["interleaved", "halves"] = option(
-        "interleaved", "sinusoidal positions' order: sine and cosine in turn (paper), or all sines first"
+        "interleaved", "order of sinusoidal positions: sine and cosine in turn (paper), or all sines first"
     )
     max_length: int = option(
         1024,
-        "rows of the learned position table; no other kind has a limit",
+        "rows of the learned position table; other encodings have no limit",
         at_least=1,
         at_most=MOST_ROWS,
         condition=LEARNED_POSITIONS,
     )
     tie_embeddings: Literal["all", "target", "none"] = option(
-        "all", "one matrix for both embeddings and the output (paper), for target and output, or three"
+        "all", "share one matrix between both embeddings and the output (paper), between target and output, or none"
     )
     scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
     output_bias: bool = option(False, "a bias for each token's logit (the paper has none, Marian has)")
 
     # Computation.
-    dtype: Literal["float32", "bfloat16"] = option("float32", "of the computation; parameters are always float32")
+    dtype: Literal["float32", "bfloat16"] = option("float32", "type of the computation; parameters are always float32")
     matmul_precision: Literal["highest", "high", "default"] = option(
         "highest",
-        "of float32 matrix products in every program of a run: float32; high (TPUs: three bfloat16 passes) and default "
-        "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; CPUs and bfloat16 do not depend on it",
+        "precision of float32 matrix products: highest is float32; high (TPUs: three bfloat16 passes) and default "
+        "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; no effect on CPUs and bfloat16",
     )
     attention_implementation: Literal["plain", "jax", "cudnn"] = option(
         "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels", affects="computation"
@@ -106,12 +108,12 @@ class ModelConfig(Section):
 
     @property
     def key_size(self) -> int:
-        """d_k, settled."""
+        """d_k, resolved."""
         return self.d_k or self.d_model // self.num_heads
 
     @property
     def value_size(self) -> int:
-        """d_v, settled."""
+        """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
 
     def contradictions(self) -> list[str]:
@@ -123,11 +125,11 @@ class ModelConfig(Section):
                 f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
             )
         elif self.positions == "rotary" and self.key_size % 2:
-            problems.append(f"positions = 'rotary' turns pairs of numbers, but d_k = {self.key_size} is odd")
+            problems.append(f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd")
         if self.positions == "sinusoidal" and self.d_model % 2:
             problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
         if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
-            problems.append(f"sinusoids = {self.sinusoids!r} is an order of sinusoidal positions, not {self.positions}")
+            problems.append(f"sinusoids = {self.sinusoids!r} needs positions = sinusoidal, not {self.positions}")
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
             problems.append(
                 f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
@@ -135,7 +137,7 @@ class ModelConfig(Section):
             )
         smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
         if self.pad_id >= smallest:
-            problems.append(f"pad_id = {self.pad_id} lies outside a vocabulary of {smallest}")
+            problems.append(f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}")
         return problems
 
     @classmethod
@@ -158,11 +160,10 @@ class ModelConfig(Section):
     def variant(cls, row: str, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
         """The architecture of a row of Table 3 by its name: "B d_k=16".
 
-        Rows that change only the training ("D eps_ls=0") have the architecture of the base model; what they change
-        stands in `TABLE_3`.
+        Rows that change only the training ("D eps_ls=0") have the architecture of the base model.
         """
         if row not in TABLE_3:
-            raise ConfigError([f"{row!r} is no row of Table 3; {schema.nearest(row, list(TABLE_3))}"])
+            raise ConfigError([f"{row!r} is not a row of Table 3; {schema.nearest(row, list(TABLE_3))}"])
         differences = {path: value for path, value in TABLE_3[row].items() if path.startswith("model.")}
         fields = {path.removeprefix("model."): value for path, value in differences.items()}
         return cls(vocab_size=vocab_size, **{**fields, **changes})

@@ -17,7 +17,7 @@ from tests.chaos.folders import TASKS, attempt
 from tests.chaos.place import Place, is_root, tree
 from tests.chaos.tally import Tally, Violation, check
 
-FULL = ("the disk is full", "a file got too big", "the disk quota", "cannot be written", "could not be written")
+FULL = ("the disk is full", "a file became too large", "the disk quota", "cannot be written", "could not be written")
 
 
 def full_disk_while_training(place: Place, dice: random.Random, tally: Tally) -> None:

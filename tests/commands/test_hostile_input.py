@@ -95,13 +95,13 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, c
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("garbage.gz", ONE + b"garbage, and more", "has something else behind its gzip data"),
-        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has something else behind its gzip data"),
-        ("zeros.gz", bytes(9000), "is no intact gzip file"),
+        ("garbage.gz", ONE + b"garbage, and more", "has other data after its gzip data"),
+        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has other data after its gzip data"),
+        ("zeros.gz", bytes(9000), "is not a valid gzip file"),
         ("empty.gz", b"", "ends in the middle of its gzip data"),
         ("cut.gz", ONE + ONE[:-1], "ends in the middle of its gzip data"),
         ("empty.zst", b"", "ends in the middle of its zstd data"),
-        ("zeros.zst", OTHER + bytes(99), "has something else behind its zstd data"),
+        ("zeros.zst", OTHER + bytes(99), "has other data after its zstd data"),
         ("cut.zst", OTHER[:-1], "ends in the middle of its zstd data"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -103,7 +103,7 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--detach"], "--detach: has no effect without --slurm"),
     (["experiment.py", "--workdir=sweep", "--slurm", "--slurm-option=mem"], "'mem': must be NAME=VALUE"),
     (["experiment.py", "--workdir=sweep", "--statsu"], "--statsu: sweep has no such argument; did you mean --status?"),
-    (["experiment.py", "--workdir=experiment.py"], "experiment.py: is a file; a directory would be right"),
+    (["experiment.py", "--workdir=experiment.py"], "experiment.py: is a file; must be a directory"),
     (["experiment.py", "--workdir=."], ".: is not a sweep, and not empty; use an empty or new directory"),
     (
         ["experiment.py", "--workdir=sweep", "--together", "--config.train.keep_latest=1"],

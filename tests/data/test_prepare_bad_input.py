@@ -247,7 +247,8 @@ def test_a_file_size_limit(bench):
     done = run_in_process(bench, limit, bench / "run")
     assert (done.returncode, done.stdout) == (1, "")
     assert (
-        done.stderr == f"failed: {bench / 'run' / 'data'}: a file got too big; make room or choose another directory\n"
+        done.stderr
+        == f"failed: {bench / 'run' / 'data'}: a file became too large; make room or choose another directory\n"
     )
     assert not (bench / "run").exists()
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 3000
@@ -282,7 +283,7 @@ def test_a_read_only_place(bench, mounted):
     place = mounted("ro")
     done = run_in_process(bench, "", place / "run")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: {place / 'run'}: it lies on a read-only file system\n"
+    assert done.stderr == f"error: {place / 'run'}: it is on a read-only file system\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

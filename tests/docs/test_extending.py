@@ -12,7 +12,7 @@ from transformer_jax.config import DataConfig, OptimizerConfig, TrainConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import differences, recipe_of
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.evaluation import load_metrics, own_measures
+from transformer_jax.evaluation import custom_scores, load_metrics
 from transformer_jax.extension import UserCodeError
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
@@ -231,7 +231,7 @@ def test_pairs_that_are_no_text_are_faults_of_their_place(mine):
 
 def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
     address = mine("def longer(hypotheses, references, sources): return len(sources[0]) / len(hypotheses[0])", "longer")
-    (measure,) = own_measures(load_metrics([address]), ["abcd"], ["ab"], ["x"]).values()
+    (measure,) = custom_scores(load_metrics([address]), ["abcd"], ["ab"], ["x"]).values()
     assert measure.score == 2.0
     assert re.fullmatch(re.escape(address) + r"\|sha256:[0-9a-f]{12}", measure.signature)
 
@@ -247,7 +247,7 @@ def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
 )
 def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):
     address = mine(text, name)
-    refuses(lambda: own_measures(load_metrics([address]), ["a"], ["b"], ["c"]), told)
+    refuses(lambda: custom_scores(load_metrics([address]), ["a"], ["b"], ["c"]), told)
 
 
 def test_two_measures_of_one_name_are_refused(mine, tmp_path):

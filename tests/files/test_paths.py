@@ -67,7 +67,7 @@ def test_a_url_is_refused_in_one_line(tmp_path, monkeypatch, capsys, command, wh
     flags = {"--config=": "preset:demo", "--workdir=": "run"} | {where: url}
     assert cli.main([command, *(name + value for name, value in flags.items())]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{url}: is a URL; a path in a file system of this machine" in line
+    assert f"{url}: is a URL; must be a path of a local or mounted file system" in line
     assert not list(tmp_path.iterdir())
 
 

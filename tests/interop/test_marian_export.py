@@ -82,7 +82,7 @@ def test_targets_begin_from_zeros_and_the_first_position_says_with_what_ours_beg
 def test_what_will_differ_there_is_told(both, tmp_path):
     ours, _, _ = both
     told = "\n".join(exported(tmp_path / "again", ours, ours.config.model))
-    assert "decode.length_penalty = gnmt is not known there" in told
+    assert "decode.length_penalty = gnmt does not exist there" in told
     assert "positions are written as tables" in told
     assert ("model.norm_epsilon = 1e-06 is 1e-05 there" in told) == (ours.config.model.norm_epsilon == 1e-6)
 
@@ -99,7 +99,7 @@ def exported(folder, run, model):
         ({"positions": "rotary"}, ["positions = rotary: Marian has only sinusoidal, learned, none"]),
         ({"d_k": 4, "d_v": 5}, ["d_k = 4: Marian's heads divide d_model, 16, evenly", "d_v = 5"]),
         ({"norm_epsilon": 1e-3}, ["norm_epsilon = 0.001: Marian's is 1e-05"]),
-        ({"parts": PartsConfig(attention="my.py:Mine")}, ["parts.attention: Marian has no parts of one's own"]),
+        ({"parts": PartsConfig(attention="my.py:Mine")}, ["parts.attention: Marian has no custom modules"]),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
@@ -116,5 +116,5 @@ def test_what_marian_cannot_hold_is_refused_with_every_reason(changes, reasons, 
 def test_a_tokenizer_without_sentencepiece_is_refused(both, tmp_path):
     ours, _, _ = both
     words = train_symbols(TEXTS, "words")
-    with pytest.raises(BadInput, match="this run's tokenizer is none of SentencePiece"):
+    with pytest.raises(BadInput, match="the tokenizer of this run is not a SentencePiece model"):
         export_marian(tmp_path / "refused", ours.config, ours.params, words, words)

@@ -108,15 +108,15 @@ def give(arrays, name, array):
 HUGE = {"dtype": "F32", "shape": [2**40, 2**40]}
 FULL = {"dtype": "F32", "shape": [24, 16], "data_offsets": [0, 1536]}
 DAMAGES = {
-    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"has no {ONE}, which config.json asks for ([24, 16])"),
+    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"has no {ONE}, which config.json needs ([24, 16])"),
     "a missing table": (arrays_with(lambda a: a.pop("model.shared.weight")), "has no model.shared.weight"),
     "a wrong shape": (
         arrays_with(lambda a: give(a, ONE, a[ONE][:, :8].copy())),
-        f"{ONE} is [24, 8], and [24, 16] by config.json",
+        f"{ONE} is [24, 8], but [24, 16] in config.json",
     ),
     "an extra weight": (
         arrays_with(lambda a: give(a, "model.encoder.layers.9.fc1.weight", a[ONE])),
-        "model.encoder.layers.9.fc1.weight is an array that a Marian model of this config.json does not have",
+        "model.encoder.layers.9.fc1.weight is an unknown array for this config.json",
     ),
     "two tables that should be one": (
         arrays_with(lambda a: give(a, "lm_head.weight", a["model.shared.weight"] + 1)),
@@ -128,7 +128,7 @@ DAMAGES = {
         f"{ONE}: has the type I8; must be F32, F16, BF16",
     ),
     "a pickle under another name": (pickled, "model.safetensors: is a pickle under another name"),
-    "a .bin": (only_a_bin, "pytorch_model.bin: is a pickle, which can run anything, and is not opened here. Where"),
+    "a .bin": (only_a_bin, "pytorch_model.bin: is a pickle, which can run code, and is not opened. Where"),
     "a truncated file": (
         bytes_with(WEIGHTS, lambda b: b[:-100]),
         "model.safetensors: is not a valid safetensors file: Error while deserializing header: incomplete metadata",
@@ -159,21 +159,21 @@ DAMAGES = {
     ),
     "an absolute path in the index": (index_of({ONE: "/tmp/x.safetensors"}), "is not the name of a file"),
     "an index of nothing": (index_of({"x": "part.safetensors"}), "which is not so"),
-    "no weights": (without(WEIGHTS), "is no Marian folder (it has no model.safetensors)"),
+    "no weights": (without(WEIGHTS), "is not a Marian folder (it has no model.safetensors)"),
     "no config": (without(CONFIG), "config.json: there is no such file"),
     "no vocabulary": (without("vocab.json"), "vocab.json: there is no such file"),
     "no SentencePiece": (without("target.spm"), "target.spm: there is no such file"),
-    "bad JSON": (bytes_with(CONFIG, lambda b: b[:-10]), "is no JSON"),
-    "JSON of something else": (bytes_with(CONFIG, lambda b: b"[1, 2]"), "is a JSON list; an object would be right"),
-    "JSON without an end": (bytes_with(CONFIG, lambda b: b"[" * 200_000), "config.json: is no JSON: it is nested too"),
+    "bad JSON": (bytes_with(CONFIG, lambda b: b[:-10]), "is not JSON"),
+    "JSON of something else": (bytes_with(CONFIG, lambda b: b"[1, 2]"), "is a JSON list; must be an object"),
+    "JSON without an end": (bytes_with(CONFIG, lambda b: b"[" * 200_000), "config.json: is not JSON: it is nested too"),
     "a name twice": (
         bytes_with(CONFIG, lambda b: b'{"d_model": 512,' + b[1:]),
-        "config.json: is no JSON: 'd_model' stands there twice",
+        "config.json: is not JSON: 'd_model' is there twice",
     ),
-    "another model": (json_with(CONFIG, model_type="bart"), "model_type = 'bart': is no Marian model"),
+    "another model": (json_with(CONFIG, model_type="bart"), "model_type = 'bart': is not a Marian model"),
     "an unknown field": (
         json_with(CONFIG, rotary_dim=8),
-        "rotary_dim = 8: is a field that is not known here; what it changes cannot be",
+        "rotary_dim = 8: is an unknown field, which may change the model",
     ),
     "a norm elsewhere": (
         json_with(CONFIG, normalize_before=True),
@@ -208,22 +208,28 @@ DAMAGES = {
     "early stopping": (json_with(SEARCH, early_stopping=True), "early_stopping = true: is not supported; false or"),
     "bad words": (json_with(SEARCH, bad_words_ids=[[7]]), "bad_words_ids = [[7]]: is not supported; [[109]] is"),
     "no repetition": (json_with(SEARCH, no_repeat_ngram_size=3), "no_repeat_ngram_size = 3: is not supported; 0 is"),
-    "a search to come": (json_with(SEARCH, dola_layers="high"), 'dola_layers = "high": is a field that is not known'),
+    "a search to come": (json_with(SEARCH, dola_layers="high"), 'dola_layers = "high": is an unknown field'),
     "no beams": (json_with(SEARCH, num_beams=0), "generation_config.json: beam = 0: must be at least 1"),
-    "another model's tokens": (other_tokens, "vocab.json: has only 0% of the pieces of source.spm: are they of two"),
+    "another model's tokens": (other_tokens, "vocab.json: has only 0% of the pieces of source.spm: are they from"),
     "a token too few": (
         tokens_with(lambda t: t.pop(next(reversed(t)))),
-        "has 109 tokens, and config.json's vocabulary 110",
+        "has 109 tokens, and config.json 110",
     ),
-    "a number twice": (tokens_with(lambda t: t.update({next(iter(t)): 5})), "has the number 5; each of 0 to 109 once"),
-    "a number that is none": (tokens_with(lambda t: t.update({"<unk>": True})), "'<unk>' has the number True; each of"),
+    "a number twice": (
+        tokens_with(lambda t: t.update({next(iter(t)): 5})),
+        "has the number 5; must be 0 to 109, each",
+    ),
+    "a number that is none": (
+        tokens_with(lambda t: t.update({"<unk>": True})),
+        "'<unk>' has the number True; must be 0 to",
+    ),
     "half a character": (
         tokens_with(lambda t: t.update({"\ud800": t.pop(next(name for name in t if name[0] != "<"))})),
-        "is no text",
+        "is not valid text",
     ),
     "padding elsewhere": (
         tokens_with(lambda t: t.update({"<pad>": t["</s>"], "</s>": t["<pad>"]})),
-        "<pad> has 0, and 109 by config.json",
+        "<pad> has 0, but 109 in config.json",
     ),
     "no SentencePiece model": (
         bytes_with("source.spm", lambda b: b"spam" * 99),
@@ -235,7 +241,7 @@ DAMAGES = {
     ),
     "two vocabularies in one table": (
         json_with("tokenizer_config.json", separate_vocabs=True),
-        "separate_vocabs = true, but by config.json source",
+        "separate_vocabs = true, but in config.json source",
     ),
     "another end": (json_with("tokenizer_config.json", eos_token="<eos>"), 'eos_token = "<eos>": is not supported'),
 }

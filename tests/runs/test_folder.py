@@ -30,8 +30,8 @@ def test_only_lines_of_metrics_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"{", "config.json:1: is no JSON"),
-        (b"\xff", "config.json: is no UTF-8 text (byte 0)"),
+        (b"{", "config.json:1: is not JSON"),
+        (b"\xff", "config.json: is not UTF-8 text (byte 0)"),
         (b'{"modle": {}}', "config.json: modle: no such option; did you mean model?"),
     ],
 )

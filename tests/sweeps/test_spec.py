@@ -83,7 +83,7 @@ def test_all_that_is_wrong_is_told_at_once():
         ({"variants": [Variant("..")]}, "number 1 has the name '..'; it must have letters or digits"),
         ({"name": ""}, "name and question must be strings"),
         ({"base": "x.py"}, "base = str: must be a ConfigDict"),
-        ({"base": {**BASE, "train": {"steps": 1}}}, "optimizer.warmup_steps = 4 lies beyond the run"),
+        ({"base": {**BASE, "train": {"steps": 1}}}, "optimizer.warmup_steps = 4 is more than train.steps = 1"),
     ],
 )
 def test_a_sweep_that_is_none_is_refused(changes, told):

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and one process at a time in a directory."""
+"""Atomic file writes, locks, and clear messages for errors of a disk."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from transformer_jax.files.record import sealed
 NO_ROOM = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file got too big",
+    errno.EFBIG: "a file became too large",
 }
 NO_PLACE = {
-    errno.ENOENT: "there is no such place to write to",
-    errno.EISDIR: "is a directory; a file would be right",
+    errno.ENOENT: "there is no such directory",
+    errno.EISDIR: "is a directory; must be a file",
     errno.ENAMETOOLONG: "the name is too long",
-    errno.ELOOP: "its symbolic links run in a circle",
+    errno.ELOOP: "its symbolic links form a loop",
 }
-# Something else stands where a file or a directory of ours was.
+# Something else has taken the place of a file or directory.
 TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 NO_PERMISSION = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
-    errno.EROFS: "it lies on a read-only file system",
+    errno.EROFS: "it is on a read-only file system",
 }
 
 
 @contextlib.contextmanager
 def published(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when it is complete and on the disk.
+    """A file to write to, which gets its name only when it is complete and on the disk.
 
-    What is there and is no file, /dev/null or a pipe, is written to; it is not replaced.
+    /dev/null, a pipe and the like are written to directly.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         with open(path, "wb") as file:
@@ -61,17 +61,17 @@ def published(path: Path) -> Iterator[IO[bytes]]:
 
 def publish_json(path: Path, content: Any) -> None:
     with published(path) as file:
-        # A byte of a file's name that is not UTF-8 is written as JSON's escape of it, and is read back as it was.
+        # Bytes of a file name that are not UTF-8 are written as JSON escapes, and read back unchanged.
         file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace"))
 
 
 def publish_record(path: Path, content: Mapping[str, Any]) -> None:
-    """A JSON object that `record.read_record` will know for what was written."""
+    """Writes a JSON object with a checksum, for `record.read_record`."""
     publish_json(path, sealed(content))
 
 
 def sync_directory(path: Path) -> None:
-    """Puts the names in a directory on the disk; a rename is not safe from a power cut before."""
+    """Flushes a directory to the disk, so that a rename in it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,7 +81,7 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Reports what is wrong with a disk in one line: a place that cannot be written to is bad input, no room is not."""
+    """Turns an OSError into one line: BadInput for a path that cannot be written to, Failed for a full disk."""
     try:
         yield
     except OSError as error:
@@ -92,17 +92,17 @@ def explained(directory: Path) -> Iterator[None]:
         if error.errno in NO_PERMISSION:
             raise BadInput(f"{error.filename or directory}: {NO_PERMISSION[error.errno]}") from None
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            raise BadInput(f"{error.filename or directory}: is a file; a directory would be right") from None
+            raise BadInput(f"{error.filename or directory}: is a file; must be a directory") from None
         raise
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of that name; a second process waits here. The kernel releases the lock of a killed process."""
+    """Holds a lock file; other processes wait. The kernel releases the lock of a killed process."""
     while True:
         with open(path, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever had the lock removes the file; if we waited for that, ours is no longer the file of that name.
+            # The previous holder removed the file, and another process may have made a new one.
             if not is_same_file(file, path):
                 continue
             try:
@@ -114,7 +114,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def made(directory: Path) -> Iterator[None]:
-    """Makes a directory where there is none, and takes it away again if it is left with nothing in it."""
+    """Makes a directory if needed, and removes it again if it is left empty."""
     missing = [parent for parent in (directory, *directory.parents) if not parent.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -131,7 +131,7 @@ def remove(directory: Path) -> None:
 
 
 def is_same_file(file: IO[str], path: Path) -> bool:
-    """Whether an open file still is the one of that name."""
+    """Whether an open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Lines of text from plain, gzip or zstd files, in blocks, with whatever is wrong with a line told by its number."""
+"""Lines of text from plain, gzip or zstd files, in blocks, with the faults of each line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from transformer_jax.errors import BadInput, visible
 
 READ_BYTES = 1 << 18
-# Of a compressed file at once: of zstd they can become 32,768 times as many, so 128 MiB, whoever made the file.
+# Read at once of a compressed file: zstd expands at most 32,768 times, to 128 MiB.
 COMPRESSED_BYTES = 1 << 12
 DECODE_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 26
@@ -21,7 +21,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclasses.dataclass
 class Block:
-    """Consecutive lines of one file. A line that cannot be read is empty, and `faults` says why, by its index."""
+    """Consecutive lines of a file. An unreadable line is empty, and `faults` says why, by its index."""
 
     path: str
     first_line: int
@@ -35,7 +35,7 @@ class Block:
 
 def require_file(path: str) -> None:
     if os.path.isdir(path):
-        raise BadInput(f"{path}: is a directory; a text file would be right")
+        raise BadInput(f"{path}: is a directory; must be a text file")
     if not os.path.exists(path):
         raise BadInput(f"{path}: there is no such file")
     if not os.access(path, os.R_OK):
@@ -43,10 +43,10 @@ def require_file(path: str) -> None:
 
 
 def read_blocks(path: str, size: int) -> Iterator[Block]:
-    """The file's lines, `size` to a block (the last may have fewer).
+    """The lines of a file in blocks of `size` (the last may be smaller).
 
-    A line ends at a line feed and nowhere else: other Unicode separators belong to the sentence. A carriage return
-    before the line feed is taken for the other half of a Windows line end: it is stripped and counted.
+    A line ends only at a line feed: other Unicode separators belong to the sentence. A carriage return before the line
+    feed is stripped and counted, as part of a Windows line end.
     """
     pending = Block(path, 1, [])
     for text in _whole_lines(path):
@@ -59,7 +59,7 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
 
 
 def append(block: Block, text: bytes) -> None:
-    """Adds the lines in `text`, which ends with a line's end (or with the file's), and finds their faults."""
+    """Adds the lines in `text`, which ends at the end of a line or of the file, with their faults."""
     if block.first_line == 1 and not block.lines and text.startswith(BYTE_ORDER_MARK):
         text = text.removeprefix(BYTE_ORDER_MARK)
         block.oddities["byte order mark stripped"] += 1
@@ -67,7 +67,7 @@ def append(block: Block, text: bytes) -> None:
         return
     start = len(block.lines)
     try:
-        # One call for the whole block: line by line only where that fails.
+        # One call for the whole block; line by line only if that fails.
         lines = text.removesuffix(b"\n").decode().split("\n")
     except UnicodeDecodeError:
         lines = []
@@ -106,7 +106,7 @@ def _split(block: Block, size: int) -> tuple[Block, Block]:
 
 
 def _whole_lines(path: str) -> Iterator[bytes]:
-    """The file's bytes in pieces that each end with a line feed; only the last may not."""
+    """The bytes of a file in pieces that end with a line feed, except possibly the last."""
     pieces: list[bytes] = []
     size = last_line = 0
     for piece in _content(path):
@@ -148,9 +148,9 @@ def _stored(path: str, size: int = READ_BYTES) -> Iterator[bytes]:
 
 
 def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Exception]) -> Iterator[bytes]:
-    """Both formats let a file be several compressed streams in a row; one that does not reach its end is damaged.
+    """The content of a file of one or several compressed streams; one without its end is damaged.
 
-    Zeros behind a gzip stream are padding (of tapes, to whole blocks): they are skipped, as zcat does.
+    Zeros after a gzip stream are padding and are skipped, as by zcat.
     """
     stream, complete = None, 0
     for piece in _stored(path, COMPRESSED_BYTES):
@@ -164,9 +164,9 @@ def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Ex
                 content = stream.decompress(piece)
             except failure as error:
                 what = (
-                    f"is damaged, or has something else behind its {kind} data"
+                    f"is damaged, or has other data after its {kind} data"
                     if complete
-                    else f"is no intact {kind} file"
+                    else f"is not a valid {kind} file"
                 )
                 raise BadInput(f"{path}: {what}: {error}") from None
             yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))

@@ -1,4 +1,4 @@
-"""Paths as they are typed: `~` is the home directory, and what no file system here can hold is refused."""
+"""Paths as users type them: `~` is the home directory, and URLs are refused."""
 
 import os
 import re
@@ -10,13 +10,11 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def problem(path: str) -> str | None:
-    """Why no file or folder of this machine can be meant, in words that follow the path; None if one can."""
+    """Why a text cannot be a path on this machine, to follow the path in a message; None if it can."""
     if URL.match(path):
-        return "is a URL; a path in a file system of this machine, local or mounted, would be right"
+        return "is a URL; must be a path of a local or mounted file system"
     if path.startswith("~") and os.path.expanduser(path) == path:
-        return (
-            f"there is no user {path[1:].partition('/')[0]}, whose home it would be; ./{path} is a folder of that name"
-        )
+        return f"there is no user {path[1:].partition('/')[0]} with a home directory; ./{path} is a folder of that name"
     return None
 
 
@@ -29,5 +27,5 @@ def expanded(path: str | os.PathLike[str]) -> str:
 
 
 def absolute(path: str, directory: str | Path | None = None) -> str:
-    """The path from a directory, or from the current one. One below `~` means the same from everywhere, and stays."""
+    """The path made absolute from a directory (default: the current one); paths below `~` stay."""
     return path if path.startswith("~") else str(Path(directory or os.getcwd()) / path)

@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar where somebody watches, a plain line now and then where nobody does."""
+"""Progress of long work on stderr: a bar on a terminal, otherwise a plain line now and then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress:
-    """Counts units of work on stderr. Work that is done before the first line is due says nothing."""
+    """Counts units of work. Work that finishes before the first line is due prints nothing."""
 
     def __init__(self, label: str, unit: str, total: int | None = None):
         self._label, self._unit, self._total = label, unit, total
@@ -42,6 +42,6 @@ class Progress:
 
 
 def tell(line: str) -> None:
-    """Prints a line, or a table, for the person who started this; stdout is kept for results."""
+    """Prints a line or a table on stderr; stdout is for results."""
     tqdm.write("\n".join(map(visible, line.split("\n"))), file=sys.stderr)  # above a progress bar, if there is one
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The fields of what somebody else wrote: each is known and of the right type, or refused."""
+"""Strict reading of a JSON object from another library: every field is known and valid, or refused."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ MISSING = object()
 
 
 class Fields:
-    """The fields of a JSON object. Each is taken once; what nobody has taken at the end is refused by name."""
+    """The fields of a JSON object, each read once. `finish` refuses the rest by name."""
 
     def __init__(self, path: Path, values: dict[str, Any]):
         self.path, self._left = path, dict(values)
 
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = MISSING) -> Any:
-        """The value of a field, of one of these types; null counts as left out."""
+        """The value of a field, of one of these types; null counts as missing."""
         value = self._left.pop(name, None)
         if value is None:
             if default is MISSING:
@@ -28,34 +28,34 @@ class Fields:
         return value
 
     def size(self, name: str, at_most: int, default: Any = MISSING) -> int:
-        """A field that counts something."""
+        """The value of a field that is a size."""
         value = self.take(name, int, default)
         if not 1 <= value <= at_most:
             raise self.refused(name, value, f"must be at least 1 and at most {at_most:,}")
         return value
 
     def expect(self, name: str, *allowed: Any) -> None:
-        """A field that may be left out, and otherwise must have one of these values: no other is supported."""
+        """Refuses a field with another value than these; it may be missing."""
         value = self._left.pop(name, None)
-        if value is None or any(value == right and type(value) in _likes(right) for right in allowed):
+        if value is None or any(value == each and type(value) in _same_types(each) for each in allowed):
             return
-        wanted = " or ".join(json.dumps(right) for right in allowed)
+        wanted = " or ".join(json.dumps(each) for each in allowed)
         raise self.refused(name, value, f"is not supported; {wanted or 'null'} is")
 
     def ignore(self, *names: str) -> None:
-        """Fields without a meaning for a translation."""
+        """Skips fields that do not affect a translation."""
         for name in names:
             self._left.pop(name, None)
 
     def finish(self) -> None:
         for name, value in self._left.items():
-            raise self.refused(name, value, "is a field that is not known here; what it changes cannot be told")
+            raise self.refused(name, value, "is an unknown field, which may change the model")
 
     def refused(self, name: str, value: Any, why: str) -> BadInput:
         shown = json.dumps(value, ensure_ascii=True)
         return BadInput(f"{self.path}: {name[:80]} = {shown if len(shown) <= 60 else shown[:60] + '...'}: {why}")
 
 
-def _likes(value: Any) -> tuple[type, ...]:
-    """The types that a value may be written in: 1.0 for 1, but not true for 1."""
+def _same_types(value: Any) -> tuple[type, ...]:
+    """The types that a value may be written as: 1.0 for 1, but not true for 1."""
     return (int, float) if isinstance(value, (int, float)) and not isinstance(value, bool) else (type(value),)

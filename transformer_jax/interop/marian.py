@@ -1,9 +1,9 @@
-"""Marian and opus-mt models, as Hugging Face keeps them in a folder: imported as a run, and written from one.
+"""Marian and opus-mt models in the format of Hugging Face: imported as a run, and exported from one.
 
     model = from_marian("opus-mt-en-de")
     model.translate(["This is a test."])
 
-docs/marian.md says what is supported, what becomes what, and why. Nothing here needs torch or transformers.
+docs/marian.md says what is supported. Neither torch nor transformers is needed.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ from transformer_jax.runs.export import flat, new_folder, write_model
 from transformer_jax.translation.load import Run
 
 PICKLED = "pytorch_model.bin"
-# Positions of a table where a model's own have no end.
+# Rows of the position table of a model whose positions have no limit.
 ROWS = 512
 
 
 class Imported(NamedTuple):
-    """A Marian model as one of ours."""
+    """A Marian model as a model of this library."""
 
     config: ExperimentConfig
     params: Any
@@ -49,7 +49,7 @@ def from_marian(directory: str | Path) -> Run:
 
 
 def read_marian(directory: Path) -> Imported:
-    """Everything in a Marian folder, checked against itself; BadInput says what does not fit."""
+    """The model in a Marian folder, checked for consistency."""
     if not directory.is_dir():
         raise BadInput(f"{directory}: there is no such folder")
     if not any((directory / name).is_file() for name in (tensors.WEIGHTS, tensors.INDEX)):
@@ -73,7 +73,7 @@ def read_marian(directory: Path) -> Imported:
 
 
 def import_marian(directory: Path, workdir: Path) -> Imported:
-    """Reads a Marian folder and writes it as a folder of ours that is complete in itself."""
+    """Converts a Marian folder to an exported folder of this library."""
     found = read_marian(directory)
     files = {"source": ("tokenizer.json", found.vocabularies.source.serialized())}
     if found.has_two_tokenizers:
@@ -85,14 +85,14 @@ def import_marian(directory: Path, workdir: Path) -> Imported:
 def export_marian(
     directory: Path, config: ExperimentConfig, params: Any, tokenizer: Tokenizer, target_tokenizer: Tokenizer
 ) -> list[str]:
-    """Writes a model of ours as a Marian folder, whole or not at all; returns what will differ there, a line each.
+    """Writes a model as a Marian folder; returns what will differ there, a line each.
 
-    Raises ConfigError with every reason where Marian has no such architecture.
+    Raises ConfigError with all reasons if Marian has no such architecture.
     """
     from safetensors.numpy import save
 
     model = config.model
-    if reasons := marian_config.unfit(model):
+    if reasons := marian_config.unsupported(model):
         raise ConfigError([f"cannot be a Marian model: {reason}" for reason in reasons])
     files, ids, tokens = marian_vocabulary.vocabularies_of(tokenizer, target_tokenizer)
     rows = model.max_length if model.positions == "learned" else max(ROWS, longest(config))
@@ -100,7 +100,7 @@ def export_marian(
     weights = marian_weights.write_weights(arrays, model, ids, rows)
     pad, eos = tokens.index("<pad>"), list(ids.source).index(EOS)
     begins_from_zeros = marian_weights.begins_from_zeros(arrays, model)
-    # Where <pad>'s row was changed its logit means nothing: it must have no share.
+    # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
     renormalize = config.decode.renormalize or not begins_from_zeros
     objects = {
         marian_config.CONFIG: marian_config.config_json(model, len(ids.source), len(ids.target), rows, pad, eos),
@@ -117,14 +117,14 @@ def export_marian(
 
 
 def longest(config: ExperimentConfig) -> int:
-    """Tokens of the longest row that a run is asked for."""
+    """The number of tokens of the longest row of a run."""
     decode = config.decode
     translation = decode.max_length or config.data.max_length + decode.extra_length
     return max(config.data.max_length, translation + 1)
 
 
 def differences(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> list[str]:
-    """What the architecture makes otherwise there, though hardly."""
+    """The small differences of the architecture in Marian."""
     found = []
     if model.norm_epsilon != marian_config.NORM_EPSILON:
         found.append(
@@ -133,8 +133,8 @@ def differences(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> list[s
         )
     if marian_weights.POSITIONS["decoder"] in weights:
         found.append(
-            "positions are written as tables (model.*.embed_positions.weight), which transformers reads but leaves "
-            "out when it saves a model: convert from this folder, not from a copy that it has saved"
+            "positions are written as tables (model.*.embed_positions.weight), which transformers reads but does "
+            "not save: convert this folder, not a copy that was saved with transformers"
         )
     return found
 
@@ -151,7 +151,7 @@ def _without_weights(directory: Path) -> str:
         load_and_save = f"M.from_pretrained('{directory}').save_pretrained('{directory}')"
         code = f"from transformers import MarianMTModel as M; {load_and_save}"
         return (
-            f"{directory / PICKLED}: is a pickle, which can run anything, and is not opened here. Where torch and "
-            f'transformers are installed, one command makes a {tensors.WEIGHTS} of it: python -c "{code}"'
+            f"{directory / PICKLED}: is a pickle, which can run code, and is not opened. Where torch and "
+            f'transformers are installed, this converts it to {tensors.WEIGHTS}: python -c "{code}"'
         )
-    return f"{directory}: is no Marian folder (it has no {tensors.WEIGHTS})"
+    return f"{directory}: is not a Marian folder (it has no {tensors.WEIGHTS})"

@@ -1,6 +1,6 @@
-"""config.json and generation_config.json of a Marian model, as config of ours and back.
+"""config.json and generation_config.json of a Marian model, to and from configs of this library.
 
-Every field is read. One that says what is not supported is refused by name, and so is one that is not known here.
+Every field is read. Unsupported values and unknown fields are refused by name.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from transformer_jax.model_config import ModelConfig
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-# PyTorch's LayerNorm, which no field of config.json changes.
+# The default of PyTorch's LayerNorm, which no field of config.json changes.
 NORM_EPSILON = 1e-5
 
-# Beyond these no model is believed to be: a config.json may say anything.
+# Larger sizes are refused before anything is allocated.
 MOST_TOKENS, MOST_LAYERS, WIDEST, MOST_ROWS = 10**7, 1000, 10**6, 10**6
 
-# Fields that are as good as any other for what a translation is: notes, habits of training, other tasks.
+# Fields that do not affect a translation: notes, training, other tasks.
 IDLE = (
     "_name_or_path", "_num_labels", "_commit_hash", "add_bias_logits", "bos_token_id", "classif_dropout",
     "classifier_dropout", "dtype", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing", "id2label",
@@ -30,7 +30,7 @@ IDLE = (
     "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "unk_token_id", "use_bfloat16",
     "use_cache",
 )  # fmt: skip
-# Fields that could change what the model computes: the values under which they do not.
+# Fields that could change what the model computes, with the values that are supported.
 ARCHITECTURE: dict[str, tuple[Any, ...]] = {
     "architectures": (["MarianMTModel"],),
     "is_encoder_decoder": (True,),
@@ -49,7 +49,7 @@ ARCHITECTURE: dict[str, tuple[Any, ...]] = {
     "chunk_size_feed_forward": (0,),
     "quantization_config": (),
 }
-# The same for how `generate` searches.
+# The same for the search of `generate`.
 SEARCH: dict[str, tuple[Any, ...]] = {
     "do_sample": (False,),
     "early_stopping": (False, "never"),
@@ -75,7 +75,7 @@ SEARCH: dict[str, tuple[Any, ...]] = {
     "watermarking_config": (),
     "token_healing": (False,),
 }
-# Sampling's, which has been refused, and what the caller of `generate` gets besides.
+# Fields of sampling, which is refused, and of additional results of `generate`.
 IDLE_SEARCH = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "remove_invalid_values",
     "return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states",
@@ -89,7 +89,7 @@ USED_SEARCH = (
 
 
 class Marian(NamedTuple):
-    """What a folder's config.json says, vocabularies still counted as Marian counts them."""
+    """The content of config.json and generation_config.json, with vocabulary sizes as in Marian."""
 
     model: ModelConfig
     source_tokens: int
@@ -106,7 +106,7 @@ def read_config(directory: Path) -> Marian:
     values = read_object(path)
     kind = values.pop("model_type", None)
     if kind != "marian":
-        raise BadInput(f"{path}: model_type = {str(kind)[:40]!r}: is no Marian model; 'marian' would be right")
+        raise BadInput(f"{path}: model_type = {str(kind)[:40]!r}: is not a Marian model; must be 'marian'")
     legacy = {name: values.pop(name) for name in (*SEARCH, *USED_SEARCH) if name in values}
     fields = Fields(path, values)
     pad, eos = fields.take("pad_token_id", int), fields.take("eos_token_id", int)
@@ -120,14 +120,16 @@ def read_config(directory: Path) -> Marian:
     fields.ignore(*IDLE, *IDLE_SEARCH)
     fields.finish()
     if not (0 <= pad < min(source, target) and 0 <= eos < min(source, target) and pad != eos):
-        raise BadInput(f"{path}: pad_token_id = {pad} and eos_token_id = {eos} are no two tokens of the vocabulary")
-    own = directory / GENERATION
-    search = Fields(own, read_object(own)) if own.exists() else Fields(path, legacy)
+        raise BadInput(
+            f"{path}: pad_token_id = {pad} and eos_token_id = {eos} must be two different tokens of the vocabulary"
+        )
+    generation = directory / GENERATION
+    search = Fields(generation, read_object(generation)) if generation.exists() else Fields(path, legacy)
     return Marian(model, source, target, rows, pad, eos, _decode(search, pad, eos, rows))
 
 
 def _model(fields: Fields, source: int, target: int) -> ModelConfig:
-    """The ModelConfig of the fields that have a counterpart there."""
+    """The ModelConfig with the values of these fields."""
     encoder, decoder = (fields.size(f"{stack}_layers", MOST_LAYERS) for stack in ("encoder", "decoder"))
     fields.expect("num_hidden_layers", encoder)
     heads, d_ff = fields.size("encoder_attention_heads", WIDEST), fields.size("encoder_ffn_dim", WIDEST)
@@ -138,16 +140,18 @@ def _model(fields: Fields, source: int, target: int) -> ModelConfig:
     if shared and not tied:
         raise fields.refused("tie_word_embeddings", tied, "with shared embeddings is not supported; true is")
     if shared and source != target:
-        raise fields.refused("decoder_vocab_size", target, f"must be vocab_size = {source}, embeddings being shared")
+        raise fields.refused("decoder_vocab_size", target, f"must be vocab_size = {source}: embeddings are shared")
     number = (int, float)
     activation = fields.take("activation_function", str)
     if activation not in ACTIVATIONS:
         raise fields.refused("activation_function", activation, f"is not supported; {', '.join(ACTIVATIONS)} are")
     try:
-        # The house's <pad> is one more token than Marian has.
+        # This library's <pad> is one more token.
         return ModelConfig(
             vocab_size=source + 1,
-            target_vocab_size=None if source == target else target + 1,  # though they may be equally many and differ
+            target_vocab_size=None
+            if source == target
+            else target + 1,  # vocabularies of the same size may still differ
             num_encoder_layers=encoder,
             num_decoder_layers=decoder,
             d_model=fields.size("d_model", WIDEST),
@@ -169,17 +173,17 @@ def _model(fields: Fields, source: int, target: int) -> ModelConfig:
 
 
 def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
-    """`generate`'s beam search. Its lengths count the token that every target begins with, ours do not."""
-    fields.expect("bad_words_ids", [[pad]])  # pad is never generated here, asked for or not
-    for name, right in (("pad_token_id", pad), ("decoder_start_token_id", pad), ("eos_token_id", eos)):
-        fields.expect(name, right)
+    """The beam search of `generate`, whose lengths count the start token; those of DecodeConfig do not."""
+    fields.expect("bad_words_ids", [[pad]])  # <pad> is never generated in any case
+    for name, token in (("pad_token_id", pad), ("decoder_start_token_id", pad), ("eos_token_id", eos)):
+        fields.expect(name, token)
     fields.expect("forced_eos_token_id", eos)
-    # Without one, `generate` ends at 20 tokens, which nobody means: here the position table is then the limit.
+    # The default of `generate`, 20 tokens, is never meant: the limit is then the position table.
     longest = fields.take("max_length", int, rows)
     limit = min(fields.take("max_new_tokens", int, longest - 1), rows - 1)
     shortest = fields.take("min_length", int, 0)
     shortest_new = fields.take("min_new_tokens", int, None)
-    # n new tokens before <eos> may come are n + 1 tokens with it.
+    # n new tokens before <eos> are n + 1 tokens with it.
     min_length = shortest if shortest_new is None else shortest_new + 1
     beam, penalty = fields.take("num_beams", int, 1), fields.take("length_penalty", (int, float), 1.0)
     renormalize = fields.take("renormalize_logits", bool, False)
@@ -193,7 +197,7 @@ def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
             length_penalty="average",
             alpha=float(penalty),
             max_length=limit,
-            extra_length=max(limit, 0),  # no nearer limit than that
+            extra_length=max(limit, 0),  # no smaller limit
             min_length=min_length,
             renormalize=renormalize,
         )
@@ -201,8 +205,8 @@ def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
         raise BadInput(f"{fields.path}: {error.problems[0]}") from None
 
 
-def unfit(model: ModelConfig) -> list[str]:
-    """Why Marian cannot hold a model of ours: every reason, by the option's name."""
+def unsupported(model: ModelConfig) -> list[str]:
+    """All reasons why a model cannot be a Marian model, by option."""
     reasons = []
     wanted = {
         "norm": ("post",),
@@ -222,12 +226,12 @@ def unfit(model: ModelConfig) -> list[str]:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
     for field in dataclasses.fields(model.parts):
         if getattr(model.parts, field.name) is not None:
-            reasons.append(f"model.parts.{field.name}: Marian has no parts of one's own")
+            reasons.append(f"model.parts.{field.name}: Marian has no custom modules")
     return reasons
 
 
 def config_json(model: ModelConfig, source: int, target: int, rows: int, pad: int, eos: int) -> dict[str, Any]:
-    """config.json of a model that is not unfit. `source` and `target` count Marian's tokens, `rows` its positions."""
+    """config.json of a supported model, with Marian's numbers of source and target tokens and of positions."""
     both = {"attention_heads": model.num_heads, "ffn_dim": model.d_ff, "layerdrop": 0.0}
     sides = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()}
     return {
@@ -259,12 +263,12 @@ def config_json(model: ModelConfig, source: int, target: int, rows: int, pad: in
 
 
 def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int, renormalize: bool) -> dict[str, Any]:
-    """generation_config.json: our search as far as theirs can do the same (`search_differences` says how far)."""
+    """generation_config.json: the same search as far as possible (see `search_differences`)."""
     limit = rows if decode.max_length is None else decode.max_length + 1
     return {
         "num_beams": decode.beam,
         "length_penalty": {"average": decode.alpha, "none": 0.0, "gnmt": 1.0}[decode.length_penalty],
-        "early_stopping": "never",  # stop no sooner than nothing better can come
+        "early_stopping": "never",  # stop only when no better hypothesis is possible
         "max_length": limit,
         "min_length": decode.min_length,
         "bad_words_ids": [[pad]],
@@ -274,14 +278,14 @@ def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int, renorma
 
 
 def search_differences(decode: DecodeConfig, rows: int) -> list[str]:
-    """What `generate` will do otherwise than our search."""
+    """How `generate` will differ from the search of this library."""
     found = []
     if decode.length_penalty == "gnmt":
-        found.append("decode.length_penalty = gnmt is not known there: length_penalty = 1.0 (n^1) is written instead")
+        found.append("decode.length_penalty = gnmt does not exist there: length_penalty = 1.0 (n^1) is written instead")
     if decode.max_length is None:
         found.append(f"decode.extra_length has no counterpart there: max_length = {rows} is written instead")
     if decode.sample:
-        found.append("decode.sample = true is not written: the export says beam search")
+        found.append("decode.sample = true is not written: the export uses beam search")
     return found
 
 

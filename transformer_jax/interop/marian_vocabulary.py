@@ -1,4 +1,4 @@
-"""The tokenizer files of a Marian folder: two SentencePiece models and one list of tokens, or two."""
+"""The tokenizer files of a Marian folder: two SentencePiece models, and one or two lists of tokens."""
 
 import json
 from pathlib import Path
@@ -20,10 +20,10 @@ from transformer_jax.interop.marian_weights import Ids
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MODELS = {"source": "source.spm", "target": "target.spm"}
 LISTS = {"source": "vocab.json", "target": "target_vocab.json"}
-# A list has nearly every piece of its own models; of another model's, only what languages have in common.
+# The least share of a model's pieces that its list must have: a list of another model has only common ones.
 LEAST_KNOWN = 0.5
-LONGEST_TEXT = 512  # what the models were trained on, where a folder says nothing
-# Fields of tokenizer_config.json that say where files once were, and what other tokenizers do.
+LONGEST_TEXT = 512  # the default: what the models were trained on
+# Fields of tokenizer_config.json about file locations and other tokenizers.
 IDLE = (
     "name_or_path", "special_tokens_map_file", "tokenizer_file", "source_spm", "target_spm", "vocab",
     "target_vocab_file", "clean_up_tokenization_spaces", "added_tokens_decoder", "additional_special_tokens",
@@ -33,25 +33,25 @@ IDLE = (
 
 
 class Vocabularies(NamedTuple):
-    """How a folder cuts texts; one vocabulary has one list, but still two ways to cut."""
+    """The tokenizers of both sides. A shared vocabulary has one list, but still two SentencePiece models."""
 
     source: MarianTokenizer
     target: MarianTokenizer
     languages: tuple[str, str]
-    longest: int  # tokens of a text
+    longest: int  # maximum number of tokens of a text
 
     @property
     def codes(self) -> list[str]:
-        """The target languages that a source may ask for by beginning with one of these."""
+        """The codes of target languages that a source may begin with."""
         return [token for token in self.source.tokens if token.startswith(">>") and token.endswith("<<")]
 
 
 def read_vocabularies(directory: Path, marian: Marian) -> Vocabularies:
-    """The tokenizers, refused where they cannot be those of the model."""
+    """The tokenizers, checked against the config of the model."""
     separate, languages, longest = _tokenizer_config(directory)
     if separate and marian.model.tie_embeddings == "all":
         raise BadInput(
-            f"{directory / TOKENIZER_CONFIG}: separate_vocabs = true, but by config.json source and target share "
+            f"{directory / TOKENIZER_CONFIG}: separate_vocabs = true, but in config.json source and target share "
             "their embeddings"
         )
     sizes = {"source": marian.source_tokens, "target": marian.target_tokens}
@@ -62,22 +62,22 @@ def read_vocabularies(directory: Path, marian: Marian) -> Vocabularies:
         tokenizer = MarianTokenizer(read_bytes(directory / model), tokens, str(directory / model))
         if tokenizer.known_share < LEAST_KNOWN:
             raise BadInput(
-                f"{path}: has only {tokenizer.known_share:.0%} of the pieces of {model}: are they of two models?"
+                f"{path}: has only {tokenizer.known_share:.0%} of the pieces of {model}: are they from two models?"
             )
         found[side] = tokenizer
     return Vocabularies(found["source"], found["target"], languages, min(longest, marian.rows))
 
 
 def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:
-    """The files of any pair of our tokenizers that cut with SentencePiece, our ids of their tokens, and the tokens."""
+    """The files of two SentencePiece tokenizers, the ids of their tokens in this library, and the source tokens."""
     models = {"source": _model(source), "target": _model(target)}
     lists = {"source": _list(source), "target": _list(target)}
-    one = lists["source"] == lists["target"]
-    if not one and len(lists["source"]) != len(lists["target"]):
-        # The two must agree in the number of <pad>, which config.json tells once.
+    shared = lists["source"] == lists["target"]
+    if not shared and len(lists["source"]) != len(lists["target"]):
+        # Both must have the same number for <pad>, which config.json has once.
         lists = {side: _pad_in_third_place(tokens) for side, tokens in lists.items()}
     files = {MODELS[side]: model for side, model in models.items()}
-    for side in ("source",) if one else ("source", "target"):
+    for side in ("source",) if shared else ("source", "target"):
         numbers = {token: number for number, token in enumerate(lists[side])}
         files[LISTS[side]] = (json.dumps(numbers, ensure_ascii=False, indent=2) + "\n").encode()
     ids = {side: _our_ids(tokenizer, lists[side]) for side, tokenizer in (("source", source), ("target", target))}
@@ -85,7 +85,7 @@ def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, byt
 
 
 def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> dict[str, Any]:
-    """tokenizer_config.json."""
+    """The content of tokenizer_config.json."""
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     return {
         "tokenizer_class": "MarianTokenizer",
@@ -99,7 +99,7 @@ def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> 
 
 
 def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
-    """Whether there are two lists, the languages' names, and the longest text."""
+    """Whether there are two lists, the names of the languages, and the maximum length of a text."""
     path = directory / TOKENIZER_CONFIG
     fields = Fields(path, read_object(path) if path.exists() else {})
     separate = fields.take("separate_vocabs", bool, False)
@@ -119,31 +119,31 @@ def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
 
 
 def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
-    """A list of tokens in the order of their numbers, each number from 0 on exactly once."""
+    """The tokens in the order of their numbers, each number from 0 exactly once."""
     numbers = read_object(path)
     if len(numbers) != size:
-        raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json's vocabulary {size:,}: of another model?")
+        raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json {size:,}: is it from another model?")
     tokens: list[str | None] = [None] * size
     for token, number in numbers.items():
         if type(number) is not int or not 0 <= number < size or tokens[number] is not None:
-            raise BadInput(f"{path}: {token[:40]!r} has the number {str(number)[:40]}; each of 0 to {size - 1} once")
+            raise BadInput(
+                f"{path}: {token[:40]!r} has the number {str(number)[:40]}; must be 0 to {size - 1}, each once"
+            )
         tokens[number] = token
-    for token, right in (("<pad>", marian.pad_id), ("</s>", marian.eos_id), ("<unk>", None)):
+    for token, expected in (("<pad>", marian.pad_id), ("</s>", marian.eos_id), ("<unk>", None)):
         number = numbers.get(token)
-        if number is None or number != (number if right is None else right):
-            raise BadInput(f"{path}: {token} has {number if number is not None else 'no number'}" + _wanted(right))
+        if number is None:
+            raise BadInput(f"{path}: {token} has no number")
+        if expected not in (None, number):
+            raise BadInput(f"{path}: {token} has {number}, but {expected} in config.json")
     found = [token for token in tokens if token is not None]
     try:
         "".join(found).encode()
     except UnicodeEncodeError as error:
         raise BadInput(
-            f"{path}: has a token that is no text (half of a character, {error.object[error.start]!a})"
+            f"{path}: has a token that is not valid text (half of a character, {error.object[error.start]!a})"
         ) from None
     return found
-
-
-def _wanted(number: int | None) -> str:
-    return "; it must have one" if number is None else f", and {number} by config.json"
 
 
 def _model(tokenizer: Tokenizer) -> bytes:
@@ -151,16 +151,16 @@ def _model(tokenizer: Tokenizer) -> bytes:
         return tokenizer.model
     if isinstance(tokenizer, SentencePieceTokenizer):
         return tokenizer.serialized()
-    raise BadInput("this run's tokenizer is none of SentencePiece (data.tokenizer), and Marian has no other")
+    raise BadInput("the tokenizer of this run is not a SentencePiece model (data.tokenizer), which Marian needs")
 
 
 def _list(tokenizer: Tokenizer) -> list[str]:
-    """Marian's list of a tokenizer's tokens: its own, or ours with theirs in the places that are usual there."""
+    """The tokens of a tokenizer in Marian's order, with Marian's special tokens."""
     if isinstance(tokenizer, MarianTokenizer):
         return list(tokenizer.tokens)
     ordinary = tokenizer.pieces(range(len(SPECIAL_PIECES), tokenizer.vocab_size))
     if twice := MARIAN_SPECIAL.keys() & set(ordinary):
-        raise BadInput(f"this run's tokenizer has the piece {min(twice)}, which is a special token of Marian's")
+        raise BadInput(f"the tokenizer of this run has the piece {min(twice)}, which is a special token of Marian")
     return ["</s>", "<unk>", *ordinary, "<pad>"]
 
 

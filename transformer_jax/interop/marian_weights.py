@@ -1,7 +1,7 @@
-"""The arrays of a Marian model under their names there, as parameters under ours, and back.
+"""The arrays of a Marian model to and from parameters of this library ("ours").
 
-The same numbers stand in both, but for the vocabulary. Ours has a token more: Marian's <pad>, with which its targets
-begin from a vector of zeros, is our <bos>, and our <pad> is new. So rows of the tables move, and move back.
+Only the vocabulary differs. Marian's <pad>, a vector of zeros with which its targets begin, is our <bos>, and our <pad>
+is an additional token. So the rows of tables are reordered.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,15 +17,15 @@ from transformer_jax.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
 
-# What our <pad> adds to its logit: enough for a probability of zero beside tokens that can be meant.
+# The output bias of our <pad>: low enough for a probability of zero.
 NEVER = -100.0
-# Position tables that differ by no more are the sinusoids, computed elsewhere, or kept in 16 bits.
+# Position tables within this tolerance are the sinusoids, possibly stored in 16 bits.
 SAME_POSITIONS = 2e-3
 
 BIAS = "final_logits_bias"
 POSITIONS = {stack: f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 SOURCE, TARGET, OUTPUT = (f"{name}_embedding/table" for name in ("source", "target", "output"))
-# Our tables, by how they are tied, and every name that each may have in a file; one of the names is enough.
+# Our tables, by `tie_embeddings`, with the names that each may have in a file; at least one must be there.
 TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     "all": {
         SOURCE: (
@@ -49,7 +49,7 @@ ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o
 
 
 class Ids(NamedTuple):
-    """Our id of each of Marian's tokens, on both sides."""
+    """Our id of each Marian token, on both sides."""
 
     source: Sequence[int]
     target: Sequence[int]
@@ -59,7 +59,7 @@ class Ids(NamedTuple):
 
 
 def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Our path, their name and their shape of every array inside the layers. A kernel is the transpose of a weight."""
+    """Our path, Marian's name and its shape for every array of the layers. A kernel is the transpose of a weight."""
     d_model, d_ff = model.d_model, model.d_ff
     for stack, layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         attentions = {"self_attention": "self_attn"}
@@ -82,7 +82,7 @@ def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]
 
 
 def read_weights(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> Arrays:
-    """Our parameters by their paths, all of them and nothing else; position tables that are no sinusoids included."""
+    """Our parameters by their paths, including position tables other than sinusoids."""
     _check(stored, model, ids, rows, where)
 
     def read(name: str) -> np.ndarray:
@@ -96,22 +96,22 @@ def read_weights(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: 
         array = read(first)
         for other in others:
             if not np.array_equal(array, read(other)):
-                raise BadInput(f"{where}: {first} and {other} differ, but config.json says that they are one")
+                raise BadInput(f"{where}: {first} and {other} differ, but are shared according to config.json")
         arrays[table] = _with_our_rows(array, ids.of(table), 0.0)
     bias_N = read(BIAS)[0] if BIAS in stored else np.zeros(len(ids.target), np.float32)
     arrays["output_bias"] = _with_our_rows(bias_N, ids.target, NEVER)
     tables = {stack: read(name) for stack, name in POSITIONS.items() if name in stored}
-    usual = halves(rows, model.d_model)
-    if any(np.abs(table - usual).max() > SAME_POSITIONS for table in tables.values()):
-        arrays |= {f"{stack}/positions_0/table": tables.get(stack, usual) for stack in POSITIONS}
+    sinusoids = halves(rows, model.d_model)
+    if any(np.abs(table - sinusoids).max() > SAME_POSITIONS for table in tables.values()):
+        arrays |= {f"{stack}/positions_0/table": tables.get(stack, sinusoids) for stack in POSITIONS}
     return arrays
 
 
 def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
-    """The arrays of a Marian folder. Where our targets begin from more than zeros, the first position says so."""
+    """The arrays of a Marian folder. An embedding of <bos> that is not zero is added to the first position."""
     arrays = {}
     for ours, theirs, shape in layer_names(model):
-        # A bias that ours does not have is a bias of zero.
+        # A missing bias is zero.
         array = params.get(ours, np.zeros(shape, np.float32))
         arrays[theirs] = array.T if ours.endswith("kernel") else array
     tables = {table: params[table].copy() for table in TABLES[model.tie_embeddings]}
@@ -119,8 +119,8 @@ def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> Ar
     positions = {stack: positions_of(params, model, stack, rows) for stack in POSITIONS}
     positions["decoder"][0] += begin * (model.d_model**0.5 if model.scale_embeddings else 1.0)
     begin[:] = 0
-    usual = halves(rows, model.d_model)
-    arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, usual)}
+    sinusoids = halves(rows, model.d_model)
+    arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, sinusoids)}
     for table, names in TABLES[model.tie_embeddings].items():
         arrays[names[0]] = tables[table][np.asarray(ids.of(table))]
     bias_N = params.get("output_bias", np.zeros(len(ids.target) + 1, np.float32))
@@ -129,7 +129,7 @@ def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> Ar
 
 
 def begins_from_zeros(params: Arrays, model: ModelConfig) -> bool:
-    """Whether our <bos> is the vector of zeros that Marian's targets begin from."""
+    """Whether the embedding of <bos> is zero, as in Marian."""
     return not params[_target_table(model)][BOS].any()
 
 
@@ -143,7 +143,7 @@ def halves(rows: int, d_model: int) -> np.ndarray:
 
 
 def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> np.ndarray:
-    """What a model of ours adds to the embeddings, as a table."""
+    """The position encodings of a stack as a table."""
     if model.positions == "none":
         return np.zeros((rows, model.d_model), np.float32)
     if model.positions == "learned":
@@ -159,7 +159,7 @@ def _sine_and_cosine(rows: int, d_model: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> None:
-    """The file has every array that config.json asks for, in the right shape, and no other."""
+    """Refuses files whose arrays are not those of config.json, by name and shape."""
     shapes = {theirs: shape for _, theirs, shape in layer_names(model)}
     optional: dict[str, tuple[int, ...]] = {BIAS: (1, len(ids.target))}
     optional |= dict.fromkeys(POSITIONS.values(), (rows, model.d_model))
@@ -170,18 +170,18 @@ def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, w
             shapes[names[0]] = table_shape
     for name, shape in shapes.items():
         if name not in stored:
-            raise BadInput(f"{where}: has no {name}, which config.json asks for ({list(shape)})")
+            raise BadInput(f"{where}: has no {name}, which config.json needs ({list(shape)})")
     for name, found in stored.items():
         wanted = shapes.get(name) or optional.get(name)
         if wanted is None:
-            raise BadInput(f"{where}: {name[:80]} is an array that a Marian model of this config.json does not have")
+            raise BadInput(f"{where}: {name[:80]} is an unknown array for this config.json")
         if found.shape != wanted:
-            raise BadInput(f"{where}: {name} is {list(found.shape)}, and {list(wanted)} by config.json")
+            raise BadInput(f"{where}: {name} is {list(found.shape)}, but {list(wanted)} in config.json")
 
 
 def _with_our_rows(array: np.ndarray, ids: Sequence[int], padding: float) -> np.ndarray:
-    """Marian's rows in our order, with a row for our <pad>."""
+    """The rows in our order, with a row for our <pad>."""
     ours = np.full((len(ids) + 1, *array.shape[1:]), padding, np.float32)
     ours[np.asarray(ids)] = array
-    assert PAD not in ids, "Marian has no token that is our <pad>"
+    assert PAD not in ids, "no Marian token is our <pad>"
     return ours
