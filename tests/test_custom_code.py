@@ -112,21 +112,21 @@ def test_a_corpus_is_identified_by_what_it_imports_too(mine):
 def begun(folder, config, step=6):
     """As a run that has a checkpoint."""
     folder.path.mkdir(exist_ok=True)
-    folder.settle(config)
+    folder.record(config)
     (folder.checkpoints / str(step)).mkdir(parents=True)
 
 
 def test_a_run_is_not_resumed_with_edited_code_unless_that_is_accepted(mine, capsys):
     config = experiment(train__loss="mine.py:loss")
     begun(RunFolder(mine / "run"), config)
-    RunFolder(mine / "run").settle(config)  # nothing has changed
+    RunFolder(mine / "run").record(config)  # nothing has changed
     (mine / "mine.py").write_text(LOSS + "# another\n")
     with pytest.raises(BadInput, match=r"trained with other custom code: train\.loss:loss \(mine\.py\): mine\.py chan"):
-        RunFolder(mine / "run").settle(config)
+        RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == []
-    RunFolder(mine / "run", accept_changed_code=True).settle(config)
+    RunFolder(mine / "run", accept_changed_code=True).record(config)
     assert "accepted" in capsys.readouterr().err
-    RunFolder(mine / "run").settle(config)  # this is the run's code now
+    RunFolder(mine / "run").record(config)  # this is the run's code now
     (note,) = RunFolder(mine / "run").notes()
     assert note == "custom code was changed at step 6: train.loss:loss (mine.py): mine.py changed"
     copies = sorted(path.read_text() for path in (mine / "run" / "code").glob("*/mine.py"))
@@ -137,16 +137,16 @@ def test_code_that_moved_with_its_content_is_the_same(mine):
     begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
     (mine / "elsewhere").mkdir()
     shutil.move(mine / "mine.py", mine / "elsewhere" / "mine.py")
-    RunFolder(mine / "run").settle(experiment(train__loss="elsewhere/mine.py:loss"))
+    RunFolder(mine / "run").record(experiment(train__loss="elsewhere/mine.py:loss"))
     with pytest.raises(BadInput, match="holds another run"):
-        RunFolder(mine / "run").settle(experiment(train__loss="elsewhere/mine.py:other"))
+        RunFolder(mine / "run").record(experiment(train__loss="elsewhere/mine.py:other"))
 
 
 def test_a_run_of_an_earlier_version_is_resumed_and_says_what_was_not_recorded(mine):
     config = experiment(train__loss="mine.py:loss")
     begun(RunFolder(mine / "run"), config)
     shutil.rmtree(mine / "run" / "code")
-    RunFolder(mine / "run").settle(config)
+    RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == ["the code of the steps before 6 was not recorded"]
 
 
@@ -193,8 +193,8 @@ def test_another_library_version_is_noted(mine):
     record = json.loads(versions.read_text())
     record.pop("crc32")
     publish_json(versions, {**record, "jax": "0.1"})
-    RunFolder(mine / "run").settle(config)
-    RunFolder(mine / "run").settle(config)
+    RunFolder(mine / "run").record(config)
+    RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]
 
 

@@ -88,7 +88,7 @@ def test_a_default_below_home_is_the_same_for_every_user(home, tmp_path):
     """A run that others use does not send them to the cache of whoever trained it."""
     config = experiment(data__corpus="copy", train__compile_cache="~/.cache/transformer_jax")
     RunFolder(tmp_path / "run").path.mkdir()
-    RunFolder(tmp_path / "run").settle(config)
+    RunFolder(tmp_path / "run").record(config)
     recorded = json.loads((tmp_path / "run/config.json").read_text())
     assert recorded["train"]["compile_cache"] == "~/.cache/transformer_jax"
 
@@ -96,7 +96,7 @@ def test_a_default_below_home_is_the_same_for_every_user(home, tmp_path):
 def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    RunFolder("run").settle(experiment(data__directory="shared", data__source=("a.en", "/b.en")))
+    RunFolder("run").record(experiment(data__directory="shared", data__source=("a.en", "/b.en")))
     recorded = json.loads(Path("run/config.json").read_text())["data"]
     assert recorded["directory"] == f"{tmp_path}/shared" and recorded["source"] == [f"{tmp_path}/a.en", "/b.en"]
     (tmp_path / "elsewhere").mkdir()
@@ -128,11 +128,11 @@ def test_where_files_are_does_not_make_it_another_run(tmp_path):
     """What is in them is compared elsewhere: prepared data with its text, and a checkpoint with its data."""
     run = RunFolder(tmp_path / "run")
     (run.checkpoints / "6").mkdir(parents=True)
-    run.settle(experiment(data__source=("a.en",), data__target=("a.de",)))
+    run.record(experiment(data__source=("a.en",), data__target=("a.de",)))
     moved = experiment(data__source=("/copy/a.en",), data__target=("/copy/a.de",), data__directory="/copy/data")
-    assert run.recorded(moved) is not None
+    assert run.recorded_config(moved) is not None
     with pytest.raises(BadInput, match=r"data\.corpus"):
-        run.recorded(experiment(data__corpus="copy"))
+        run.recorded_config(experiment(data__corpus="copy"))
 
 
 def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):

@@ -93,10 +93,10 @@ def test_a_config_that_was_changed_is_told_of(run, capfd):
         == f"warning: {config} is not what was written there (changed by hand, or damaged); taken as it is\n"
     )
     config = run / "config.json"
-    RunFolder(run).doubt_config()
+    RunFolder(run).warn_of_changed_config()
     assert capfd.readouterr().err == ""
     config.write_text(config.read_text().replace('"beam": 4', '"beam": 5'))
-    RunFolder(run).doubt_config()
+    RunFolder(run).warn_of_changed_config()
     assert f"warning: {config} is not what was written there" in capfd.readouterr().err
 
 

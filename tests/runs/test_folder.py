@@ -116,18 +116,18 @@ def test_a_run_is_resumed_unless_an_option_differs_that_affects_its_result(tmp_p
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     before = {"optimizer": {"warmup_steps": 1}}
-    folder.settle(from_config_dict(before))
+    folder.record(from_config_dict(before))
     (folder.checkpoints / "1").mkdir(parents=True)
     changed = from_config_dict({**before, **changes})
     if is_another:
         with pytest.raises(BadInput, match="holds another run"):
-            folder.settle(changed)
+            folder.record(changed)
     else:
-        folder.settle(changed)
+        folder.record(changed)
 
 
 def test_a_run_notes_where_it_was_started(tmp_path):
-    RunFolder(tmp_path).settle(from_config_dict({"data": {"corpus": "copy"}}))
+    RunFolder(tmp_path).record(from_config_dict({"data": {"corpus": "copy"}}))
     assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
 
 

@@ -42,7 +42,7 @@ def make_run(folder: Path, seed: int = 0, test_size: int = 13, **model) -> Path:
     run = RunFolder(folder)
     prepared = prepare(config, run.data(config))
     config = with_vocabulary(config, prepared)
-    run.settle(config)
+    run.record(config)
     tokens = jax.numpy.ones((1, 2), int)
     params = Transformer(config.model).init(jax.random.key(seed), tokens, tokens)["params"]
     # Logits of a new model are nearly equal, and rounding would decide; these are far apart.

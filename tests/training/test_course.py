@@ -77,7 +77,7 @@ def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
     (run,) = SweepFolder(tmp_path).runs(spec.define(sweep(base=base), "file.py", None))
     run.path.mkdir(parents=True)
     assert status_of(run).steps == 100_000  # as long as nothing is known
-    run.folder.settle(run.experiment, 19)
+    run.folder.record(run.experiment, 19)
     (run.path / "metrics.jsonl").write_text('{"step": 19, "loss": 1.0, "seconds": 1.0}\n')
     run.record_attempt(state="running", host="another machine", pid=1)
     standing = status_of(run)
@@ -97,7 +97,7 @@ def test_only_a_schedule_that_ends_has_an_end(tmp_path):
 def test_a_folder_compares_the_end_and_not_the_options(tmp_path):
     run, there = RunFolder(tmp_path), experiment(data__corpus="copy", train__steps=20)
     (run.checkpoints / "6").mkdir(parents=True)
-    run.settle(there)
+    run.record(there)
 
     def changed(**changes):
         return dataclasses.replace(there, train=dataclasses.replace(there.train, **changes))
@@ -106,7 +106,7 @@ def test_a_folder_compares_the_end_and_not_the_options(tmp_path):
         return min(train.steps, int(10 * (train.epochs or 9)))
 
     for same in (changed(epochs=3.0), changed(steps=30, epochs=2.0)):
-        assert run.recorded(same, last_step) == there
+        assert run.recorded_config(same, last_step) == there
     with pytest.raises(BadInput, match="the inverse_sqrt schedule ends at update 20 there, 10 here"):
-        run.recorded(changed(epochs=1.0), last_step)
-    assert run.recorded(changed(epochs=1.0), lambda _: None) == there
+        run.recorded_config(changed(epochs=1.0), last_step)
+    assert run.recorded_config(changed(epochs=1.0), lambda _: None) == there

@@ -1,4 +1,4 @@
-"""config.json and generation_config.json of a Marian model, to and from configs of this library.
+"""config.json and generation_config.json of a Marian model, converted to and from a config of this library.
 
 Every field is read. Unsupported values and unknown fields are refused by name.
 """

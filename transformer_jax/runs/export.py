@@ -39,7 +39,7 @@ class SavedWeights:
     def __init__(self, folder: RunFolder):
         self.config, self._metrics = folder.load_config(), folder.metrics
         self._data = folder.data(self.config)
-        folder.doubt_config()
+        folder.warn_of_changed_config()
         if not folder.checkpoints.is_dir():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)

@@ -51,34 +51,11 @@ class RunFolder:
     def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
         self.path, self.writes = Path(paths.expanded(path)), writes
         self.accept_changed_code, self._has_warned = accept_changed_code, False
-
-    @property
-    def code(self) -> KeptCode:
-        return KeptCode(self.path)
-
-    @property
-    def lock(self) -> Path:
-        return self.path / ".lock"
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def averaged(self) -> Path:
-        return self.path / "averaged"
-
-    @property
-    def profile(self) -> Path:
-        return self.path / "profile"
+        self.lock, self.config = self.path / ".lock", self.path / "config.json"
+        self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
+        self.averaged, self.profile = self.path / "averaged", self.path / "profile"
+        self.code = KeptCode(self.path)
+        self._versions = self.path / "versions.json"
 
     def data(self, config: ExperimentConfig) -> Path:
         return Path(config.data.directory) if config.data.directory else self.path / "data"
@@ -138,33 +115,36 @@ class RunFolder:
         started_in = self._started_in()
         return config if started_in is None else schema.with_paths(config, functools.partial(_from, started_in))
 
+    def _read_versions(self) -> dict[str, Any]:
+        """The content of versions.json; empty if it is missing or damaged."""
+        with contextlib.suppress(OSError, BadInput):
+            return read_record(self._versions)
+        return {}
+
     def _started_in(self) -> str | None:
         """The directory to which relative paths in the config refer: addresses, and paths of earlier versions."""
-        with contextlib.suppress(OSError, BadInput):
-            directory = read_record(self.path / "versions.json").get("directory")
-            return directory if isinstance(directory, str) else None
-        return None
+        directory = self._read_versions().get("directory")
+        return directory if isinstance(directory, str) else None
 
     def last_step(self) -> int | None:
-        """The number of updates of the run, None if it was not recorded by an earlier version."""
-        with contextlib.suppress(OSError, BadInput):
-            recorded = read_record(self.path / "versions.json").get(LAST_STEP)
-            return recorded if isinstance(recorded, int) else None
-        return None
+        """The number of updates of the run; None if an earlier version did not record it."""
+        recorded = self._read_versions().get(LAST_STEP)
+        return recorded if isinstance(recorded, int) else None
 
-    def doubt_config(self) -> None:
+    def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
-        versions = self.path / "versions.json"
+        wanted = self._read_versions().get(CONFIG_DIGEST)
         with contextlib.suppress(BadInput):
-            wanted = read_record(versions).get(CONFIG_DIGEST) if versions.is_file() else None
             if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
-    def recorded(self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None) -> ExperimentConfig | None:
+    def recorded_config(
+        self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None
+    ) -> ExperimentConfig | None:
         """The config of the run in this folder, which must be the same run; None without a checkpoint."""
         return None if self._newest_step() is None else self._same_run(config, schedule_end)
 
-    def settle(self, config: ExperimentConfig, last_step: int | None = None) -> None:
+    def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; refuses another run. Only the first of several processes writes."""
         code, step = code_of(config), self._newest_step()
         if step is not None or not self.writes:
@@ -174,22 +154,19 @@ class RunFolder:
         with explained(self.path):
             self.code.keep(config, code, step or 0)
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
-            versions = {**_versions(), **self._earlier(step), LAST_STEP: last_step}
+            versions = {**installed_versions(), **self._earlier(step), LAST_STEP: last_step}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
-            publish_record(self.path / "versions.json", versions)  # first: with config.json this is a run
+            publish_record(self._versions, versions)  # first: with config.json this is a run
             with published(self.config) as file:
                 file.write(text)
 
     def notes(self) -> list[str]:
         """What a reader of the results must know: steps that were made by other code."""
         lines = self.code.notes()
-        with contextlib.suppress(BadInput):
-            versions = read_record(self.path / "versions.json")
-            for before in versions.get(EARLIER, []):
-                changed = [
-                    f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)
-                ]
-                lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
+        versions = self._read_versions()
+        for before in versions.get(EARLIER, []):
+            changed = [f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)]
+            lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
         return lines
 
     def _newest_step(self) -> int | None:
@@ -209,7 +186,7 @@ class RunFolder:
             schedule_end,
         )
         if differences:
-            self.doubt_config()
+            self.warn_of_changed_config()
             raise BadInput(
                 f"{self.path}: holds another run; use another --workdir, or the config of that run. It differs in:\n  "
                 + "\n  ".join(differences)
@@ -232,17 +209,14 @@ class RunFolder:
 
     def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
         """The versions that made the steps so far, if they are not those of today."""
-        path = self.path / "versions.json"
-        if step is None or not path.is_file():
+        before, now = self._read_versions(), installed_versions()
+        if step is None or not before:
             return {}
-        with contextlib.suppress(BadInput):
-            before, now = read_record(path), _versions()
-            earlier = before.get(EARLIER, [])
-            if any(before.get(name) != now.get(name) for name in IDENTIFYING):
-                made_by = {name: before[name] for name in IDENTIFYING if name in before}
-                earlier = [*earlier, {"until": step, **made_by}]
-            return {EARLIER: earlier} if earlier else {}
-        return {}
+        earlier = before.get(EARLIER, [])
+        if any(before.get(name) != now.get(name) for name in IDENTIFYING):
+            made_by = {name: before[name] for name in IDENTIFYING if name in before}
+            earlier = [*earlier, {"until": step, **made_by}]
+        return {EARLIER: earlier} if earlier else {}
 
     def drop_metrics_after(self, step: int) -> None:
         """Removes the lines of metrics.jsonl after a checkpoint: their steps are about to be repeated."""
@@ -296,18 +270,18 @@ def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: boo
 
 def identifying_versions() -> dict[str, str]:
     """The installed versions of what computes the numbers of a run."""
-    now = _versions()
-    return {name: now[name] for name in IDENTIFYING if name in now}
+    return {name: version for name, version in installed_versions().items() if name in IDENTIFYING}
 
 
-def _versions() -> dict[str, Any]:
+def installed_versions() -> dict[str, Any]:
+    """What versions.json records of this process."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "command": " ".join(sys.argv),
+        "directory": os.getcwd(),  # relative addresses in the config refer to it
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),  # they can change the last digits of every number
     }
-    found["directory"] = os.getcwd()  # where relative addresses in the config begin
-    found["xla_flags"] = os.environ.get("XLA_FLAGS", "")  # they can change the last digits of every number
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

@@ -66,7 +66,7 @@ class Journal:
     def open(self) -> Iterator[None]:
         """Opens the folder's checkpoints and metrics. Refuses another run's folder, and a run that cannot be meant."""
         train, optimizer = self.config.train, self.config.optimizer
-        self.recorded = self.folder.recorded(self.config, self._schedule_end)
+        self.recorded = self.folder.recorded_config(self.config, self._schedule_end)
         if optimizer.warmup_steps > self.course.last_step and not is_address(optimizer.schedule):
             problem = (
                 f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.course.last_step:,} "
@@ -90,7 +90,7 @@ class Journal:
 
     def record_config(self) -> None:
         """Writes config.json and versions.json. Of several processes the first writes and the others compare."""
-        record = functools.partial(self.folder.settle, self.config, self.course.last_step)
+        record = functools.partial(self.folder.record, self.config, self.course.last_step)
         team().first_then_all(record, seen_by_all=self.folder.config)
 
     def restore(self) -> TrainState | None:
