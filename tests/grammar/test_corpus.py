@@ -12,14 +12,14 @@ import pytest
 from tests.support.grammar_samples import sample_table
 from tests.support.places import ROOT
 from transformer_jax import grammar
-from transformer_jax.grammar import MAX_TOKENS, Section, german, sentence_pairs
+from transformer_jax.grammar import MAX_TOKENS, CorpusSection, german, sentence_pairs
 from transformer_jax.grammar.corpus import HELD_OUT, Construction, dictionary_form, is_held_out, pairs
 from transformer_jax.grammar.lexicon import ADJECTIVES, VERBS
 from transformer_jax.grammar.tree import Sentence
 
 
-@pytest.mark.parametrize("section", list(Section))
-def test_sections_are_streams_that_only_grow(section: Section) -> None:
+@pytest.mark.parametrize("section", list(CorpusSection))
+def test_sections_are_streams_that_only_grow(section: CorpusSection) -> None:
     assert list(islice(sentence_pairs(section, "x"), 40))[:15] == list(islice(sentence_pairs(section, "x"), 15))
     assert next(sentence_pairs(section, "x")) != next(sentence_pairs(section, "y"))
 
@@ -40,7 +40,7 @@ def test_held_out_words_and_constructions_are_common_apart(sampled: list[tuple[S
 
 
 def test_length_limit_is_on_both_sides() -> None:
-    for section, is_long in ((Section.COMMON, False), (Section.LONG, True)):
+    for section, is_long in ((CorpusSection.COMMON, False), (CorpusSection.LONG, True)):
         for pair in islice(sentence_pairs(section, "length"), 30):
             assert all((len(text.split()) > MAX_TOKENS) is is_long for text in pair)
 

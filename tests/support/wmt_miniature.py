@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from transformer_jax.grammar import Section, sentence_pairs
+from transformer_jax.grammar import CorpusSection, sentence_pairs
 
 VALID_PAIRS, TEST_PAIRS = 3000, 3003
 Pairs = list[tuple[str, str]]  # (English, the other language)
@@ -39,7 +39,9 @@ DEFECTS: dict[str, tuple[int, tuple[str, str]]] = {
 
 def make(directory: Path, language: str, train_pairs: int) -> Miniature:
     """Both the unpacked archives and the data set in array_record, below `directory`."""
-    usual, long = (sentence_pairs(section, f"miniature {section.name}") for section in (Section.COMMON, Section.LONG))
+    usual, long = (
+        sentence_pairs(section, f"miniature {section.name}") for section in (CorpusSection.COMMON, CorpusSection.LONG)
+    )
     fresh = itertools.chain.from_iterable((*itertools.islice(usual, 39), next(long)) for _ in itertools.count())
     test = [_odd(pair, index) for index, pair in enumerate(itertools.islice(fresh, TEST_PAIRS))]
     valid = list(itertools.islice(fresh, VALID_PAIRS))

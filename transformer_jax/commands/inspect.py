@@ -128,7 +128,7 @@ def resolved(experiment: ExperimentConfig) -> str:
     return "\n".join(lines)
 
 
-class Group(NamedTuple):
+class ParameterGroup(NamedTuple):
     """Parameters of one name and shape, in as many layers as have them."""
 
     name: str
@@ -140,7 +140,7 @@ class Group(NamedTuple):
         return math.prod(self.shape) * self.times
 
 
-def parameter_groups(model: ModelConfig) -> list[Group]:
+def parameter_groups(model: ModelConfig) -> list[ParameterGroup]:
     """The parameters of the model as it is really built, replaced parts included; layers that are alike are one."""
     import jax
     import jax.numpy as jnp
@@ -154,7 +154,7 @@ def parameter_groups(model: ModelConfig) -> list[Group]:
     for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
         name = "/".join(key.key for key in keys)
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
-    return [Group(name, shape, times) for (name, shape), times in counted.items()]
+    return [ParameterGroup(name, shape, times) for (name, shape), times in counted.items()]
 
 
 def size_report(experiment: ExperimentConfig) -> str:

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -96,7 +96,8 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
         identity = stored["corpus"]
     else:
         identity = open_corpus(config.data).identity()
-    changes = differences(stored, recipe_of(config, identity), config)
+    unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
+    changes = differences(stored, recipe_of(config, identity), unused)
     if changes:
         raise BadInput(
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
@@ -133,9 +134,8 @@ def _checksum(path: str) -> str:
     return sha256(path)
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], config: ExperimentConfig) -> list[str]:
-    """Every difference between a recorded recipe and that of a config, as text."""
-    unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
+def differences(old: dict[str, Any], new: dict[str, Any], unused: Collection[str] = ()) -> list[str]:
+    """Every difference between two recipes, as text. Sizes of held-out splits do not count if they are unused."""
     found = [] if old["corpus"] == new["corpus"] else _corpus_differences(old["corpus"], new["corpus"])
     for name in dict.fromkeys([*old["options"], *new["options"]]):
         before, now = (recipe["options"].get(name, "not set") for recipe in (old, new))

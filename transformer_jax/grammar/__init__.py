@@ -6,7 +6,7 @@ A sampler (`sampler.py`, from `clauses.py` and `phrases.py`) grows an abstract s
 spaces, punctuation included, and begin in lower case. `docs/grammar.md` lists the constructions.
 """
 
-from transformer_jax.grammar.corpus import MAX_TOKENS, Section, sentence_pairs
+from transformer_jax.grammar.corpus import MAX_TOKENS, CorpusSection, sentence_pairs
 from transformer_jax.grammar.rng import Rng
 
-__all__ = ["MAX_TOKENS", "Rng", "Section", "sentence_pairs"]
+__all__ = ["MAX_TOKENS", "CorpusSection", "Rng", "sentence_pairs"]

@@ -20,7 +20,7 @@ MAX_TOKENS_LONG = 60
 _DEPTH, _DEPTH_LONG = 2, 4
 
 
-class Section(enum.Enum):
+class CorpusSection(enum.Enum):
     """Where a sentence belongs, by its form alone."""
 
     COMMON = "at most MAX_TOKENS on either side, and no held-out pair"
@@ -28,14 +28,14 @@ class Section(enum.Enum):
     COMPOSITIONAL = "at most MAX_TOKENS on either side, and at least one held-out pair"
 
 
-def sentence_pairs(section: Section, seed_text: str) -> Iterator[tuple[str, str]]:
+def sentence_pairs(section: CorpusSection, seed_text: str) -> Iterator[tuple[str, str]]:
     """An endless stream of (English, German), a function of the section and the seed text."""
-    is_long = section is Section.LONG
+    is_long = section is CorpusSection.LONG
     sampler = SentenceSampler(seed_text, _DEPTH_LONG if is_long else _DEPTH)
     shortest, longest = (MAX_TOKENS + 1, MAX_TOKENS_LONG) if is_long else (1, MAX_TOKENS)
     while True:
         sentence = sampler.sentence()
-        if is_held_out(sentence) is not (section is Section.COMPOSITIONAL):
+        if is_held_out(sentence) is not (section is CorpusSection.COMPOSITIONAL):
             continue
         pair = english.render(sentence), german.render(sentence)
         if all(shortest <= text.count(" ") + 1 <= longest for text in pair):

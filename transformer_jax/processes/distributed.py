@@ -23,7 +23,7 @@ from transformer_jax.processes.watch import CAME, THROUGH, Limits, Member, Watch
 T = TypeVar("T")
 
 
-class Address(NamedTuple):
+class Coordinator(NamedTuple):
     """Where process 0 listens, the number of processes, and which of them this one is."""
 
     host: str
@@ -95,7 +95,7 @@ def joined(coordinator: str | None, processes: int | None, process_id: int | Non
         raise
 
 
-def asked_for(coordinator: str | None, processes: int | None, process_id: int | None) -> Address | None:
+def asked_for(coordinator: str | None, processes: int | None, process_id: int | None) -> Coordinator | None:
     """The address that the flags give; None without flags."""
     given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
     missing = [flag for flag, value in given.items() if value is None]
@@ -108,10 +108,10 @@ def asked_for(coordinator: str | None, processes: int | None, process_id: int | 
         raise BadInput(f"--coordinator={coordinator}: must be HOST:PORT, of the machine where process 0 runs")
     if not 0 <= process_id < processes:
         raise BadInput(f"--process-id={process_id}: must be from 0 to {processes - 1}, for --processes={processes}")
-    return Address(host.strip("[]"), int(port), processes, process_id)
+    return Coordinator(host.strip("[]"), int(port), processes, process_id)
 
 
-def found(processes: int | None, limits: Limits) -> Address | None:
+def found(processes: int | None, limits: Limits) -> Coordinator | None:
     """The processes that a cluster has started together: SLURM, a TPU pod, Kubernetes, Open MPI."""
     if processes == 1 or os.environ.get("SLURM_NTASKS") == "1":
         return None
@@ -125,10 +125,10 @@ def found(processes: int | None, limits: Limits) -> Address | None:
     if coordinator is None or count is None or index is None:
         return None
     host, _, port = coordinator.rpartition(":")
-    return Address(host.strip("[]"), int(port), count, index)
+    return Coordinator(host.strip("[]"), int(port), count, index)
 
 
-def start(address: Address, limits: Limits, asked: bool) -> None:
+def start(address: Coordinator, limits: Limits, asked: bool) -> None:
     """Initializes `jax.distributed`. It aborts when a process is lost, so it gets more time than the watch."""
     timeout = int(10 * limits.silence) + 100
     jax.config.update("jax_enable_preemption_service", False)  # signals.py handles SIGTERM

@@ -19,7 +19,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk
 from transformer_jax.data_config import TASKS, TOY_TASKS
 from transformer_jax.errors import BadInput
-from transformer_jax.grammar import Rng, Section, sentence_pairs
+from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 
 Pair = tuple[str, str]
 
@@ -27,7 +27,7 @@ DEFAULT_SIZES = {"train": 50_000, "valid": 1_000, "test": 1_000, "test_long": 1_
 DEFAULT_ALPHABET, DEFAULT_MIN_LENGTH, DEFAULT_MAX_LENGTH = 26, 4, 16
 
 _COMMON_SPLITS = ("train", "valid", "test")
-_SPECIAL_SPLITS = {"test_long": Section.LONG, "test_compositional": Section.COMPOSITIONAL}
+_SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": CorpusSection.COMPOSITIONAL}
 # The corpus counts as exhausted after this many sentences in a row that are not new.
 _PATIENCE = 100_000
 
@@ -90,7 +90,7 @@ def generate(
         for name, value in given.items():
             if value is not None:
                 raise BadInput(f"{name} = {value}: task grammar has no such option, only {', '.join(TOY_TASKS)} do")
-        stream = sentence_pairs(_SPECIAL_SPLITS.get(split, Section.COMMON), seed_text)
+        stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text)
     else:
         alphabet = DEFAULT_ALPHABET if alphabet is None else alphabet
         min_length = DEFAULT_MIN_LENGTH if min_length is None else min_length
