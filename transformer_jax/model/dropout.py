@@ -1,4 +1,4 @@
-"""Dropout (section 5.4), cheap enough not to be felt."""
+"""Dropout (section 5.4) from sixteen random bits for each element."""
 
 import math
 
@@ -7,56 +7,56 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend.random import threefry2x32_p
 
-# Random bits are the cost of dropout. Sixteen an element in place of the usual thirty-two halve it;
-# the rate is then a multiple of 1 / 65536, and the survivors are scaled by exactly that rate.
+# Random bits are the cost of dropout, and sixteen for each element, instead of thirty-two, halve it. The rate is then a
+# multiple of 1 / 65536, and the kept elements are scaled by exactly that rate.
 BITS = jnp.uint16
 LEVELS = 2**16
-# A number of the config; an array, not known while the program is made, where runs of different rates train together.
+# A number of the config; a traced array where runs of different rates train in one program.
 Rate = float | jax.Array
 
 
 def is_rate(rate: Rate) -> bool:
-    """Whether it is a share of all elements, as far as is known."""
+    """Whether this is a valid rate, as far as is known."""
     return isinstance(rate, jax.Array) or 0 <= rate < 1
 
 
 def drops(rate: Rate) -> bool:
-    """Whether dropout at this rate may do anything."""
+    """Whether dropout at this rate may have an effect."""
     return isinstance(rate, jax.Array) or rate > 0
 
 
 class Dropout(nn.Module):
-    """Zeroes each element with probability `rate`, independently, and scales the others so that the mean is kept."""
+    """Zeroes each element independently with probability `rate`, and scales the others so that the mean is the same."""
 
     rate: Rate
 
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
         if deterministic or not drops(self.rate):
             return x
-        threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must leave a survivor
+        threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some
         keep = random_bits(self.make_rng("dropout"), x.shape) >= threshold.astype(BITS)
         scale = LEVELS / (LEVELS - threshold)
-        # In float32: 1 / 0.9 is 1.1094 in bfloat16, and survivors that are all 0.16 % too small change the mean.
+        # In float32: 1 / 0.9 is 1.1094 in bfloat16, and a scale that is 0.16 % off changes the mean.
         scaled = x.astype(jnp.promote_types(x.dtype, jnp.float32)) * scale
         return jnp.where(keep, scaled.astype(x.dtype), jnp.zeros_like(x))
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sixteen random bits an element. They follow from the key, the element's row in the batch and its place in that
-    row alone, on however many devices the rows lie.
+    """Sixteen random bits for each element, from the key, the element's row in the batch and its index in the row.
 
-    Threefry makes 64 bits of a key and two numbers. All are used here; `jax.random.bits` throws 48 of them away.
+    They do not depend on the number of devices. Threefry makes 64 bits from a key and two numbers, all of which are
+    used here; `jax.random.bits` discards 48 of them.
     """
-    rows, places = shape[0], math.prod(shape[1:])
-    own_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
-    blocks = jnp.arange(-(-places // 4), dtype=jnp.uint32)
+    rows, width = shape[0], math.prod(shape[1:])
+    batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
+    blocks = jnp.arange(-(-width // 4), dtype=jnp.uint32)
     first, second = jax.random.key_data(key)[:2]
-    words = threefry2x32_p.bind(*jnp.broadcast_arrays(first, second, own_rows[:, None], blocks[None]))
+    words = threefry2x32_p.bind(*jnp.broadcast_arrays(first, second, batch_rows[:, None], blocks[None]))
     bits = jnp.concatenate([(word >> shift).astype(BITS) for word in words for shift in (0, 16)], axis=1)
-    return bits[:, :places].reshape(shape)
+    return bits[:, :width].reshape(shape)
 
 
 def _rows_before(rows: int) -> jax.Array:
-    """How many rows of the batch are on the devices before this one, where each runs the model for its own rows."""
+    """The number of rows of the batch on the devices before this one, inside a shard_map over rows."""
     axes = jax.sharding.get_abstract_mesh().manual_axes
     return (jax.lax.axis_index(axes) * rows if axes else jnp.zeros((), int)).astype(jnp.uint32)

@@ -1,4 +1,4 @@
-"""x W + b, as fast as it can be on every backend."""
+"""The linear map x W + b."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from transformer_jax.model.precision import precision_of
 
 
 class Linear(nn.Module):
-    """x W + b on the last axis; the width of the result is given with the input.
+    """x W + b on the last axis, with `features` outputs. W is Xavier-uniform, b zero.
 
-    The product is two-dimensional, over (all other axes, width): XLA on a CPU runs it half again as fast as flax's
-    nn.Dense, which multiplies with the batch axes in place. W is Xavier-uniform, b zero.
+    The product is two-dimensional, over (all other axes, width): on CPUs it is 1.5 times as fast as flax's nn.Dense,
+    which keeps the batch axes.
     """
 
     use_bias: bool = True

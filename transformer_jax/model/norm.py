@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba et al. 2016), with a gradient of its own that needs little memory."""
+"""Layer normalization (Ba et al. 2016), with a custom gradient that needs little memory."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from flax import linen as nn
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axis, in float32 whatever x's type."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axis, computed in float32."""
 
     epsilon: float
     dtype: Any = jnp.float32
@@ -17,13 +17,13 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros_init(), (x.shape[-1],))
-        unit = normalised(x.astype(jnp.float32), self.epsilon)
+        unit = normalized(x.astype(jnp.float32), self.epsilon)
         axes = (1,) * (x.ndim - 1)
         return (unit * scale.reshape(*axes, -1) + bias.reshape(*axes, -1)).astype(self.dtype)
 
 
 @jax.custom_jvp
-def normalised(x: jax.Array, epsilon: float) -> jax.Array:
+def normalized(x: jax.Array, epsilon: float) -> jax.Array:
     """x with mean 0 and variance 1 over the last axis."""
     return _unit_and_rate(x, epsilon)[0]
 
@@ -34,11 +34,11 @@ def _unit_and_rate(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
     return centred * rate, rate
 
 
-@normalised.defjvp
+@normalized.defjvp
 def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
-    """The change without its parts along 1 and along the result, for those change nothing.
+    """The tangent without its components along 1 and along the result, which have no effect.
 
-    Only the result is needed for it, and a number a row; left to itself JAX keeps two more arrays as large as x.
+    It needs only the result and one number for each row; by default JAX keeps two more arrays as large as x.
     """
     (unit, rate), (change, _) = _unit_and_rate(*inputs), changes
     along_one = jnp.mean(change, axis=-1, keepdims=True)

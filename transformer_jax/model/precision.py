@@ -1,4 +1,4 @@
-"""The precision of matrix products: float32 means float32, on accelerators as well."""
+"""The precision of matrix products: by default full float32, also on accelerators."""
 
 import contextlib
 
@@ -8,19 +8,18 @@ from transformer_jax.model_config import ModelConfig
 
 
 def matmul_precision(config: ModelConfig) -> contextlib.AbstractContextManager[None]:
-    """Inside, programs are traced with float32 products as `model.matmul_precision` says.
+    """A context in which programs are traced with the precision `model.matmul_precision`.
 
-    By JAX's own default TPUs multiply float32 in one bfloat16 pass, and NVIDIA GPUs in TF32. Every program of a run
-    enters this: training, evaluation, scoring and decoding. The modules themselves do not, so that in other code they
-    follow that code's own setting.
+    By default JAX multiplies float32 in one bfloat16 pass on TPUs, and in TF32 on NVIDIA GPUs. All programs of a run
+    are traced inside: training, evaluation, scoring and decoding. The modules themselves follow the caller's setting.
     """
     return jax.default_matmul_precision(config.matmul_precision)
 
 
 def precision_of(x: jax.Array) -> jax.lax.Precision | None:
-    """The `precision` of a product of arrays of this type: none for float32, which follows the setting.
+    """The `precision` of a product of arrays of this type; None for float32, which follows the setting.
 
-    Narrower types are exact in one pass, whatever the setting. It must be said because gradients inherit it: that of a
-    product bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
+    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: that of a product
+    bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
     """
     return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT

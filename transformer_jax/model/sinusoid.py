@@ -1,4 +1,4 @@
-"""Section 3.5's formula: waves of many lengths, from which a position can be read. Imports nothing of the model."""
+"""The sinusoids of section 3.5."""
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
 
 
 def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") -> jax.Array:
-    """Section 3.5 at any positions (not only 0, 1, 2 ...): sine and cosine interleaved on a new last axis.
+    """The same at any positions, on a new last axis: sine and cosine interleaved.
 
-    The layout "halves" has the same numbers in another order: all sines, then all cosines (Tensor2Tensor, Marian).
+    The layout "halves" has all sines first, then all cosines, as in Tensor2Tensor and Marian.
     """
     turns = angles(positions, d_model)
     if layout == "halves":

@@ -1,4 +1,4 @@
-"""How large a model is, and what it costs to run: closed formulas, of the library's own parts.
+"""The size of a model and its floating-point operations, as closed formulas (custom modules are not counted).
 
 The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the vocabulary.
 """
@@ -37,7 +37,7 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
 
 
 def _position_parameters(config: ModelConfig) -> int:
-    """Encoder and decoder have tables of their own; relative positions have them in each layer."""
+    """Encoder and decoder have separate tables; with relative positions every layer has."""
     stacks, layers = 2, config.num_encoder_layers + config.num_decoder_layers
     return {
         "learned": stacks * config.max_length * config.d_model,
@@ -57,9 +57,9 @@ class Flops(NamedTuple):
 
 
 def forward_flops(config: ModelConfig, source_length: int, target_length: int) -> Flops:
-    """Of a forward pass over pairs of these lengths. Matrix products only, two operations for each multiply-add.
+    """Operations of a forward pass over pairs of these lengths: matrix products only, two for each multiply-add.
 
-    Causal attention is counted whole, as it is computed. With S and T for the lengths:
+    Causal attention counts in full, as it is computed. With S and T for the lengths:
 
     - each source token: encoder layers x (projections 2 D h (2 K + 2 V) + scores and sums 2 S h (K + V)
       + feed-forward 4 D F), and decoder layers x its key and value in encoder-decoder attention 2 D h (K + V);
@@ -86,6 +86,6 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
 
 
 def training_flops(config: ModelConfig, source_length: int, target_length: int) -> Flops:
-    """Three times a forward pass: the backward pass has two products, by input and by weight, for each of its one."""
+    """Three times a forward pass: the backward pass has two products, by input and by weight, for each one."""
     forward = forward_flops(config, source_length, target_length)
     return Flops(3 * forward.source_token, 3 * forward.target_token)

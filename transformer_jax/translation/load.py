@@ -1,4 +1,4 @@
-"""A trained model at hand: `load_run(workdir)` translates and scores texts."""
+"""Inference with a trained run: `load_run(workdir)` translates and scores texts."""
 
 import dataclasses
 import hashlib
@@ -24,7 +24,7 @@ from transformer_jax.update.sharding import make_mesh, state_shardings
 
 
 class Score(NamedTuple):
-    """How probable a given translation is."""
+    """The log-probability of a given translation."""
 
     log_probability: float
     tokens: tuple[int, ...]  # with <eos>
@@ -32,9 +32,9 @@ class Score(NamedTuple):
 
 
 class Run:
-    """A model with its tokenizers, on all devices of this process: what `load_run` returns.
+    """A trained model with its tokenizers, on all devices of this process.
 
-    The devices share the sentences, and on a mesh with `fsdp` or `tensor` the parameters, which may not fit into one.
+    Sentences are divided among the devices and, on a mesh with `fsdp` or `tensor`, the parameters as well.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Run:
         mesh: MeshConfig | None = None,
     ):
         self.config, self.tokenizer, self.target_tokenizer = config, tokenizer, target_tokenizer
-        self.steps = steps  # whose weights these are; of several, the average
+        self.steps = steps  # of these weights; several if they are an average
         mesh = mesh or MeshConfig()
         self._mesh = make_mesh(mesh, jax.local_devices())
         self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, mesh.replicate)["params"])
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def weights_sha256(self) -> str:
-        """The digest of the parameters, bit by bit: weights with another one are other weights."""
+        """The SHA-256 of all parameters, with names, types and shapes."""
         digest = hashlib.sha256()
         for name, leaf in sorted(flat(self.params).items()):
             array = np.asarray(jax.device_get(leaf))
@@ -71,7 +71,7 @@ class Run:
     def translations(
         self, texts: Sequence[str], first_id: int = 0, decode: DecodeConfig | None = None, **changes: Any
     ) -> list[Translation]:
-        """Translations with all that is known of them. Sampling draws by a text's number, counted from `first_id`."""
+        """Translations with tokens and scores. Samples depend on a text's number, counted from `first_id`."""
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
         return self._translator.translate(self.params, texts, decode or self.decode_config(**changes), first_id)
@@ -85,7 +85,7 @@ class Run:
         return dataclasses.replace(self.config.decode, **changes)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        """The log-probability of each (source, target): every target token's given those before it, and <eos>'s."""
+        """The log-probability of each (source, target), in total and of each target token, <eos> included."""
         sources = self.tokenizer.encode_batch([source for source, _ in pairs])
         targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
         scores = self.score_tokens(sources, targets)
@@ -95,18 +95,18 @@ class Run:
         ]
 
     def score_tokens(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """The same for pairs that are tokens already (without special ones): an array of log-probabilities each."""
-        self._refuse_what_has_no_position(sources, targets)
+        """The log-probabilities of pairs of token lists (without special tokens): an array for each pair."""
+        self._check_lengths(sources, targets)
         return self._scorer.score(self.params, token_pairs(sources, targets), self.config.decode.tokens_per_batch)
 
     def attention(self, translation: Translation, rank: int = 0) -> Attention:
-        """What every layer and head attended to, when this model reads the source and writes that hypothesis."""
+        """The attention weights of every layer and head, for the source and one of its hypotheses."""
         if not translation.source.tokens:
             raise BadInput(f"{translation.source.text!r}: has no tokens, so that there is no attention to them")
         target = translation.hypotheses[rank].tokens
         return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
 
-    def _refuse_what_has_no_position(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+    def _check_lengths(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         limit = position_limit(self.config.model)
         for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
             longest = max(map(len, sides)) + 1
@@ -115,19 +115,19 @@ class Run:
 
 
 class Weights(NamedTuple):
-    """A set of parameters, and all that is needed to make use of it."""
+    """A set of parameters, with its config and tokenizers."""
 
     config: ExperimentConfig
     params: Any
-    tokenizers: dict[str, Path]  # the files, by side; one vocabulary and one way to cut: only "source"
+    tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
     steps: list[int]
 
 
 def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
     """The model of a run, or of an exported folder.
 
-    `weights`: "latest" or "best" checkpoint, "averaged" (what `transformer-jax average` left), or an exported folder.
-    `mesh`: how it lies on the devices; by default each has it whole.
+    `weights`: "latest" or "best" checkpoint, "averaged" (by `transformer-jax average`), or an exported folder.
+    `mesh`: how parameters are divided among devices; by default each device has all of them.
     """
     found = read_weights(workdir, weights)
     tokenizer = load_tokenizer(found.tokenizers["source"])
@@ -164,7 +164,7 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
 
 
 def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
-    """The steps of the weights that `load_run` would load, looked up without loading them; None if not known."""
+    """The steps of the weights that `load_run` would load, without loading them; None if not known."""
     folder = RunFolder(workdir)
     try:
         if weights == "averaged":

@@ -1,4 +1,4 @@
-"""How probable a given translation is, token by token, and what the model attended to: one pass, no search."""
+"""The log-probabilities of given translations, and attention weights: one forward pass, no search."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class Scorer:
         )
 
     def score(self, params: Any, pairs: TokenPairs, tokens_per_batch: int) -> list[np.ndarray]:
-        """For each pair log P of each target token given those before it, <eos> last. Every pair exactly once."""
+        """For each pair the log-probability of every target token given those before it, <eos> included."""
         scores: list[np.ndarray] = [np.zeros(0)] * len(pairs)
         if not scores:
             return scores
@@ -61,7 +61,7 @@ class Scorer:
 def token_log_probabilities(
     model: ModelConfig, params: Any, batch: Batch, head_masks: HeadMasks | None = None
 ) -> jax.Array:
-    """log P of every token of batch.target_output, BT; 0 at padding."""
+    """The log-probability of every token of batch.target_output, BT; 0 at padding."""
     pair = (batch.source, batch.target_input)
     with matmul_precision(model):
         logits_BTN: Any = Transformer(model).apply({"params": params}, *pair, head_masks=head_masks)
@@ -70,7 +70,7 @@ def token_log_probabilities(
 
 
 def token_pairs(sources: Sequence[Tokens], targets: Sequence[Tokens]) -> TokenPairs:
-    """Token lists without special tokens as what batches are made from."""
+    """Lists of tokens, without special ones, as the arrays that batches are made of."""
     arrays = []
     for side in (sources, targets):
         tokens, lengths = flatten(side, np.int32)

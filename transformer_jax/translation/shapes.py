@@ -1,4 +1,4 @@
-"""Which sentences are decoded together, in few static shapes: each shape is compiled once and is then fast."""
+"""Which sentences are decoded together, in few static shapes: each shape is compiled once."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Group(NamedTuple):
-    """Sentences of similar length, and the array that holds them: more rows than members are empty."""
+    """Sentences of similar length, and the shape of their array; rows beyond the members are empty."""
 
     members: np.ndarray
     rows: int
@@ -24,10 +24,10 @@ def groups(
     tokens: int,
     devices: int,
 ) -> Iterator[Group]:
-    """Every sentence once, the longest first, so that what has too little memory says so at once.
+    """Groups with every sentence once, the longest first, so that too little memory shows at once.
 
-    `tokens` bounds rows x target. The sentences of a group differ little in length: little is wasted on padding, and
-    they end at about the same time. Only the last group has empty rows, but for those that the devices' share needs.
+    `tokens` limits rows x target. The sentences of a group have similar lengths: they need little padding, and end at
+    about the same time. Only the last group has empty rows, apart from those that make rows a multiple of devices.
     """
     order = np.argsort(-np.asarray(lengths), kind="stable")
     begin = 0
@@ -43,7 +43,7 @@ def groups(
 
 
 def rounded_up(length: int) -> int:
-    """The next of 8, 12, 16, 24, 32, 48 ...: each at most half as large again as the one before."""
+    """The next of 8, 12, 16, 24, 32, 48 ..., each at most 1.5 times the one before."""
     size = 8
     while size < length:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3

@@ -1,4 +1,4 @@
-"""The optimizer (section 5.3): Adam, the warmup schedule of equation 3, and the others, all of them optax."""
+"""The optimizer (section 5.3): Adam with the warmup schedule of equation 3, or any other of optax."""
 
 import contextlib
 import inspect
@@ -14,29 +14,29 @@ from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of, load_function, load_once, running
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
 
-# The options that are handed to an optimizer under the name optax has for them.
-OWN_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
-# What a custom schedule may ask for.
-OFFERED = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
-# As far as devices count them, in int32. No run gets there, but train.steps may say "without end" with a larger number.
+# Options, and optax's names for them.
+OPTAX_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
+# The arguments that a custom schedule may take.
+OPTIONAL = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
+# Devices count updates in int32. No run gets there, but a larger train.steps may mean "without end".
 MOST_UPDATES = 2**31 - 1
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
     """Equation 3: scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1.
 
-    An optax schedule is asked with the number of updates already made, so step = count + 1.
+    The argument of an optax schedule is the number of updates already made, so step = count + 1.
     """
     peak = scale * (d_model * warmup_steps) ** -0.5
     return _warmed_up(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
-    """The learning rate by number of updates made: a linear warmup to the peak, then the course the config names."""
+    """The learning rate by number of updates made: a linear warmup to the peak, then the schedule of the config."""
     warmup, steps = config.warmup_steps, min(steps, MOST_UPDATES)
     peak = config.learning_rate or (d_model * max(warmup, 1)) ** -0.5
     if is_address(config.schedule):
-        return _own_schedule(config, peak, d_model, steps)
+        return _custom_schedule(config, peak, d_model, steps)
     after = max(steps - warmup, 1)
     if config.schedule == "inverse_sqrt":
         return _warmed_up(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
@@ -50,14 +50,14 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 
 
 def ends_with_the_run(config: OptimizerConfig) -> bool:
-    """Whether the schedule depends on the number of updates: where the run becomes longer, every rate changes."""
+    """Whether the schedule depends on the total number of updates, so that a longer run has different rates."""
     if is_address(config.schedule):
-        return "steps" in load_function("optimizer.schedule", config.schedule, optional=OFFERED).optional
+        return "steps" in load_function("optimizer.schedule", config.schedule, optional=OPTIONAL).optional
     return config.schedule in ("cosine", "linear")
 
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """Clipping, then the optimizer that the config names, at the schedule's rate."""
+    """The optimizer of the config with the schedule's learning rate, after clipping."""
     make = _find(config.name)
     arguments = _arguments(config, make)
     if _decays(config) and config.name == "adam":
@@ -65,7 +65,7 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
     try:
         with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
             optimizer = make(learning_rate=schedule, **arguments)
-            _try(optimizer, config.name)
+            _check(optimizer, config.name)
     except BadInput:
         raise
     except (TypeError, ValueError) as error:
@@ -75,8 +75,8 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def _try(optimizer: Any, name: str) -> None:
-    """Some optimizers want more at each update than gradients and parameters: better to know it now than later."""
+def _check(optimizer: Any, name: str) -> None:
+    """Refuses an optimizer whose update needs more than gradients and parameters, or changes shapes or types."""
     if not isinstance(optimizer, optax.GradientTransformation):
         raise BadInput(
             f"optimizer.name = {name}: made {type(optimizer).__name__}; an optax.GradientTransformation would be right"
@@ -85,39 +85,30 @@ def _try(optimizer: Any, name: str) -> None:
     state = jax.eval_shape(optimizer.init, params)
     updates, later_state = jax.eval_shape(lambda params, state: optimizer.update(params, state, params), params, state)
     for what, given, returned in (("updates", params, updates), ("state", state, later_state)):
-        if is_address(name) and jax.tree.map(_form, given) != jax.tree.map(_form, returned):
+        forms = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (given, returned)]
+        if is_address(name) and forms[0] != forms[1]:
             raise BadInput(
                 f"optimizer.name = {name}: the {what} it returns must have the shapes and types it was given"
             )
 
 
-def _form(leaf: Any) -> Any:
-    return leaf.shape, leaf.dtype
-
-
-def _own_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
-    """The whole course from a function of the user's, which asks for what it needs to know."""
-    offered = {
-        "peak": peak,
-        "warmup_steps": config.warmup_steps,
-        "steps": steps,
-        "final_fraction": config.final_fraction,
-        "d_model": d_model,
-    }
-    own = load_function("optimizer.schedule", config.schedule, optional=OFFERED)
-    course = own(**offered)
-    if not callable(course):
-        raise own.refusal(f"returned {type(course).__name__}; a function of the updates made would be right")
+def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
+    """The schedule that a custom function returns, tried on a few updates."""
+    custom = load_function("optimizer.schedule", config.schedule, optional=OPTIONAL)
+    values = (peak, config.warmup_steps, steps, config.final_fraction, d_model)
+    rate_at = custom(**dict(zip(OPTIONAL, values, strict=True)))
+    if not callable(rate_at):
+        raise custom.refusal(f"returned {type(rate_at).__name__}; a function of the updates made would be right")
 
     def schedule(count: Any) -> Any:
-        with own.running():
-            return course(jax.numpy.asarray(count, "int32"))
+        with custom.running():
+            return rate_at(jax.numpy.asarray(count, "int32"))
 
-    jax.eval_shape(schedule, jax.ShapeDtypeStruct((), "int32"))  # it becomes part of a program
+    jax.eval_shape(schedule, jax.ShapeDtypeStruct((), "int32"))  # it must be traceable
     for count in dict.fromkeys((0, steps // 2, steps - 1)):
         rate = np.asarray(schedule(count))
         if rate.shape != () or not np.isfinite(rate) or rate < 0:
-            raise own.refusal(f"is {rate} at update {count}; one finite number, zero or more, would be right")
+            raise custom.refusal(f"is {rate} at update {count}; one finite number, zero or more, would be right")
     return schedule
 
 
@@ -131,25 +122,22 @@ def _warmed_up(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.S
 
 
 def _find(name: str) -> Callable[..., Any]:
-    """An optimizer of optax, a public function that takes a learning rate; or the user's, which must take one too."""
+    """An optimizer of optax, which is a public function that takes learning_rate, or a custom one."""
     if is_meant_as_address(name):
-        own = load_once(name)
-        if not callable(own) or "learning_rate" not in _parameters(own):
+        custom = load_once(name)
+        if not callable(custom) or "learning_rate" not in _parameters(custom):
             raise BadInput(
                 f"optimizer.name = {name}: must be a function that takes learning_rate (it gets the schedule) and "
                 "returns an optax.GradientTransformation"
             )
-        return own
+        return custom
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
         if callable(found) and "learning_rate" in _parameters(found):
             return found
-    known = [known for known in dir(optax) if known[0] != "_" and _is_optimizer(getattr(optax, known))]
+    functions = {name: each for name, each in vars(optax).items() if name[0] != "_" and inspect.isfunction(each)}
+    known = [name for name, function in functions.items() if "learning_rate" in _parameters(function)]
     raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {nearest(name, known)}")
-
-
-def _is_optimizer(candidate: Any) -> bool:
-    return inspect.isfunction(candidate) and "learning_rate" in _parameters(candidate)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -160,15 +148,15 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _arguments(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
-    """What the config says, in optax's names; a value that this optimizer would ignore is refused."""
+    """The options of the config under optax's names; a value that this optimizer would ignore is refused."""
     takes, defaults = _parameters(make), OptimizerConfig()
     arguments: dict[str, Any] = {}
-    for ours, theirs in OWN_NAMES.items():
-        value = getattr(config, ours)
-        if theirs in takes:
-            arguments[theirs] = value
-        elif value != getattr(defaults, ours):
-            raise BadInput(f"optimizer.{ours} = {value}: optimizer.name = {config.name!r} has none")
+    for option, argument in OPTAX_NAMES.items():
+        value = getattr(config, option)
+        if argument in takes:
+            arguments[argument] = value
+        elif value != getattr(defaults, option):
+            raise BadInput(f"optimizer.{option} = {value}: optimizer.name = {config.name!r} has none")
     if _decays(config) and config.name != "adam":
         if "weight_decay" not in takes:
             raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
@@ -183,7 +171,7 @@ def _arguments(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, A
 
 
 def _decays(config: OptimizerConfig) -> bool:
-    """An array is the decay of several runs that train together; all of them have one."""
+    """Whether there is weight decay; it is an array where several runs train in one program."""
     return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
 
 
@@ -197,5 +185,5 @@ def _literal(text: str) -> bool | float | str:
 
 
 def _matrices(params: Any) -> Any:
-    """Weight decay is for matrices: shrinking a bias or a norm's scale is no regularisation."""
+    """The mask of weight decay: matrices, but not biases or the scales of norms."""
     return jax.tree.map(lambda leaf: leaf.ndim >= 2, params)
