@@ -242,7 +242,7 @@ def test_messages_in_a_locale_without_unicode():
 def test_two_dashes_are_no_value(capsys):
     """argparse of Python 3.11 makes an empty list of them."""
     assert cli.main(["plot", "attention", "--workdir=run", "--text=--", "--output=a.png"]) == 2
-    assert capsys.readouterr().err == "error: --text=--: -- is no value\n"
+    assert capsys.readouterr().err == "error: --text=--: -- is not a value\n"
 
 
 def test_ctrl_c_is_not_lost_in_a_callback_of_jax():

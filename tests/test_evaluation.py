@@ -248,13 +248,13 @@ def test_what_is_compared_with_is_told_and_is_whole(folder, record, capsys, tmp_
     path = folder / "translations" / "test.averaged.beam=2.json"
     evaluate(folder, f"--against={path}")
     out = capsys.readouterr().out
-    assert "averaged weights, of step 7; another search than here: beam = 2, not 4" in out
+    assert "averaged weights, of step 7; with another search: beam = 2, not 4" in out
     for name in ("x.json", "x.txt"):
         (tmp_path / name).write_bytes(path.with_suffix(name[1:]).read_bytes())
     lines = (tmp_path / "x.txt").read_text().splitlines(keepends=True)
     (tmp_path / "x.txt").write_text("".join(lines[::-1]))
     evaluate(folder, f"--against={tmp_path}/x.json", status=2)
-    assert "x.txt: is missing, or not what x.json is of" in capsys.readouterr().err
+    assert "x.txt: is missing, or does not belong to x.json" in capsys.readouterr().err
 
 
 def test_a_record_is_that_of_its_texts_weights_search_and_code(folder, record, tmp_path):

@@ -202,11 +202,26 @@ def parts_of(name):
     }
 
 
+@functools.cache
 def model_of(name=None, **changes):
     """A small model with a mistake, and numbers for it. d_k = d_v = d_model / h, as some of the mistakes need."""
     config = small(vocab_size=24, d_k=4, d_v=4, parts=PartsConfig(**(parts_of(name) if name else {})), **changes)
     model = Transformer(config)
     return model, numbers_for(jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET))
+
+
+@functools.cache
+def program(name, method=None):
+    """The compiled forward pass, or another method, of `model_of(name)`: a function of variables and tokens."""
+    return jax.jit(functools.partial(model_of(name)[0].apply, method=method))
+
+
+def logits_of(name, source, target):
+    return program(name)(model_of(name)[1], source, target)
+
+
+def encoded(name, source):
+    return program(name, "encode")(model_of(name)[1], source)
 
 
 def changed(tokens, place, token=9):
@@ -239,11 +254,12 @@ def test_every_part_trains_a_step(name):
 @pytest.mark.parametrize("name", [*(name for name in MISTAKES if parts_of(name)), *OTHERS])
 def test_decoding_word_by_word_computes_what_training_does_or_not(name):
     model, variables = model_of(name)
-    whole_BTN = model.apply(variables, SOURCE[:1], TARGET[:1])
+    whole_BTN = logits_of(name, SOURCE[:1], TARGET[:1])
     stepper = Stepper(model.config, variables["params"])
-    cache, steps = stepper.start(jnp.asarray(SOURCE[:1]), TARGET.shape[1]), []
+    cache, steps = jax.jit(stepper.start, static_argnums=1)(jnp.asarray(SOURCE[:1]), TARGET.shape[1]), []
+    step = jax.jit(stepper.step)
     for token in TARGET[0]:
-        logits_BN, cache = stepper.step(jnp.array([token]), cache)
+        logits_BN, cache = step(jnp.array([token]), cache)
         steps.append(logits_BN[0])
     if name in DECODES_OTHERWISE:
         assert difference(jnp.stack(steps)[1:], whole_BTN[0, 1:]) > 1e-3
@@ -253,8 +269,7 @@ def test_decoding_word_by_word_computes_what_training_does_or_not(name):
 
 def test_masks_ignored_let_the_decoder_see_ahead():
     for name, sees in (("masks ignored", True), ("no padding masks", False), (None, False)):
-        model, variables = model_of(name)
-        before, after = (model.apply(variables, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 3)))
+        before, after = (logits_of(name, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 3)))
         assert (difference(before[:, :3], after[:, :3]) > 1e-3) == sees, name
 
 
@@ -268,18 +283,16 @@ def test_masks_ignored_let_the_decoder_see_ahead():
     ],
 )
 def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder, in_decoder):
-    model, variables = model_of(name)
     padded = np.pad(SOURCE[:1], ((0, 0), (0, 3)))
-    memory, padded_memory = (model.apply(variables, source, method="encode") for source in (SOURCE[:1], padded))
+    memory, padded_memory = (encoded(name, source) for source in (SOURCE[:1], padded))
     assert (difference(memory, padded_memory[:, : SOURCE.shape[1]]) > 1e-3) == in_encoder
-    logits, padded_logits = (model.apply(variables, source, TARGET[:1]) for source in (SOURCE[:1], padded))
+    logits, padded_logits = (logits_of(name, source, TARGET[:1]) for source in (SOURCE[:1], padded))
     assert (difference(logits, padded_logits) > 1e-3) == in_decoder
 
 
 def test_no_transpose_keeps_words_from_looking_at_each_other():
     for name, looks in (("no transpose", False), (None, True)):
-        model, variables = model_of(name)
-        before, after = (model.apply(variables, s, method="encode") for s in (SOURCE[:1], changed(SOURCE[:1], 1)))
+        before, after = (encoded(name, s) for s in (SOURCE[:1], changed(SOURCE[:1], 1)))
         assert (difference(before[:, 2:], after[:, 2:]) > 1e-3) == looks
 
 
@@ -319,18 +332,17 @@ def test_wrong_exponents_are_those_of_the_tutorials():
 
 def test_a_decoder_fed_by_the_encoder_knows_the_last_word_only():
     for name, knows in (("self-attention to the encoder", False), (None, True)):
-        model, variables = model_of(name)
-        before, after = (model.apply(variables, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 0)))
+        before, after = (logits_of(name, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 0)))
         assert difference(before[:, 0], after[:, 0]) > 1e-3
         assert (difference(before[:, 1:], after[:, 1:]) > 1e-3) == knows
 
 
 def test_a_residual_from_the_value_forgets_the_target_but_for_what_attention_asks():
     for name, remembers in (("residual from the value", False), (None, True)):
-        model, variables = model_of(name)
+        variables = copy.deepcopy(model_of(name)[1])
         kernel = variables["params"]["decoder"]["layers_0"]["cross_attention"]["output"]
         kernel["kernel"] = jnp.zeros_like(kernel["kernel"])  # attention brings nothing: the residual is all there is
-        before, after = (model.apply(variables, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 1)))
+        before, after = (program(name)(variables, SOURCE[:1], t) for t in (TARGET[:1], changed(TARGET[:1], 1)))
         assert (difference(before[:, 1], after[:, 1]) > 1e-3) == remembers
 
 
@@ -347,7 +359,7 @@ def test_dropout_after_the_norm_leaves_holes():
 
 def test_a_second_softmax_bounds_the_loss_that_training_sees():
     model, variables = model_of("softmax before the loss")
-    logits_BTN = model.apply(variables, SOURCE, TARGET)
+    logits_BTN = logits_of("softmax before the loss", SOURCE, TARGET)
     assert_close(logits_BTN.sum(-1), jnp.ones(TARGET.shape))
     loud = jax.tree.map(lambda leaf: 100 * leaf, variables["params"])  # as sure as a model can be, of something
     changes = {f"model__parts__{role}": address for role, address in parts_of("softmax before the loss").items()}
@@ -359,8 +371,8 @@ def test_a_second_softmax_bounds_the_loss_that_training_sees():
 
 
 def test_decoding_from_the_last_token_alone_leaves_training_as_it_is():
-    model, variables = model_of("last token alone")
-    assert_close(model.apply(variables, SOURCE, TARGET), model_of()[0].apply(variables, SOURCE, TARGET))
+    variables = model_of("last token alone")[1]
+    assert_close(logits_of("last token alone", SOURCE, TARGET), program(None)(variables, SOURCE, TARGET))
 
 
 # Heads

@@ -1,7 +1,6 @@
-"""transformer-jax: the commands, and how they fail.
+"""transformer-jax: runs a command and reports its errors.
 
-Exit status 0: done. 2: bad input, told in a line on stderr for each thing that is wrong. 1: everything else, for
-one output that could not be written.
+Exit status 0: done. 2: bad input, a line on stderr for each problem. 1: any other failure.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -25,7 +24,7 @@ from transformer_jax.extension import UserCodeError
 from transformer_jax.schema import nearest
 from transformer_jax.version import __version__
 
-# One module of `commands/` each. Its docstring is its help; add_arguments(parser) and run(arguments) are the command.
+# Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
 COMMANDS = (
     "train",
     "translate",
@@ -40,13 +39,12 @@ COMMANDS = (
     "inspect",
     "plot",
 )
-# A message may end with a list, an indented line for each entry. Any other line end in it comes from what was given,
-# such as the name of a file, and is shown as an escape.
-LISTED = re.compile(r"\n(?=  )")
+# A message may end with a list, an indented line for each item. Any other line end in it comes from the input, such as
+# the name of a file, and is escaped.
+LIST_ITEM = re.compile(r"\n(?=  )")
 # Seconds; a callback takes far less.
 SOON = 0.05
-# What takes less memory.
-SMALLER = "less data.tokens_per_batch, or more train.accumulate, or a smaller model takes less"
+LESS_MEMORY = "reduce data.tokens_per_batch, increase train.accumulate, or use a smaller model"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,49 +56,48 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _status(work: Callable[[], int | None]) -> int:
-    """Does the work and returns the exit status; what went wrong is reported on stderr."""
+    """Does the work, reports errors on stderr, and returns the exit status."""
     try:
         return work() or 0
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
             print(problem.traceback, end="", file=sys.stderr)
-        print(*(f"error: {visible(line)}" for line in _problems(problem)), sep="\n", file=sys.stderr)
+        print(*(f"error: {line}" for line in _lines(problem)), sep="\n", file=sys.stderr)
         return 2
     except Failed as failure:
-        print(f"failed: {_listed(str(failure))}", file=sys.stderr)
+        print("failed: " + "\n".join(_lines(failure)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
-    except streams.NobodyReads:
+    except streams.ReaderGone:
         return 1
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-            told = visible(_first_line(error))
-            print(f"failed: there is not enough memory for this ({told}); {SMALLER}", file=sys.stderr)
+            reason = visible(str(error).strip().partition("\n")[0][:200] or type(error).__name__)
+            print(f"failed: not enough memory ({reason}); {LESS_MEMORY}", file=sys.stderr)
             return 1
         print(f"error: {type(error).__name__}: {visible(str(error))}", file=sys.stderr)
-        print(f"This should not happen. The whole story is in {_report()}", file=sys.stderr)
+        print(f"This is a bug. The traceback is in {_write_traceback()}", file=sys.stderr)
         return 1
 
 
-def _problems(problem: BadInput) -> Sequence[str]:
-    """One line each."""
+def _lines(problem: Exception) -> list[str]:
+    """The lines of a message, each printable."""
     if isinstance(problem, ConfigError):
-        return problem.problems
-    return str(problem).splitlines() if isinstance(problem, UserCodeError) else LISTED.split(str(problem))
-
-
-def _listed(message: str) -> str:
-    return "\n".join(map(visible, LISTED.split(message)))
+        lines = list(problem.problems)
+    else:
+        message = str(problem)
+        lines = message.splitlines() if isinstance(problem, UserCodeError) else LIST_ITEM.split(message)
+    return list(map(visible, lines))
 
 
 def _run(arguments: list[str]) -> int:
     streams.require_stdout()
     overrides, rest = configuration.split_overrides(arguments)
     for argument in rest:
-        if argument.startswith("--") and argument.endswith("=--"):  # some Pythons make an empty list of it
-            raise BadInput(f"{argument}: -- is no value")
+        if argument.startswith("--") and argument.endswith("=--"):  # some versions of Python make an empty list of it
+            raise BadInput(f"{argument}: -- is not a value")
     parser = _parser(rest[0] if rest else None)
     parsed, unknown = parser.parse_known_args(rest)
     if unknown:
@@ -123,7 +120,7 @@ def _parser(asked_for: str | None) -> Parser:
         raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name in COMMANDS:
-        # A word of Python's cannot be the name of a module.
+        # A keyword of Python cannot be the name of a module.
         file = f"{name}_" if keyword.iskeyword(name) else name
         module = importlib.import_module(f"transformer_jax.commands.{file}")
         summary, _, description = (module.__doc__ or "").partition("\n")
@@ -139,12 +136,8 @@ def _parser(asked_for: str | None) -> Parser:
     return parser
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
-
-
-def _report() -> str:
-    """Where the traceback of an error of our own was written: out of the way of the line that tells of it."""
+def _write_traceback() -> str:
+    """Writes the traceback of an internal error to a file, away from the line that reports it; returns its path."""
     content = traceback.format_exc().encode(errors="backslashreplace")
     with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
         file.write(content)
@@ -152,7 +145,7 @@ def _report() -> str:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C. What is raised in jax's callback of the garbage collector is swallowed: so it is sent again, after it."""
+    """Handles Ctrl-C. Exceptions in JAX's callback of the garbage collector are lost: there it is sent again later."""
     if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
         threading.Timer(SOON, os.kill, [os.getpid(), number]).start()
         return
@@ -161,7 +154,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 def entry() -> NoReturn:
     """The console script."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in a shell's background it is not heard at all
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
         signal.signal(signal.SIGINT, interrupt)
     sys.exit(main())
 

@@ -23,7 +23,7 @@ from transformer_jax import cli
 
 # A child that takes longer hangs: also on a very busy machine the slowest command takes a fraction of it.
 PATIENCE = 1200.0
-NEVER = ("Traceback", "This should not happen", "Exception ignored", "was never awaited", "Fatal Python error")
+NEVER = ("Traceback", "This is a bug", "Exception ignored", "was never awaited", "Fatal Python error")
 
 
 class Ended(NamedTuple):
@@ -139,5 +139,5 @@ def _live(work: Callable[[], Any], before: Callable[[], Any] | None, streams: Se
 
 def _report(err: str) -> str:
     """The traceback that a command left in a file."""
-    found = re.search(r"The whole story is in (\S+)", err)
+    found = re.search(r"The traceback is in (\S+)", err)
     return "\n" + Path(found[1]).read_text()[-3000:] if found and Path(found[1]).is_file() else ""

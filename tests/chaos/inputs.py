@@ -104,7 +104,7 @@ def _decent(arguments: list[str], ended: Ended) -> None:
 
 
 def _story(ended: Ended) -> str:
-    name = ended.err.partition("The whole story is in ")[2].split("\n")[0]
+    name = ended.err.partition("The traceback is in ")[2].split("\n")[0]
     return Path(name).read_text()[-2500:] if name and Path(name).is_file() else ""
 
 

@@ -82,7 +82,7 @@ def harmed(child: Child, workdir: Path, seconds: float, dice: random.Random, tal
     was_alive = harm(child, number, dice, tally)
     ended = child.end()
     check("Traceback" not in ended.err, ended.err[-3000:])
-    check("This should not happen" not in ended.err, ended.err[-3000:])
+    check("This is a bug" not in ended.err, ended.err[-3000:])
     # Before it listens a signal ends it as it ends any program.
     check(ended.status in (0, 1, -number), f"{number.name}: status {ended.status}\n{ended.err[-2000:]}")
     return was_alive and number != signal.SIGSTOP

@@ -104,7 +104,7 @@ def test_the_guides_cluster_of_numbers_is_the_known_one(capsys):
 
 def test_a_cluster_that_is_too_small_is_told_so(capsys):
     assert cli.main(["inspect", BASE, "--cluster=2xH100,memory=1"]) == 0
-    assert capsys.readouterr().out.endswith("\nNone fits: more devices, or a smaller model or batch\n")
+    assert capsys.readouterr().out.endswith("\nNone fits: use more devices, or a smaller model or batch\n")
 
 
 def test_one_thing_is_shown_at_a_time(tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_a_part_of_ones_own_is_shown_as_built_and_said_to_be_outside_the_formula
     _, parameters, cost = inspect(*SMALL, f"--config.model.parts.feed_forward={file}:Mine")
     assert "encoder/layers/feed_forward/gain" in parameters
     assert "feed_forward/inner" not in parameters
-    assert "(counted with the library's own feed_forward)" in cost
+    assert "(counted with the built-in feed_forward)" in cost
 
 
 def test_an_unfit_part_is_bad_input(capsys, tmp_path):

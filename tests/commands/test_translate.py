@@ -29,7 +29,7 @@ def model(folder):
 
 def complaints(err):
     """What stderr says, but for one thing: a model with random weights knows no end."""
-    return [line for line in err.splitlines() if "its translation was ended at" not in line]
+    return [line for line in err.splitlines() if "its translation was cut off at" not in line]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_line_of_100_000_words_is_cut_with_a_warning_that_names_it(translate):
     assert (status, out.count("\n")) == (0, 3)
     (warning,) = complaints(err)
     assert "in.txt:2: has " in warning
-    assert "was cut to 40" in warning
+    assert "was truncated to 40" in warning
 
 
 def test_a_line_that_is_no_text_is_named_and_what_came_before_it_is_not_lost(translate):
@@ -139,7 +139,7 @@ def test_the_same_seed_draws_the_same(translate):
         (["--config.decode.alhpa=1"], "--config.decode.alhpa: only decode.* can be changed here; did you mean"),
         (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences: has no effect on translate"),
         (["--config.model.d_model=8"], "--config.model.d_model: only decode.*"),
-        (["--attention"], "--attention: needs --json"),
+        (["--attention"], "--attention: has no effect without --json"),
         (["--temperature=0.7"], "--temperature: has no effect here: it needs decode.sample = true (--sample)"),
         (["--config.decode.top_k=3"], "--config.decode.top_k: has no effect here: it needs decode.sample = true"),
         (["--sample", "--beam=8"], "--beam: has no effect here: it needs decode.sample = false"),
@@ -179,7 +179,7 @@ def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, model, monkeyp
     monkeypatch.setattr(Prepared, "texts", lambda *_: (sources, sources))
     output = tmp_path / "page.html"
     assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
-    assert ("What the last layer attends to" in output.read_text()) == (shown is not None)
+    assert ("Cross-attention of the last layer" in output.read_text()) == (shown is not None)
     assert shown is None or shown in output.read_text()
 
 

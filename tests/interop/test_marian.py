@@ -180,7 +180,7 @@ def test_the_languages_that_a_model_translates_to_are_told(tmp_path, capsys):
     folder = unpacked("shared", tmp_path / "folder")
     assert main(["import", "marian", str(folder), f"--workdir={tmp_path / 'run'}"]) == 0
     told = capsys.readouterr()
-    assert "a source begins with the language to translate to: >>deu<< >>nds<<" in told.err
+    assert "a source must begin with the target language: >>deu<< >>nds<<" in told.err
     assert "2 + 1 layers of width 16" in told.out
 
 

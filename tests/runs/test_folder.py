@@ -154,8 +154,8 @@ def test_a_manifest_without_tokenizers_is_damaged(run, tmp_path):
     ("command", "told"),
     [
         (["evaluate", "--n-best=2"], "--n-best=2: evaluate has no such argument"),
-        (["evaluate", "--config.decode.n_best=2"], "evaluate makes no use of it"),
-        (["score", "a", "b", "--config.decode.beam=2"], "score makes no use of it"),
+        (["evaluate", "--config.decode.n_best=2"], "has no effect on evaluate"),
+        (["score", "a", "b", "--config.decode.beam=2"], "has no effect on score"),
     ],
     ids=str,
 )

@@ -50,7 +50,7 @@ def test_a_job_that_cannot_start_is_split_into_its_runs(folder, monkeypatch, slo
     monkeypatch.setattr(local.LocalPool, "seconds_between_polls", 0.0)
     runs = folder.runs(defined(FOUR))
     display = Display(runs, io.StringIO())
-    run_jobs(local.LocalPool(folder, [local.Slot()] * slots, display), [runs], display, StopSignals())
+    run_jobs(local.LocalPool(folder, [local.Slot()] * slots), [runs], display, StopSignals())
     found = display.statuses()
     assert {address: status.state for address, status in found.items()} == {
         "base/seed-0": "finished",

@@ -20,7 +20,14 @@ def test_where_a_run_stands(folder):
         lines = [{"step": 5, "loss": 2.5, "seconds": 10.0}, {"step": 6, "valid_loss": 2.4, "bleu": 7.0}]
         run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
         now = status.status_of(run)
-        assert (now.state, now.step, now.steps, now.loss, now.bleu, now.left) == ("running", 6, 12, 2.5, 7.0, 14.0)
+        assert (now.state, now.step, now.steps, now.loss, now.bleu, now.seconds_left) == (
+            "running",
+            6,
+            12,
+            2.5,
+            7.0,
+            14.0,
+        )
         with open(run.folder.metrics, "a") as file:
             file.write(json.dumps({"step": 12, "loss": 2.0, "seconds": 1.0}) + "\n")
         assert status.status_of(run).state == "measuring"

@@ -1,14 +1,13 @@
-"""Measures a model on a test set: BLEU, chrF, perplexity. Every sentence counts, once.
+"""Evaluates a model on a test set: BLEU, chrF, perplexity. Every sentence counts once.
 
   transformer-jax evaluate --workdir=runs/demo --split=test
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
   transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:exact_match
 
-Scores and translations are kept in RUN/translations/. Those of another search (--beam ...), of texts given by --source
-and of an exported folder have files of their own: the last two with a part of their digest in the name.
---against tests the difference from another run, which was evaluated before on the same test set: a two-sided paired
-bootstrap over its sentences. p = 1 where the scores are equal.
+Scores and translations are written to RUN/translations/; another search (--beam ...), texts given by --source and
+exported folders have separate files. --against tests the difference from another run, evaluated before on the same test
+set, with a two-sided paired bootstrap over its sentences; p = 1 if the scores are equal.
 """
 
 import argparse
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Other(NamedTuple):
-    """Another system's translations of the same test set, and what its record says of them."""
+    """Another system's translations of the same test set, and the record of their evaluation."""
 
     hypotheses: list[str]
     record: dict[str, Any]
@@ -37,13 +36,10 @@ class Other(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
-    parser.add_argument("--source", type=path, metavar="FILE", help="in place of a split: text, a sentence a line")
+    parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, a sentence a line")
     parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
     parser.add_argument(
-        "--against",
-        type=path,
-        metavar="RUN",
-        help="another run (or a .json of its translations/) to compare with",
+        "--against", type=path, metavar="RUN", help="another run (or a .json of its translations/) to compare with"
     )
 
 
@@ -77,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def table(record: dict[str, Any]) -> str:
-    """The scores for a reader."""
+    """The scores as text."""
     steps = ", ".join(f"{step:,}" for step in record["steps"])
     lines = [f"{record['test_set']}: {record['n']:,} sentences; {record['weights']} weights, of step {steps}", ""]
     for name, measure in record["measures"].items():
@@ -88,17 +84,17 @@ def table(record: dict[str, Any]) -> str:
 
 
 def _compared(record: dict[str, Any]) -> list[str]:
-    """The comparison for a reader: with what, and how the two differ in score."""
+    """The comparison as text."""
     other = record["against"]
     steps = ", ".join(f"{step:,}" for step in other["steps"])
     about = f"{other['run']}: {other['weights']} weights, of step {steps}"
     search = {name: value for name, value in record["decode"].items() if name in evaluations.SEARCH}
     if changed := evaluations.search_difference(other, search):
-        about += f"; another search than here: {changed}"
+        about += f"; with another search: {changed}"
     lines = ["", f"against {about}"]
     for name in ("bleu", "chrf"):
-        told = f"p = {other[name]['p_value']:.4f}   {other[name]['signature']}"
-        lines.append(f"{name + ' of the other':<24}{other[name]['other']:8.2f}   {told}")
+        test = f"p = {other[name]['p_value']:.4f}   {other[name]['signature']}"
+        lines.append(f"{name + ' of the other':<24}{other[name]['other']:8.2f}   {test}")
     return lines
 
 
@@ -106,35 +102,26 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
     from transformer_jax.experiment import TestSet, split_of
 
     if arguments.source is not None:
-        sources, references = _lines(arguments.source), _lines(arguments.target)
-        if len(sources) != len(references):
-            raise BadInput(
-                f"{arguments.source} has {len(sources):,} lines and {arguments.target} {len(references):,}: "
-                "they must have as many"
-            )
+        sources, references = text_input.parallel(arguments.source, arguments.target)
         digest = evaluations.texts_sha256(sources, references)[: evaluations.SHORT]
-        file_name = f"{Path(arguments.source).name}.{digest}"  # a file of a split's name must not replace its record
+        file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
         return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
     return split_of(arguments.workdir, model.config, arguments.split or "test")
 
 
-def _lines(path: str) -> list[str]:
-    return [line for block in text_input.blocks([path]) for line in block.lines]
-
-
 def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Other:
-    """What --against names, refused if it is of another test set or not whole."""
+    """What --against names; refused if it is of another test set or incomplete."""
     path = _other_path(arguments, name, test_set)
     if not path.is_file():
         exported = arguments.weights not in evaluations.NAMED_WEIGHTS
-        hint = "; of an exported folder, give the .json itself" if exported else ""
+        hint = "; for an exported folder, give the .json itself" if exported else ""
         raise BadInput(
-            f"--against={arguments.against}: there is no {path}; evaluate that run on the same test set first{hint}"
+            f"--against={arguments.against}: {path} does not exist; evaluate that run on the same test set first{hint}"
         )
     record = read_record(path)
     if not isinstance(record.get("test_set_sha256"), str) or not isinstance(record.get("steps"), list):
-        raise BadInput(f"{path}: is no record of an evaluation")
+        raise BadInput(f"{path}: is not a record of an evaluation")
     if problem := evaluations.difference(record, {"test_set_sha256": test_set.digest}):
         raise BadInput(f"{path}: {problem}, not of {test_set.name}")
     if not arguments.against.endswith(".json"):
@@ -142,7 +129,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Oth
     hypotheses = evaluations.translations(path, record)
     if hypotheses is None:
         raise BadInput(
-            f"{path.with_suffix('.txt')}: is missing, or not what {path.name} is of; evaluate that run again"
+            f"{path.with_suffix('.txt')}: is missing, or does not belong to {path.name}; evaluate that run again"
         )
     return Other(hypotheses, record)
 
@@ -152,7 +139,7 @@ def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -
         return Path(arguments.against)
     directory = Path(arguments.against) / "translations"
     if arguments.source is not None and not (directory / f"{name}.json").is_file():
-        # As earlier versions called it; its digest is compared in any case.
+        # The name in earlier versions; its digest is compared in any case.
         earlier = directory / f"{name.replace(test_set.file_name, Path(arguments.source).name, 1)}.json"
         if earlier.is_file():
             return earlier
@@ -160,13 +147,13 @@ def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -
 
 
 def _warn_if_old(arguments: argparse.Namespace, path: Path, steps: list[int]) -> None:
-    """A run may have been trained further since it was evaluated."""
+    """Warns if the run was trained further since it was evaluated."""
     from transformer_jax.translation.load import newest_steps
 
     now = newest_steps(arguments.against, arguments.weights)
     if now is not None and now != steps:
-        told = [", ".join(f"{step:,}" for step in which) for which in (steps, now)]
+        shown = [", ".join(f"{step:,}" for step in which) for which in (steps, now)]
         tell(
-            f"warning: {path} is of step {told[0]}, and the {arguments.weights} weights of {arguments.against} are now "
-            f"of step {told[1]}; evaluate that run again to compare with these"
+            f"warning: {path} is of step {shown[0]}, but the {arguments.weights} weights of {arguments.against} are of "
+            f"step {shown[1]} now; evaluate that run again to compare with these"
         )

@@ -1,36 +1,28 @@
-"""Writes a run's weights as safetensors, with config and tokenizer: a folder that is complete in itself.
+"""Exports a run's weights as safetensors, with config and tokenizer, into a self-contained folder.
 
   transformer-jax export --workdir=runs/base --output=model
   transformer-jax export --workdir=runs/base --output=model --step=10000
   transformer-jax export --workdir=runs/base --output=model --weights=averaged --format=marian
 
 Any numpy reads it: safetensors.numpy.load_file("model/model.safetensors"). With --format=marian it is a folder that
-Hugging Face's MarianMTModel and CTranslate2's converter read, if Marian has such an architecture.
+Hugging Face's MarianMTModel and CTranslate2's converter read, if Marian has that architecture.
 """
 
 import argparse
 from pathlib import Path
 
-from transformer_jax.commands.arguments import path
+from transformer_jax.commands.arguments import add_run, add_weights, path
 from transformer_jax.files.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workdir", type=path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
-    )
+    add_run(parser, "a run's folder, or an exported folder")
     parser.add_argument(
         "--output", type=path, required=True, metavar="DIR", help="the folder to write; it must not exist"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, help="the checkpoint of this step, and not the newest")
-    which.add_argument(
-        "--weights",
-        type=path,
-        default="latest",
-        metavar="WHICH",
-        help="latest (the default) or best checkpoint, averaged, or an exported folder",
-    )
+    which.add_argument("--step", type=int, help="the checkpoint of this step instead of the newest")
+    add_weights(which)
     parser.add_argument("--format", choices=["own", "marian"], default="own", help="own (the default) or marian")
 
 

@@ -1,4 +1,4 @@
-"""Shows what a config means before anything runs: every option, and the model it describes, parameter by parameter.
+"""Shows what a config describes: every option, every parameter of the model, and what training costs.
 
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
-from transformer_jax.commands.arguments import path
+from transformer_jax.commands.arguments import add_run, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
@@ -25,35 +25,30 @@ from transformer_jax.model_config import ModelConfig
 if TYPE_CHECKING:
     from transformer_jax.planning.cost import Work
 
-# Sentences that the cost of a token is told for: attention's share of it grows with their length.
+# Tokens of the sentences that costs are computed for: attention's share grows with the length.
 LENGTH = 32
-# How many meshes are shown for a cluster.
+# The most meshes that are shown for a cluster.
 SHOWN_PLANS = 5
-# The model's own modules in the order in which a sentence meets them.
+# The model's modules in the order of the forward pass.
 ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
-    parser.add_argument(
-        "--workdir",
-        type=path,
-        metavar="RUN",
-        help="a run's folder: its own config, where --config gives no other",
-    )
+    add_run(parser, "a run's folder: show its config, unless --config is given", required=False)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
     instead.add_argument(
         "--program",
         type=path,
         metavar="FILE",
-        help="compile the train step here, without data, write the compiled program there and tell its memory",
+        help="compile the train step, without data, write the compiled program to FILE and print its memory",
     )
-    instead.add_argument("--options", action="store_true", help="list every option there is, with default and meaning")
+    instead.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
     instead.add_argument(
         "--cluster",
         metavar="NxDEVICE",
-        help="predict an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
+        help="predict the time of an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
         "64,flops=989e12,memory=80e9,bandwidth=450e9,group=8,between=50e9 (docs/scaling.md)",
     )
 
@@ -81,9 +76,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
-    """The experiment of a config file, or the one a run was started with."""
+    """The experiment of a config file, or of a run."""
     if arguments.config is not None and arguments.workdir is not None and not arguments.data:
-        raise BadInput(f"--workdir={arguments.workdir}: has no effect with --config, but for --data; give only one")
+        raise BadInput(f"--workdir={arguments.workdir}: has no effect with --config, except with --data; give only one")
     if arguments.config is not None:
         return configuration.load(arguments.config, arguments.overrides)
     if arguments.workdir is None:
@@ -96,7 +91,7 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
 
 
 def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
-    """What was prepared, and the batches that are made of it."""
+    """The prepared data, and its batches."""
     from transformer_jax.data.batching import training_batches
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
@@ -109,7 +104,7 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
 
 
 def options_table() -> str:
-    """Every option as a Markdown table: what docs/options.md holds."""
+    """All options as a Markdown table, the content of docs/options.md."""
     rows = ["| option | default | what it may be | meaning |", "|---|---|---|---|"]
     for option in schema.options(ExperimentConfig):
         limits = " and ".join(f"{word} {limit:g}" for word, limit in option.limits.items())
@@ -119,7 +114,7 @@ def options_table() -> str:
 
 
 def resolved(experiment: ExperimentConfig) -> str:
-    """The whole config, one option a line; what differs from the defaults is marked."""
+    """The whole config, an option a line; those that differ from the defaults are marked."""
     lines = []
     for option in schema.options(ExperimentConfig):
         value = schema.value_at(experiment, option.path)
@@ -129,7 +124,7 @@ def resolved(experiment: ExperimentConfig) -> str:
 
 
 class ParameterGroup(NamedTuple):
-    """Parameters of one name and shape, in as many layers as have them."""
+    """Parameters of one name and shape, in all layers that have them."""
 
     name: str
     shape: tuple[int, ...]
@@ -141,7 +136,7 @@ class ParameterGroup(NamedTuple):
 
 
 def parameter_groups(model: ModelConfig) -> list[ParameterGroup]:
-    """The parameters of the model as it is really built, replaced parts included; layers that are alike are one."""
+    """The parameters of the model as it is built, with custom modules; identical layers are grouped."""
     import jax
     import jax.numpy as jnp
 
@@ -158,7 +153,7 @@ def parameter_groups(model: ModelConfig) -> list[ParameterGroup]:
 
 
 def size_report(experiment: ExperimentConfig) -> str:
-    """Every parameter, their number, and what a token and a batch cost."""
+    """All parameters, their number, and the FLOPs of a token and a batch."""
     model = experiment.model
     groups = parameter_groups(model)
     lines = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"]
@@ -173,18 +168,18 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
     from transformer_jax.model.size import forward_flops, training_flops
 
     forward, training = (flops(model, LENGTH, LENGTH) for flops in (forward_flops, training_flops))
-    own = [name for name in schema.to_dict(model.parts) if getattr(model.parts, name) is not None]
+    custom = [name for name in schema.to_dict(model.parts) if getattr(model.parts, name) is not None]
     return [
         f"  Matrix products, in sentences of {LENGTH} + {LENGTH} tokens, training = 3 x forward (model/size.py):",
         f"  a source token {forward.source_token / 1e6:,.1f} MFLOP forward, {training.source_token / 1e6:,.1f} trained",
         f"  a target token {forward.target_token / 1e6:,.1f} MFLOP forward, {training.target_token / 1e6:,.1f} trained",
         f"  a batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP trained",
-        *([f"  (counted with the library's own {', '.join(own)})"] if own else []),
+        *([f"  (counted with the built-in {', '.join(custom)})"] if custom else []),
     ]
 
 
 def work_of(experiment: ExperimentConfig) -> "Work":
-    """What an update is: rows as long as the sentences that costs are told for, or packed ones."""
+    """The size of an update: rows of sentences of `LENGTH` tokens, or packed rows."""
     from transformer_jax.planning.cost import Work
 
     data = experiment.data
@@ -193,20 +188,20 @@ def work_of(experiment: ExperimentConfig) -> "Work":
 
 
 def moments_of(experiment: ExperimentConfig) -> float:
-    """How many numbers the optimizer keeps for each parameter."""
+    """The number of values that the optimizer stores for each parameter."""
     import jax
     import jax.numpy as jnp
 
     from transformer_jax.update.optimizer import make_optimizer
 
     matrix = jnp.zeros((256, 256))
-    optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # no rate has a part in the state
+    optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # the state does not depend on the rate
     state = jax.eval_shape(optimizer.init, {"kernel": matrix})
     return round(sum(leaf.size for leaf in jax.tree.leaves(state)) / matrix.size, 1)
 
 
 def device_report(experiment: ExperimentConfig) -> str:
-    """The memory of each device and what it sends, before anything is allocated."""
+    """The memory of each device and the bytes it sends, from formulas."""
     import jax
 
     from transformer_jax.planning.cost import MeshSize, bytes_sent, memory
@@ -226,7 +221,7 @@ def device_report(experiment: ExperimentConfig) -> str:
 
 
 def cluster_report(experiment: ExperimentConfig, text: str) -> str:
-    """The best meshes on a cluster that is only described, with what is predicted of them."""
+    """The best meshes on a cluster that need not exist, with predictions."""
     from transformer_jax.planning.cluster import parse_cluster, plans
 
     cluster, work = parse_cluster(text), work_of(experiment)
@@ -237,8 +232,8 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
         f"an update of {work.source_tokens:,} + {work.target_tokens:,} tokens, rows of {work.source} + {work.target}.",
     ]
     if experiment.model.dtype != "bfloat16" and cluster.sheet is not None:
-        own = cluster.sheet.float32
-        known = "" if own is None else f"; the data sheet's float32 peak is flops={own:g}e12"
+        peak = cluster.sheet.float32
+        known = "" if peak is None else f"; the data sheet's float32 peak is flops={peak:g}e12"
         lines.append(f"That peak is bfloat16's, this config computes in float32: it will take longer{known}.")
     lines += [
         "",
@@ -252,14 +247,14 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
             f"{plan.work.target_tokens / plan.seconds:>16,.0f}" + ("" if fits else "   does not fit")
         )
     if found[0].memory.total > cluster.memory:
-        return "\n".join([*lines, "", "None fits: more devices, or a smaller model or batch"])
+        return "\n".join([*lines, "", "None fits: use more devices, or a smaller model or batch"])
     mesh, parts = found[0].mesh, found[0].work.parts
     options = {"mesh.data": mesh.data, "mesh.fsdp": mesh.fsdp, "mesh.tensor": mesh.tensor, "train.accumulate": parts}
     return "\n".join([*lines, "", " ".join(f"--config.{name}={value}" for name, value in options.items())])
 
 
 def amount(size: float) -> str:
-    """Bytes as a person says them."""
+    """A number of bytes in readable units."""
     for unit in ("bytes", "kB", "MB"):
         if size < 999.5:
             return f"{size:.3g} {unit}"
@@ -268,7 +263,7 @@ def amount(size: float) -> str:
 
 
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
-    """Writes the compiled train step as XLA shows it, and tells what it needs on each device."""
+    """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
     from transformer_jax.files.atomic import explained, published
     from transformer_jax.planning.compiled import compiled_step, divisible, memory
 

@@ -1,4 +1,4 @@
-"""What the commands share that use a trained model: which run, which of its weights, how it decodes."""
+"""Arguments of the commands that use a trained model: which run, which of its weights, how it decodes."""
 
 import argparse
 import dataclasses
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
-from transformer_jax.commands.arguments import path
+from transformer_jax.commands.arguments import add_run, add_weights
 from transformer_jax.config import DecodeConfig, ExperimentConfig, why_unused
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
@@ -15,26 +15,18 @@ if TYPE_CHECKING:
     from transformer_jax.translation.load import Run
     from transformer_jax.translation.translate import Translation
 
-# Options of DecodeConfig that have a flag of their own; all others are set by --config.decode.NAME=VALUE.
+# Options of DecodeConfig that have a flag; the others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
-# What translating makes use of.
+# Those that affect a translation.
 SEARCHING = tuple(
     option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "computation")
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = (*SEARCHING, "n_best")) -> None:
-    """The run, its weights, and the options of decoding that the command makes use of: it takes no others."""
-    parser.add_argument(
-        "--workdir", type=path, required=True, metavar="RUN", help="a run's folder, or an exported folder"
-    )
-    parser.add_argument(
-        "--weights",
-        type=path,
-        default="latest",
-        metavar="WHICH",
-        help="latest (the default) or best checkpoint, averaged, or an exported folder",
-    )
+    """Adds the run, its weights, and the decoding options in `used`; the command refuses all others."""
+    add_run(parser, "a run's folder, or an exported folder")
+    add_weights(parser)
     for option in schema.options(DecodeConfig):
         if option.path not in FLAGS or option.path not in used:
             continue
@@ -47,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = (*SEA
 
 
 def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
-    """The run, and its decode config with the command line's changes. What is wrong is told before anything loads."""
+    """The run, and its decode config with the command line's changes, which are checked before anything is loaded."""
     changes = _changes(arguments)
 
     from transformer_jax.processes.compilation import use_cache
@@ -61,7 +53,7 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
 
 
 def _refuse_unused(arguments: argparse.Namespace, changes: Iterable[str], config: ExperimentConfig) -> None:
-    """What was typed and has no effect in the search that results; what the run's own config says may have none."""
+    """Refuses what was typed and has no effect in the resulting search; the run's own config may have such options."""
     problems = []
     for name in changes:
         if (why := why_unused(f"decode.{name}", [config])) is not None:
@@ -72,16 +64,16 @@ def _refuse_unused(arguments: argparse.Namespace, changes: Iterable[str], config
 
 
 def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
-    """Reports a source that was cut, and a translation that was ended: both are less than was asked for."""
+    """Warns of a source that was truncated, and of a translation that reached the maximum length."""
     source, best = translation.source, translation.hypotheses[0]
     if source.full_length > len(source.tokens):
         tell(
-            f"warning: {place}: has {source.full_length:,} tokens and was cut to {len(source.tokens):,}, the longest "
-            "this model takes (decode.max_source_length)"
+            f"warning: {place}: has {source.full_length:,} tokens and was truncated to {len(source.tokens):,}, the "
+            "maximum of this model (decode.max_source_length)"
         )
     if best.at_limit:
         tell(
-            f"warning: {place}: its translation was ended at {len(best.tokens):,} tokens (decode.extra_length = "
+            f"warning: {place}: its translation was cut off at {len(best.tokens):,} tokens (decode.extra_length = "
             f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'} or learned positions' end)"
         )
 
@@ -105,7 +97,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _value(flag: str, text: str, option: schema.Option) -> Any:
-    """The flag's value, checked alone, so that a complaint can name the flag."""
+    """The flag's value, checked separately so that an error names the flag."""
     value = schema.parse(text, option.kind, flag)
     try:
         DecodeConfig(**{option.path: value, **({"beam": value} if option.path == "n_best" else {})})

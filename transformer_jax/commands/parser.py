@@ -1,4 +1,4 @@
-"""A command line's parser: it complains in one line, and knows what a mistyped argument was meant to be."""
+"""The command-line parser: errors are one line, and suggest what a mistyped argument was meant to be."""
 
 import argparse
 import difflib
@@ -11,7 +11,7 @@ from transformer_jax.errors import BadInput
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaint is one line, and is of the mistyped flag before the one that is missing."""
+    """An ArgumentParser with one-line errors, which reports a mistyped flag rather than the one that is missing."""
 
     given: tuple[str, ...] = ()
 
@@ -27,29 +27,29 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message} (see {self.prog} --help)")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        sys.stdout.flush()  # of --help and --version, while a failure can still be reported
+        sys.stdout.flush()  # the output of --help and --version, while a failure can still be reported
         super().exit(status, message)
 
     def unknown(self, word: str) -> BadInput:
-        """The complaint about an argument that this command does not have."""
+        """The error about an argument that this command does not have."""
         command = self.prog.partition(" ")[2] or self.prog
         return BadInput(f"{word}: {command} has no such argument; {self._meant(word)}")
 
     def _meant(self, word: str) -> str:
-        """The nearest flag, or option: `--num_heads=8` is short for `--config.model.num_heads=8`, if for anything."""
+        """A suggestion: the nearest flag or option; --num_heads=8 must mean --config.model.num_heads=8."""
         flag, separator, value = word.partition("=")
         known: dict[str, list[str]] = {}
         for path in self._options():
             for short in {path, path.rpartition(".")[2]}:
                 known.setdefault(_plain(short), []).append(f"--config.{path}{separator}{value}")
-        known |= {_plain(own): [own] for own in self._option_string_actions}
+        known |= {_plain(known_flag): [known_flag] for known_flag in self._option_string_actions}
         close = difflib.get_close_matches(_plain(flag), known, n=1, cutoff=0.6) if flag.startswith("--") else []
         if not close:
-            return f"{self.prog} --help lists what there is"
+            return f"{self.prog} --help lists them"
         return f"did you mean {' or '.join(known[close[0]])}?"
 
     def _options(self) -> list[str]:
-        """The paths of what --config.PATH=VALUE sets in this command."""
+        """The options that --config.PATH=VALUE can set in this command."""
         if self.get_default("overrides") is None:
             return []
         if (used := self.get_default("decode_used")) is not None:

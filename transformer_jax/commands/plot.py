@@ -1,4 +1,4 @@
-"""Draws pictures, as PNG, SVG or PDF by the suffix of --output; `page` shows a whole run on one HTML page.
+"""Plots figures, as PNG, SVG or PDF by the suffix of --output; `page` shows a whole run on one HTML page.
 
 transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
 transformer-jax plot schedule --config=configs/base.py --output=schedule.svg
@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import configuration, model_choice
-from transformer_jax.commands.arguments import path, utf8
+from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, published
@@ -34,74 +34,54 @@ if TYPE_CHECKING:
     from transformer_jax.translation.translate import Translation
 
 WHICH = ("cross", "encoder", "decoder")
-WEIGHTS_HELP = "latest, best, averaged, or an exported folder"
-# Rows, or columns, of a picture at most.
+# The most rows, or columns, of a picture.
 LONGEST_SIDE = 10_000
-# How many translations a run's page shows.
+# The translations on a run's page.
 SAMPLES = 12
-GO_ON = """transformer-jax translate --workdir={run}
+NEXT_COMMANDS = """transformer-jax translate --workdir={run}
 transformer-jax evaluate --workdir={run} --split=test
 transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_subparsers(dest="picture", metavar="PICTURE", required=True, parser_class=type(parser))
-    positions = pictures.add_parser("positions", help="the paper's sinusoids as a heat map", allow_abbrev=False)
+
+    def add(name: str, draw: Callable[[argparse.Namespace], str], help: str) -> argparse.ArgumentParser:
+        picture = pictures.add_parser(name, help=help, allow_abbrev=False)
+        picture.set_defaults(draw=draw, parser=picture)
+        return picture
+
+    positions = add("positions", draw_positions, "the paper's sinusoids as a heat map")
     positions.add_argument("--length", type=int, default=50, help="positions, the rows (default 50)")
     positions.add_argument("--d-model", type=int, default=128, help="dimensions, the columns (default 128)")
-    positions.add_argument(
-        "--output",
-        type=path,
-        metavar="FILE",
-        required=True,
-        help="where the picture goes: .png, .svg or .pdf",
-    )
-    positions.set_defaults(draw=draw_positions, parser=positions)
+    _add_output(positions)
 
-    schedule = pictures.add_parser("schedule", help="a config's learning rate over its steps", allow_abbrev=False)
+    schedule = add("schedule", draw_schedule, "a config's learning rate over its steps")
     configuration.add_arguments(schedule)
-    schedule.add_argument(
-        "--workdir",
-        type=path,
-        metavar="RUN",
-        help="where the data is prepared, on which the steps of train.epochs depend",
-    )
-    schedule.add_argument(
-        "--output",
-        type=path,
-        metavar="FILE",
-        required=True,
-        help="where the picture goes: .png, .svg or .pdf",
-    )
-    schedule.set_defaults(draw=draw_schedule, parser=schedule)
+    add_run(schedule, "where the data is prepared, which determines the steps of train.epochs", required=False)
+    _add_output(schedule)
 
-    attention = pictures.add_parser(
-        "attention",
-        help="what a run attended to in translating a sentence: one layer as a picture, or all on an HTML page",
-        allow_abbrev=False,
+    attention = add(
+        "attention", draw_attention, "the attention of a run: one layer as a picture, or all as an HTML page"
     )
-    attention.add_argument("--workdir", type=path, metavar="RUN", required=True, help="the run's folder")
-    attention.add_argument("--weights", type=path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
+    add_run(attention)
+    add_weights(attention)
     attention.add_argument("--text", type=utf8, required=True, help="the sentence to translate")
     attention.add_argument(
-        "--which", choices=WHICH, help="the decoder's to the source (cross, the default), or either's own"
+        "--which", choices=WHICH, help="cross-attention (the default), or the self-attention of encoder or decoder"
     )
-    attention.add_argument("--layer", type=int, help="counted from 1 (default: the last)")
-    attention.add_argument("--head", help="counted from 1, or mean (default: all heads side by side)")
-    attention.add_argument(
-        "--output",
-        type=path,
-        metavar="FILE",
-        required=True,
-        help="a picture (.png, .svg, .pdf), or .html: everything, by hovering",
-    )
-    attention.set_defaults(draw=draw_attention, parser=attention)
+    attention.add_argument("--layer", type=int, help="from 1 (default: the last)")
+    attention.add_argument("--head", help="from 1, or mean (default: all heads side by side)")
+    _add_output(attention, "a picture (.png, .svg, .pdf), or .html: all layers and heads, interactive")
 
-    page = pictures.add_parser("page", help="a run on one HTML page: scores, samples, curves", allow_abbrev=False)
-    page.add_argument("--workdir", type=path, metavar="RUN", required=True, help="the run's folder")
-    page.add_argument("--weights", type=path, default="latest", metavar="WHICH", help=WEIGHTS_HELP)
-    page.add_argument("--output", type=path, metavar="FILE.html", help="where the page goes (default: RUN/page.html)")
-    page.set_defaults(draw=draw_page, parser=page)
+    page = add("page", draw_page, "a run on one HTML page: scores, samples, curves")
+    add_run(page)
+    add_weights(page)
+    page.add_argument("--output", type=path, metavar="FILE.html", help="the file to write (default: RUN/page.html)")
+
+
+def _add_output(parser: argparse.ArgumentParser, help: str = "the file to write: .png, .svg or .pdf") -> None:
+    parser.add_argument("--output", type=path, metavar="FILE", required=True, help=help)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -147,10 +127,10 @@ def draw_attention(arguments: argparse.Namespace) -> str:
     is_page = Path(arguments.output).suffix == ".html"
     (plots.check_directory if is_page else plots.check_format)(arguments.output)
     for name in ("which", "layer", "head") if is_page else ():
-        if getattr(arguments, name) is not None:
-            raise BadInput(f"--{name}={getattr(arguments, name)}: has no effect on an .html page, which shows them all")
+        if (value := getattr(arguments, name)) is not None:
+            raise BadInput(f"--{name}={value}: has no effect on an .html page, which shows them all")
     if not arguments.text.strip():
-        raise BadInput("--text is blank: a sentence is needed")
+        raise BadInput("--text: is blank; a sentence is needed")
     from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
@@ -168,23 +148,23 @@ def draw_attention(arguments: argparse.Namespace) -> str:
 
 
 def attention_views(run: Run, translation: Translation) -> dict[str, View]:
-    """The three attentions of a translation, with the pieces they are between.
+    """The three attentions of a translation, with their tokens.
 
-    What the decoder attends to at a step belongs to the token it writes there; its own rows are the tokens it has read.
+    The rows of cross-attention are the tokens that the decoder writes, those of its self-attention the tokens it reads.
     """
     weights, written = run.attention(translation), translation.hypotheses[0].tokens
     source = run.tokenizer.pieces(translation.source.tokens)
     target = run.target_tokenizer.pieces(written)
     read = run.target_tokenizer.pieces([BOS, *written[:-1]])
     return {
-        "cross": View("the decoder to the source", target, source, weights.cross_NHTS),
-        "encoder": View("the encoder to itself", source, source, weights.encoder_NHSS),
-        "decoder": View("the decoder to itself", read, read, weights.decoder_NHTT),
+        "cross": View("cross-attention", target, source, weights.cross_NHTS),
+        "encoder": View("encoder self-attention", source, source, weights.encoder_NHSS),
+        "decoder": View("decoder self-attention", read, read, weights.decoder_NHTT),
     }
 
 
 def attention_picture(view: View, layer: int | None, head: str | None) -> Figure:
-    """One layer: all of its heads, one, or their mean."""
+    """A figure of one layer: all of its heads, one, or their mean."""
     layers, heads = view.weights_NHTS.shape[:2]
     number = layers if layer is None else layer
     if not 1 <= number <= layers:
@@ -195,7 +175,7 @@ def attention_picture(view: View, layer: int | None, head: str | None) -> Figure
     if head == "mean":
         return plots.attention_map(weights_HTS.mean(0), view.keys, view.queries, f"{title}, mean of its heads")
     if not head.isdecimal() or not 1 <= int(head) <= heads:
-        raise BadInput(f"--head={head}: this model has heads 1 to {heads}; mean is their mean")
+        raise BadInput(f"--head={head}: this model has heads 1 to {heads}; or mean")
     return plots.attention_map(weights_HTS[int(head) - 1], view.keys, view.queries, f"{title}, head {head}")
 
 
@@ -212,7 +192,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
-    folder.load_config()  # first of all: is this a run?
+    folder.load_config()  # refuses what is not a run
     output = arguments.output or str(folder.path / "page.html")
     plots.check_directory(output)
     run = load_run(folder.path, arguments.weights)
@@ -236,7 +216,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
             numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
             pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
             samples=samples,
-            commands=GO_ON.format(run=shlex.quote(str(folder.path))),
+            commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
         ),
     )
     return output
@@ -248,7 +228,7 @@ def describe(model: ModelConfig) -> str:
 
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
-    """What `evaluate` found for these weights on these texts, if it was asked."""
+    """The scores that `evaluate` stored for these weights and texts; empty if there are none."""
     from transformer_jax.experiment import identity, split_of
 
     decode = run.config.decode
@@ -258,20 +238,20 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
         return {}
     report = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    # Records of earlier versions name no weights but by their steps; which version made it does not matter here.
+    # Earlier versions recorded only the steps of the weights; the version itself does not matter here.
     wanted = {key: wanted[key] for key in evaluations.IDENTITY if key in report}
     if problem := evaluations.difference(report, wanted):
-        tell(f"note: the page shows no scores: {found} {problem}; `evaluate` makes it anew")
+        tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
     names = {"bleu": "BLEU", "chrf": "chrF"}
     try:
         return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
     except (KeyError, TypeError, ValueError):
-        raise BadInput(f"{found}: is no record of an evaluation") from None
+        raise BadInput(f"{found}: is not a record of an evaluation") from None
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What metrics.jsonl says at the end, in the order in which one asks."""
+    """The last values in metrics.jsonl, in order of interest."""
     from transformer_jax.runs.export import flat
 
     latest: dict[str, Any] = {}
@@ -316,9 +296,9 @@ def run_pictures(
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
-    """The cross-attention in the first of the sentences that is not blank, if there is one."""
+    """The cross-attention of the first sentence that is not blank, if there is one."""
     for number, translation in enumerate(translations, start=1):
         if translation.source.tokens:
             picture = attention_picture(attention_views(run, translation)["cross"], None, "mean")
-            return [Picture(picture, f"What the last layer attends to in sentence {number} above.")]
+            return [Picture(picture, f"Cross-attention of the last layer in sentence {number} above.")]
     return []

@@ -1,15 +1,15 @@
-"""Turns text into token arrays on disk, once; training reads them by mapping.
+"""Prepares data: turns text into token arrays on disk, which training maps into memory.
 
   transformer-jax prepare --config=configs/base.py --workdir=RUN
   transformer-jax prepare --config=configs/text.py --workdir=RUN --config.data.source=a.en --config.data.target=a.de
 
-Killed, it goes on where it was; started again, it finds its work done, or says what has changed since.
+If it was killed, the same command resumes it; if the data is prepared already, it says what has changed since.
 """
 
 import argparse
 
 from transformer_jax.commands import configuration
-from transformer_jax.commands.arguments import path
+from transformer_jax.commands.arguments import add_run
 from transformer_jax.data.prepare import prepare
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
@@ -17,13 +17,7 @@ from transformer_jax.runs.foreign import refuse_foreign
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
-    parser.add_argument(
-        "--workdir",
-        type=path,
-        required=True,
-        metavar="RUN",
-        help="the run's directory; data goes to RUN/data",
-    )
+    add_run(parser, "the run's folder; the data is written to RUN/data")
 
 
 def run(arguments: argparse.Namespace) -> None:

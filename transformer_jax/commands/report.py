@@ -1,10 +1,10 @@
-"""Tells what a sweep found: the table in the terminal, and a page with everything beside it. Reads files only.
+"""Reports the results of a sweep: a table in the terminal, and a page with all details. Only reads files.
 
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
 
 Writes index.html (opens in a browser without a network), report.md, table.csv and report.json into SWEEP/report/.
-Works on a sweep that is half finished: runs that failed, are under way or never began are shown as such.
+Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from transformer_jax.errors import visible
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="SWEEP", type=path, help="the sweep's folder")
-    parser.add_argument("--output", type=path, metavar="DIR", help="where the report goes (default: SWEEP/report)")
+    parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,10 +1,10 @@
-"""Says how probable given translations are: log P of each line of the one file given that of the other.
+"""Scores given translations: prints log P of each line of one file given that line of the other.
 
   transformer-jax score --workdir=runs/demo in.txt out.txt
   transformer-jax score --workdir=runs/demo --json in.txt out.txt
 
-Writes for each pair its log-probability (natural, <eos> included), the number of its tokens, and nothing else; --json
-adds every token's own.
+Prints the log-probability of each pair (natural, <eos> included) and the number of its tokens; with --json also those
+of every token.
 """
 
 import argparse
@@ -12,7 +12,6 @@ import json
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
-from transformer_jax.errors import BadInput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model, _ = model_choice.load(arguments)
-    sources, targets = (
-        [line for block in text_input.blocks([path]) for line in block.lines]
-        for path in (arguments.source, arguments.target)
-    )
-    if len(sources) != len(targets):
-        raise BadInput(
-            f"{arguments.source} has {len(sources):,} lines and {arguments.target} {len(targets):,}: "
-            "they must have as many"
-        )
+    sources, targets = text_input.parallel(arguments.source, arguments.target)
     for score in model.score(list(zip(sources, targets, strict=True))):
         if arguments.json:
             tokens = model.target_tokenizer.pieces(score.tokens)

@@ -1,6 +1,6 @@
-"""Standard input, output and error of a command: open, in UTF-8, and a write that fails is never lost in silence.
+"""Standard input, output and error of a command: always open, in UTF-8, and a write that fails is always reported.
 
-What is printed is UTF-8 whatever the locale or PYTHONIOENCODING says, as the files are that this package writes.
+Output is UTF-8 whatever the locale or PYTHONIOENCODING, like the files that this package writes.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import NO_ROOM
 
 
-class NobodyReads(Exception):
-    """The reader of our output is gone (`| head`): there is nobody to tell."""
+class ReaderGone(Exception):
+    """The reader of our output is gone (`| head`), so there is nobody to report to."""
 
 
 class Output:
@@ -27,52 +27,43 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
+        with self._reported():
             return self._stream.write(text)
-        except OSError as error:
-            raise self._failure(error) from None
 
     def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError as error:
-            raise self._failure(error) from None
-
-    def _failure(self, error: OSError) -> Exception:
-        discard(self._stream)
-        if isinstance(error, BrokenPipeError):
-            return NobodyReads()
-        reason = NO_ROOM.get(error.errno or 0, error.strerror)
-        return Failed(f"stdout: {reason}; the output is incomplete")
-
-
-class Messages:
-    """stderr: the work does not depend on whether its messages arrive, but the exit status tells if they did not."""
-
-    def __init__(self, stream: TextIO):
-        self._stream, self._failed = stream, False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with self._tolerant():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._tolerant():
+        with self._reported():
             self._stream.flush()
 
     @contextlib.contextmanager
-    def _tolerant(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            discard(self._stream)
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGone from None
+            reason = NO_ROOM.get(error.errno or 0, error.strerror)
+            raise Failed(f"stdout: {reason}; the output is incomplete") from None
+
+
+class Messages(Output):
+    """stderr: the work does not depend on its messages, but the exit status shows if they could not be written."""
+
+    _failed = False
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
             discard(self._stream)
-            raise NobodyReads from None
+            raise ReaderGone from None
         except OSError:
-            self._failed = True  # with Python's usual buffer the next message tries again to write this one
+            self._failed = True  # Python's buffer keeps the message, and the next write tries again
+
+    def write(self, text: str) -> int:
+        super().write(text)
+        return len(text)
 
     def finish(self) -> None:
         """Raises Failed if a message could not be written."""
@@ -88,11 +79,11 @@ def ready() -> Iterator[None]:
     """Prepares the standard streams for one command."""
     fill_closed_descriptors()
     before = sys.stdout, sys.stderr
-    if before[1] is None:  # closed with 2>&-: print() would take stdout instead
+    if before[1] is None:  # closed with 2>&-: print() would use stdout instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            # What UTF-8 cannot hold either (half of a surrogate pair) is written as an escape.
+            # What UTF-8 cannot represent (half of a surrogate pair) is escaped.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if before[0] is not None:
         sys.stdout = cast(TextIO, Output(sys.stdout))
@@ -104,13 +95,13 @@ def ready() -> Iterator[None]:
 
 
 def require_stdout() -> None:
-    """Refuses a closed stdout (`>&-`), to which Python prints without a word."""
+    """Refuses a closed stdout (`>&-`), where Python discards output silently."""
     if sys.stdout is None:
         raise BadInput("stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed")
 
 
 def finish() -> None:
-    """Writes what is still to be written; raises if that fails."""
+    """Flushes the streams; raises if that fails."""
     if sys.stdout is not None:
         sys.stdout.flush()
     if isinstance(sys.stderr, Messages):
@@ -118,18 +109,18 @@ def finish() -> None:
 
 
 def fill_closed_descriptors() -> None:
-    """Opens /dev/null in place of closed standard streams: else the next file takes that number, and what a library
-    prints goes into it."""
+    """Opens /dev/null in place of closed standard streams: otherwise the next file gets that number, and what a library
+    prints is written into it."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
 
 
 def discard(stream: TextIO) -> None:
-    """Sends what a stream still holds nowhere: Python writes it at exit once more, and would complain again."""
+    """Redirects a stream to /dev/null: at exit Python flushes its buffer again, and would report the error twice."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)

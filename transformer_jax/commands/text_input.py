@@ -1,4 +1,4 @@
-"""Lines to work on as they arrive: from files, or from stdin, where nobody should wait for the end of it."""
+"""Lines of text from files, or from stdin as soon as they arrive."""
 
 import io
 import sys
@@ -14,29 +14,31 @@ READ_BYTES = 1 << 18
 PROMPT = "> "
 
 
+def parallel(source: str, target: str) -> tuple[list[str], list[str]]:
+    """The lines of two files, which must have as many."""
+    sources, targets = ([line for block in blocks([path]) for line in block.lines] for path in (source, target))
+    if len(sources) != len(targets):
+        raise BadInput(
+            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: the numbers must be the same"
+        )
+    return sources, targets
+
+
 def blocks(files: Sequence[str]) -> Iterator[Block]:
-    """The lines of the files in turn, or of stdin where none is named. Those before an unreadable line come first."""
-    for path in files:
-        for block in read_blocks(path, LINES_AT_ONCE):
-            yield from _readable(block)
-    if not files:
-        for block in _arriving():
-            yield from _readable(block)
-
-
-def _readable(block: Block) -> Iterator[Block]:
-    if not block.faults:
-        yield block
-        return
-    first = min(block.faults)
-    yield Block(block.path, block.first_line, block.lines[:first])
-    raise BadInput(f"{block.place(first)}: {block.faults[first]}")
+    """The lines of the files in turn, or of stdin without files. After the lines before an invalid one, raises."""
+    for block in (block for path in files for block in read_blocks(path, LINES_AT_ONCE)) if files else _arriving():
+        first = min(block.faults, default=None)
+        if first is None:
+            yield block
+        else:
+            yield Block(block.path, block.first_line, block.lines[:first])
+            raise BadInput(f"{block.place(first)}: {block.faults[first]}")
 
 
 def _arriving() -> Iterator[Block]:
-    """Whatever whole lines of stdin there are, as soon as there are any."""
+    """The complete lines of stdin, as soon as there are any."""
     first_line, rest = 1, b""
-    if sys.stdin is None:  # so Python has it where a shell was told <&-
+    if sys.stdin is None:  # closed with <&-
         raise BadInput("stdin: is closed; name a file to read")
     if sys.stdin.isatty():
         tell("Type a sentence and press Enter; Ctrl-D ends.")
@@ -56,7 +58,7 @@ def _piece() -> bytes:
     if sys.stdin.isatty():
         print(PROMPT, end="", file=sys.stderr, flush=True)
     try:
-        # What there is, without waiting for more; typeshed knows stdin's buffer only as some file.
+        # What has arrived, without waiting for more. typeshed does not know the type of stdin's buffer.
         return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
     except OSError as error:
         raise BadInput(f"stdin: cannot be read: {error.strerror}") from None

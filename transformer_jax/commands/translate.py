@@ -1,4 +1,4 @@
-"""Translates text, line by line: from files or stdin to stdout, in order and as soon as it can be.
+"""Translates text line by line, from files or stdin to stdout, in order and as soon as possible.
 
   transformer-jax translate --workdir=runs/demo < in.txt > out.txt
   transformer-jax translate --workdir=runs/demo --n-best=4 --scores in.txt
@@ -7,7 +7,7 @@
   transformer-jax translate --workdir=runs/demo --config.decode.alpha=1 < in.txt
 
 An empty line gives an empty line. With --n-best=N every line gives N lines, with --scores each begins with its score
-and a tab. --json writes an object a line, which has it all.
+and a tab. --json writes an object a line, with all details.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.attention and not arguments.json:
-        raise BadInput("--attention: needs --json to have a place to go")
+        raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
     done = 0
     for block in text_input.blocks(arguments.files):
@@ -46,11 +46,11 @@ def run(arguments: argparse.Namespace) -> None:
             else:
                 print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
         done += len(block.lines)
-        print(end="", flush=True)  # whoever reads this need not wait for the next block
+        print(end="", flush=True)  # readers need not wait for the next block
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
-    """As many lines as translations were asked for; a line feed that the model wrote must not make it another."""
+    """As many lines as translations were asked for, even if the search found fewer."""
     for rank in range(count):
         best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
         text = best.line if best else ""

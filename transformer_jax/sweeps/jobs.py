@@ -48,6 +48,7 @@ def run_jobs(
         waiting = [] if stopping else pool.start(waiting)
         for run, outcome in pool.ended():
             display.outcomes[run.address] = outcome
+            display.pending.pop(run.address, None)
             if outcome.state != "failed":
                 continue
             failures[run.address] += 1

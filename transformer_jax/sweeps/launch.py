@@ -162,7 +162,7 @@ class Launcher:
             # A launch that does not wait cannot know whether a tuning run failed in it or in an earlier one.
             missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]
         pool = (
-            LocalPool(self.sweep, slots(options.jobs), display)
+            LocalPool(self.sweep, slots(options.jobs))
             if options.slurm is None
             else SlurmPool(self.sweep, options.slurm, display)
         )

@@ -14,7 +14,6 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.jobs import Job
 from transformer_jax.sweeps.process import Outcome, WorkerProcess
 from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.sweeps.status import Display
 
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
@@ -73,8 +72,8 @@ class LocalPool:
 
     seconds_between_polls = 0.2
 
-    def __init__(self, sweep: SweepFolder, slots: Sequence[Slot], display: Display):
-        self.sweep, self.free, self.display = sweep, list(slots), display
+    def __init__(self, sweep: SweepFolder, slots: Sequence[Slot]):
+        self.sweep, self.free = sweep, list(slots)
         self.busy: list[tuple[WorkerProcess, Slot]] = []
         self.not_started: list[tuple[SweepRun, Outcome]] = []
 
@@ -90,8 +89,6 @@ class LocalPool:
                     continue
                 error_text = f"{job[0].path}: no process could be started in it: {error}"
                 self.not_started.append((job[0], Outcome("failed", error_text)))
-            for run in job:
-                self.display.pending.pop(run.address, None)
         return waiting
 
     def _start(self, job: Job) -> None:

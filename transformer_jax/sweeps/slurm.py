@@ -160,7 +160,6 @@ class SlurmPool:
         self.jobs = self._of_these_runs(alive)
         for job in known.keys() - alive.keys():
             for run in (self.runs[address] for address in known[job] if address in self.runs):
-                self.display.pending.pop(run.address, None)
                 yield run, self._outcome(run, job, states.get(job) in BROKEN)
         if known:
             publish_json(self.folder / "jobs.json", alive)
