@@ -1,7 +1,5 @@
 """Commands: help that teaches, and bad input answered in one clear line with exit status 2."""
 
-import io
-import os
 import signal
 import subprocess
 import sys
@@ -12,9 +10,6 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import cli
-from transformer_jax.commands import streams
-from transformer_jax.errors import Failed
-from transformer_jax.files.progress import tell
 from transformer_jax.version import __version__
 
 BASE = f"--config={ROOT / 'configs/base.py'}"
@@ -126,59 +121,9 @@ def test_bad_command_line(run, arguments, told):
     assert "Traceback" not in err
 
 
-# Each: the text of a config file, and what stderr must say.
-BAD_FILES = [
-    ("x = 1", "has no function get_config()"),
-    ("def get_config():\n    return 7", "get_config() returned int; it must return a ConfigDict"),
-    ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
-    ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
-    ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),
-    ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
-    ("def get_config():\n    return {3: 4}", "3: no such option"),
-    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", "must be a finite number"),
-]
-
-
-@pytest.mark.parametrize(("text", "told"), BAD_FILES)
-def test_bad_config_file(run, tmp_path, text, told):
-    file = tmp_path / "mine.py"
-    file.write_text(text)
-    status, out, err = run("inspect", f"--config={file}")
-    assert (status, out) == (2, "")
-    assert told in err
-    assert str(file) in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["def get_config(:", "1 / 0", "import sys; sys.exit(0)", "def get_config():\n    return undefined_name"],
-)
-def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, text):
-    file = tmp_path / "mine.py"
-    file.write_text(text)
-    status, _, err = run("inspect", f"--config={file}")
-    assert status == 2
-    assert str(file) in err.splitlines()[-1]
-    assert "line" in err
-    assert "transformer_jax/extension.py" not in err, "only the user's own frames"
-
-
 def test_python_m_is_the_command():
     ended = subprocess.run([sys.executable, "-P", "-m", "transformer_jax", "--version"], capture_output=True, text=True)
     assert ended.returncode == 0 and ended.stdout == f"transformer-jax {__version__}\n"
-
-
-def test_everything_wrong_is_told_at_once(run):
-    _, _, err = run("inspect", BASE, "--config.model.num_head=4", "--config.model.dropout=2", "--config.seed=x")
-    assert len(err.splitlines()) == 3
-
-
-def test_the_files_argument_reaches_get_config(run, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def get_config(heads):\n    return {'model': {'num_heads': int(heads)}}")
-    _, out, _ = run("inspect", f"--config={file}:16")
-    assert "model.num_heads                        16" in out
 
 
 def test_an_error_of_our_own_is_one_line_and_exit_1(run, monkeypatch):
@@ -187,56 +132,6 @@ def test_an_error_of_our_own_is_one_line_and_exit_1(run, monkeypatch):
     assert status == 1
     assert "Traceback" not in err
     assert "Traceback" in Path(err.split()[-1]).read_text()
-
-
-def test_a_closed_pipe_is_no_error():
-    command = f"{sys.executable} -m transformer_jax.cli inspect --options | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
-
-
-def shell(command, **variables):
-    """A command as a process of its own, with Python's usual buffers."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    line = f"{sys.executable} -m transformer_jax.cli {command}"
-    return subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=ROOT, env={**environment, **variables}
-    )
-
-
-@pytest.mark.parametrize("command", ["inspect --options", "--version", "plot --help"])
-def test_output_to_a_full_disk_is_a_failure(command):
-    done = shell(f"{command} > /dev/full")
-    assert (done.returncode, done.stderr) == (1, "failed: stdout: the disk is full; the output is incomplete\n")
-
-
-def test_a_closed_stdout_is_refused():
-    done = shell("inspect --options >&-")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "error: stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed\n"
-    )
-
-
-def test_with_a_closed_stderr_messages_do_not_go_to_stdout():
-    done = shell("inspect --config=missing.py 2>&-")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-
-
-@pytest.mark.parametrize("buffering", [1, 0], ids=["a buffer", "none"])
-def test_messages_that_cannot_be_written_do_not_stop_the_work_but_are_not_forgotten(monkeypatch, buffering):
-    with open("/dev/full", "wb", buffering=0) as device:
-        full = io.TextIOWrapper(io.BufferedWriter(device) if buffering else device, write_through=True)
-        monkeypatch.setattr("sys.stderr", full)
-        with streams.ready():
-            tell("a warning")
-            with pytest.raises(Failed, match="stderr: messages could not be written"):
-                streams.finish()
-
-
-def test_messages_in_a_locale_without_unicode():
-    done = shell("inspect --config=été.py", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    assert done.returncode == 2 and done.stderr.isprintable() is False and "no such config file" in done.stderr
 
 
 def test_two_dashes_are_no_value(capsys):

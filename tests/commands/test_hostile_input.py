@@ -1,7 +1,6 @@
 """Any bytes and any options: read, or refused as bad input, and nothing else. `python -m tests.chaos` has more."""
 
 import gzip
-import io
 import json
 import random
 
@@ -11,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer_jax import cli, schema
-from transformer_jax.commands import text_input
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import load_tokenizer, train_sentencepiece
 from transformer_jax.errors import BadInput
@@ -114,28 +112,6 @@ def test_a_damaged_compressed_file_is_refused(file, name, content, told):
 
 
 @often
-@given(st.binary(max_size=200))
-@example(b"\xef\xbb\xbf")
-@example(b"\xef\xbb\xbfa\r\n\0\n\xff\n\r")
-def test_stdin_is_read_as_a_file_is(file, content):
-    """The same lines, the same faults."""
-    (file / "text").write_bytes(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-        patch.setattr("sys.stderr", io.StringIO())
-        found = []
-        for files in ([], [str(file / "text")]):
-            lines, fault = [], ""
-            try:
-                for block in text_input.blocks(files):
-                    lines += block.lines
-            except BadInput as problem:
-                fault = str(problem).partition(":")[2]
-            found.append((lines, fault))
-    assert found[0] == found[1]
-
-
-@often
 @given(JSON.map(json.dumps).map(str.encode) | st.binary())
 @example(b'{"kind": "words", "symbols": ["a", 3]}')
 @example(b'{"kind": "marian", "model": "\xc3\xa4", "tokens": []}')
@@ -164,12 +140,6 @@ def test_a_spoilt_sentencepiece_model(file):
         except BadInput as problem:
             refused += str(problem).endswith("spoilt.model: is not a SentencePiece model")
     assert refused > 20
-
-
-def test_a_closed_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)  # as Python has it after <&-
-    with pytest.raises(BadInput, match="stdin: is closed; name a file to read"):
-        list(text_input.blocks([]))
 
 
 @pytest.mark.parametrize(

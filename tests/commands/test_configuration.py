@@ -1,0 +1,113 @@
+"""Config files and presets, and the changes of the command line."""
+
+import re
+
+import pytest
+
+from tests.support.places import ROOT
+from transformer_jax import cli, schema, shipped
+from transformer_jax.commands import configuration
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
+
+BASE = f"--config={ROOT / 'configs/base.py'}"
+
+
+# Each: the text of a config file, and what stderr must say.
+BAD_FILES = [
+    ("x = 1", "has no function get_config()"),
+    ("def get_config():\n    return 7", "get_config() returned int; it must return a ConfigDict"),
+    ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
+    ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
+    ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),
+    ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
+    ("def get_config():\n    return {3: 4}", "3: no such option"),
+    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", "must be a finite number"),
+]
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; returns (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        return cli.main([str(argument) for argument in arguments]), *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(("text", "told"), BAD_FILES)
+def test_bad_config_file(run, tmp_path, text, told):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    status, out, err = run("inspect", f"--config={file}")
+    assert (status, out) == (2, "")
+    assert told in err
+    assert str(file) in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def get_config(:", "1 / 0", "import sys; sys.exit(0)", "def get_config():\n    return undefined_name"],
+)
+def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, text):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    status, _, err = run("inspect", f"--config={file}")
+    assert status == 2
+    assert str(file) in err.splitlines()[-1]
+    assert "line" in err
+    assert "transformer_jax/extension.py" not in err, "only the user's own frames"
+
+
+def test_everything_wrong_is_told_at_once(run):
+    _, _, err = run("inspect", BASE, "--config.model.num_head=4", "--config.model.dropout=2", "--config.seed=x")
+    assert len(err.splitlines()) == 3
+
+
+def test_the_files_argument_reaches_get_config(run, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config(heads):\n    return {'model': {'num_heads': int(heads)}}")
+    _, out, _ = run("inspect", f"--config={file}:16")
+    assert "model.num_heads                        16" in out
+
+
+def test_a_preset_is_its_file():
+    changes = [("model.num_heads", "8")]
+    assert configuration.load("preset:demo", changes) == configuration.load(str(ROOT / "configs/demo.py"), changes)
+
+
+def test_a_preset_takes_an_argument(tmp_path, monkeypatch):
+    file = tmp_path / "sized.py"
+    file.write_text("def get_config(steps='1'):\n    return {'train': {'steps': int(steps)}}\n")
+    monkeypatch.setattr(shipped, "configs", lambda: {"sized": file})
+    assert configuration.load("preset:sized:5000", []).train.steps == 5000
+
+
+@pytest.mark.parametrize("name", ["deno", "", "../demo", "demo.py"])
+def test_an_unknown_name_is_answered_with_all_names(name):
+    with pytest.raises(BadInput, match=r"no such preset; there are: base, .*, demo, .*, text$"):
+        configuration.load(f"preset:{name}", [])
+
+
+@pytest.mark.parametrize("name", ["configs/text.py", "text", "elsewhere/text.py:argument"])
+def test_a_file_that_is_not_there_but_has_a_presets_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BadInput, match=f"^{name.partition(':')[0]}: no such config file; preset:text is available by name$"
+    ):
+        configuration.load(name, [])
+
+
+def test_the_table_of_what_the_preset_for_own_text_sets():
+    config, base = configuration.load("preset:text", [("data.source", "a"), ("data.target", "b")]), ExperimentConfig()
+    table = (ROOT / "docs/data.md").read_text().partition("| `preset:text` |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    told = {path: row[1:] for row in rows for path in re.findall(r"`([\w.]+)`", row[0])}
+    paths = [option.path for option in schema.options(ExperimentConfig) if not option.path.startswith("data.")]
+    differing = [path for path in paths if schema.value_at(config, path) != schema.value_at(base, path)]
+    assert sorted(told) == sorted([*differing, "data.tokens_per_batch"])
+    for path, numbers in told.items():
+        values = [str(schema.value_at(which, path)).lower() for which in (config, base)]
+        assert values == [number.partition(":")[0].replace(",", "") for number in numbers], path

@@ -1,0 +1,41 @@
+"""plot: the attention of a run, and its page."""
+
+import pytest
+
+from tests.commands.conftest import messages
+from transformer_jax import cli
+from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("sources", "shown"),
+    [(["", "the dog", "a cat"], "in sentence 2 above"), (["", "  "], None), ([], None)],
+    ids=["the first is blank", "all are blank", "no test sentences"],
+)
+def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, loaded, monkeypatch, tmp_path, sources, shown):
+    monkeypatch.setattr(Prepared, "texts", lambda *_: (sources, sources))
+    output = tmp_path / "page.html"
+    assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
+    assert ("Cross-attention of the last layer" in output.read_text()) == (shown is not None)
+    assert shown is None or shown in output.read_text()
+
+
+def test_a_text_without_tokens_has_no_attention(model):
+    (blank,) = model.translations(["  "])
+    with pytest.raises(BadInput, match="has no tokens, so that there is no attention to them"):
+        model.attention(blank)
+
+
+def test_plot_attention_refuses_what_it_cannot_show_and_tells_of_a_cut_text(
+    folder, loaded, monkeypatch, tmp_path, capsys
+):
+    plot = ["plot", "attention", f"--workdir={folder}", f"--output={tmp_path / 'a.html'}"]
+    assert cli.main([*plot, "--text=a\udcff"]) == 2
+    assert cli.main([*plot, "--text=a", "--head=1"]) == 2
+    assert messages(capsys.readouterr().err) == [
+        "error: argument --text: is not UTF-8: byte 0xff at 2 (see transformer-jax plot attention --help)",
+        "error: --head=1: has no effect on an .html page, which shows them all",
+    ]
+    assert cli.main([*plot, f"--text={'the dog ' * 20}"]) == 0
+    assert "warning: --text: has " in capsys.readouterr().err
