@@ -1,23 +1,18 @@
 """The identity of custom code: recorded with a run, compared on resume and in sweeps, kept as a copy."""
 
-import dataclasses
 import json
 import shutil
 
 import pytest
 
-from tests.support import sweep_runs
 from tests.support.small_runs import experiment
 from transformer_jax.custom_code import CustomCode, module_files, read_code
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_once
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.runs.code import KeptCode, changes, code_of
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.sweeps import provenance, spec
-from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.provenance import Made, mixtures
 
 LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 
@@ -196,58 +191,6 @@ def test_another_library_version_is_noted(mine):
     RunFolder(mine / "run").record(config)
     RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]
-
-
-@pytest.fixture
-def sweep(mine):
-    """A sweep of two variants with a custom loss; the first run is finished, the second begun."""
-    base = {**sweep_runs.BASE, "train": {**sweep_runs.BASE["train"], "loss": "mine.py:loss"}}
-    definition = spec.define(sweep_runs.sweep(sweep_runs.FOUR, base=base), "file.py", None)
-    definition = dataclasses.replace(definition, code=provenance.digests(definition))
-    folder = SweepFolder(mine / "sweep")
-    finished, other = folder.runs(definition)
-    sweep_runs.pretend_finished(finished)
-    result = json.loads((finished.path / "result.json").read_text())
-    publish_json(finished.path / "result.json", {**result, "code": provenance.digests_of_run(finished, definition)})
-    other.path.mkdir(parents=True)
-    begun(other.folder, other.experiment)
-    return folder, definition
-
-
-def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
-    folder, definition = sweep
-    provenance.check(folder, definition)
-    (mine / "mine.py").write_text(LOSS + "# another\n")
-    edited = dataclasses.replace(definition, code=provenance.digests(definition))
-    with pytest.raises(BadInput, match=r"mine\.py:loss has changed since these were made: base, seed 0; h = 4, seed 0"):
-        provenance.check(folder, edited)
-    provenance.check(folder, dataclasses.replace(edited, accept_changed_code=True))
-    assert "accepted, and the report mentions it" in capsys.readouterr().err
-    with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):
-        provenance.refuse_edited(folder.runs(definition)[1], definition)
-
-
-def test_a_sweep_file_keeps_its_code_and_one_without_can_be_read(sweep):
-    _, definition = sweep
-    record = json.loads(json.dumps(definition.to_json()))
-    assert spec.from_json(record, "sweep.json").code == definition.code != {}
-    for name in ("code", "accept_changed_code"):
-        del record[name]
-    assert spec.from_json(record, "sweep.json").code == {}
-
-
-def test_mixtures_are_named_and_uniform_runs_are_not():
-    one = Made("base, seed 0", {"a.py:f": "1" * 64}, {"jax": "0.10"})
-    assert mixtures([one, one._replace(name="base, seed 1")]) == []
-    other = Made("base, seed 1", {"a.py:f": "2" * 64}, {"jax": "0.12"}, ("custom code was changed at step 6",))
-    code, versions, note = mixtures([one, other])
-    assert (
-        code
-        == "The custom code a.py:f is not the same in all runs: 11111111 in base, seed 0; 22222222 in base, seed 1."
-    )
-    assert versions.endswith("the same versions: jax 0.10 in base, seed 0; jax 0.12 in base, seed 1.")
-    assert note == "base, seed 1: custom code was changed at step 6."
-    assert mixtures([one._replace(code=None)]) == ["Which custom code made these runs was not recorded: base, seed 0."]
 
 
 def test_changes_are_of_what_both_name(mine):

@@ -176,14 +176,6 @@ def test_an_imported_run_translates_scores_and_draws(imported, capsys, tmp_path)
     assert (tmp_path / "a.html").stat().st_size > 1000
 
 
-def test_the_languages_that_a_model_translates_to_are_told(tmp_path, capsys):
-    folder = unpacked("shared", tmp_path / "folder")
-    assert main(["import", "marian", str(folder), f"--workdir={tmp_path / 'run'}"]) == 0
-    told = capsys.readouterr()
-    assert "a source must begin with the target language: >>deu<< >>nds<<" in told.err
-    assert "2 + 1 layers of width 16" in told.out
-
-
 def test_a_language_code_is_one_token_at_the_beginning_alone(imported):
     tokenizer = load_run(imported[1]).tokenizer
     code, *rest = tokenizer.encode(">>deu<< he is sad .")

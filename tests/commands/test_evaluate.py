@@ -1,0 +1,112 @@
+"""evaluate: the record of a test set, its files, and the comparison with another run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from transformer_jax import cli, load_run
+from transformer_jax.commands import plot
+from transformer_jax.evaluation import bleu_of_statistics, measures
+
+PRIME = 13  # sentences of the test set, on eight devices
+
+
+@pytest.fixture(scope="module")
+def record(folder):
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged"]) == 0
+    return json.loads((folder / "translations/test.averaged.json").read_text())
+
+
+def test_a_prime_number_of_sentences_on_eight_devices_is_scored_whole(folder, record):
+    hypotheses = (folder / "translations/test.averaged.txt").read_text().split("\n")[:-1]
+    references = (folder / "test.target").read_text().splitlines()
+    assert record["n"] == len(hypotheses) == len(references) == PRIME
+    assert record["measures"]["bleu"] == measures(hypotheses, references)["bleu"]._asdict()
+    run = load_run(folder, "averaged")
+    sources = (folder / "test.source").read_text().splitlines()
+    assert hypotheses == run.translate(sources)
+    scores = run.score([*zip(sources, references, strict=True)][::-1])
+    total = sum(score.log_probability for score in scores)
+    assert record["perplexity"]["log_probability"] == pytest.approx(total, rel=1e-6)
+    assert record["perplexity"]["words"] == sum(len(text.split()) + 1 for text in references)
+
+
+def test_a_record_says_what_was_measured(record):
+    assert record["steps"] == [7]
+    assert record["weights"] == "averaged"
+    assert record["test_set"].endswith("test.source")
+    assert record["decode"]["beam"] == 4
+    assert set(record["measures"]) == {"bleu", "chrf", "paper_bleu"}
+
+
+def test_another_search_has_files_of_its_own(folder, record):
+    usual = (folder / "translations" / "test.averaged.json").read_bytes()
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", "--beam=2"]) == 0
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
+    assert json.loads((folder / "translations" / "test.averaged.beam=2.json").read_text())["decode"]["beam"] == 2
+
+
+def test_a_records_sentences_add_up_to_its_scores(record):
+    """What later comparisons start from."""
+    sentences = record["sentences"]
+    totals = np.sum(sentences["bleu_statistics"], axis=0)
+    assert bleu_of_statistics(totals) == record["measures"]["bleu"]["score"]
+    perplexity = np.exp(-sum(sentences["log_probabilities"]) / sum(sentences["tokens"]))
+    np.testing.assert_allclose(perplexity, record["perplexity"]["per_token"], rtol=1e-6)
+
+
+def test_the_table_and_the_comparison(folder, record, capsys):
+    """With a record of the same test set; another one is refused."""
+    against = f"--against={folder}/translations/test.averaged.json"
+    source, target = f"--source={folder}/test.source", f"--target={folder}/test.target"
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", source, target, against]) == 0
+    out = capsys.readouterr().out
+    assert "sacrebleu" not in out
+    assert "13 sentences; averaged weights, of step 7" in out
+    assert "p = " in out
+    target = f"--target={folder}/test.source"
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", source, target, against]) == 2
+    assert "is of another test set" in capsys.readouterr().err
+
+
+def evaluate(folder, *arguments, status=0):
+    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", *arguments]) == status
+
+
+def test_a_file_called_like_a_split_does_not_replace_its_record(folder, record, tmp_path):
+    kept = (folder / "translations" / "test.averaged.json").read_bytes()
+    for text in ("a cat\n", "the dog\n"):  # nor do two files of one name replace each other's
+        (tmp_path / "test").write_text(text)
+        evaluate(folder, f"--source={tmp_path}/test", f"--target={tmp_path}/test")
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == kept
+    others = [json.loads(path.read_text()) for path in folder.glob("translations/test.????????.averaged.json")]
+    assert len({other["test_set_sha256"] for other in others} - {record["test_set_sha256"]}) >= 2
+
+
+def test_a_split_and_a_text_are_one_too_many(folder, capsys):
+    evaluate(folder, "--split=valid", "--source=a", "--target=b", status=2)
+    assert "both name a test set" in capsys.readouterr().err
+
+
+def test_what_is_compared_with_is_told_and_is_whole(folder, record, capsys, tmp_path):
+    evaluate(folder, "--beam=2")
+    path = folder / "translations" / "test.averaged.beam=2.json"
+    evaluate(folder, f"--against={path}")
+    out = capsys.readouterr().out
+    assert "averaged weights, of step 7; with another search: beam = 2, not 4" in out
+    for name in ("x.json", "x.txt"):
+        (tmp_path / name).write_bytes(path.with_suffix(name[1:]).read_bytes())
+    lines = (tmp_path / "x.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "x.txt").write_text("".join(lines[::-1]))
+    evaluate(folder, f"--against={tmp_path}/x.json", status=2)
+    assert "x.txt: is missing, or does not belong to x.json" in capsys.readouterr().err
+
+
+def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, record, capsys):
+    run = load_run(folder, "averaged")
+    assert plot.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, beam=3))
+    assert plot.scores(folder, "test", "averaged", run) == {}
+    assert "test.averaged.json is of another search: beam = 4, not 3" in capsys.readouterr().err
