@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import io
 import json
@@ -212,9 +211,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise BadInput(f"{path}: is not a tokenizer of this library")
     if kind == "marian" and isinstance(model, str):
         try:
-            return MarianTokenizer(base64.b64decode(model, validate=True), symbols, str(path))
-        except binascii.Error:
+            content = base64.b64decode(model, validate=True)
+        except ValueError:  # binascii.Error is one; other characters than ASCII raise another
             raise BadInput(f"{path}: its model is not base64") from None
+        return MarianTokenizer(content, symbols, str(path))
     if kind == "words" or kind == "characters":
         return SymbolTokenizer(kind, symbols)
     raise BadInput(f"{path}: is not a tokenizer of this library")
