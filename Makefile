@@ -1,4 +1,4 @@
-# `make demo` and `make test` need nothing but a Python >= 3.11: they make .venv themselves.
+# `make demo` and `make test` need only Python >= 3.11: they create .venv.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
@@ -7,16 +7,16 @@ DEMO   ?= runs/demo
 .PHONY: help demo test smoke drill docs lint format constraints audit clean
 
 help:
-	@echo "make demo     set up, then see it work"
-	@echo "make test     set up, then every test"
-	@echo "make drill    the long tests (kills, big corpora, a bad week)"
+	@echo "make demo     set up, train and evaluate a small model"
+	@echo "make test     set up, run all tests"
+	@echo "make drill    the long tests (fault injection, large corpora)"
 	@echo "make docs     the site: tutorial, guides, API reference, into site/"
-	@echo "make lint     formatting, lint and types, as CI checks them"
-	@echo "make format   put the formatting right"
-	@echo "make audit    ask whether a pinned dependency has a known weakness; needs the network"
-	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 keeps it apart"
+	@echo "make lint     check formatting, lint and types, as CI does"
+	@echo "make format   fix the formatting"
+	@echo "make audit    check the pinned dependencies for known vulnerabilities; needs the network"
+	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 its environment"
 
-# Learns the embedded grammar, then shows what was learnt. Run again, it goes on from what there is.
+# Trains on the embedded grammar and evaluates the result. Repeating it resumes an interrupted run.
 demo: $(VENV)/ready
 	$(BIN)/transformer-jax train --config=configs/demo.py --workdir=$(DEMO)
 	$(BIN)/transformer-jax evaluate --workdir=$(DEMO) --split=test
@@ -27,13 +27,13 @@ demo: $(VENV)/ready
 	  --text="the old teacher who sleeps reads a book ."
 	$(BIN)/transformer-jax plot page --workdir=$(DEMO)
 	@echo
-	@echo "Look at $(DEMO)/page.html and $(DEMO)/attention.html. Type sentences of your own:"
+	@echo "Look at $(DEMO)/page.html and $(DEMO)/attention.html. Translate your own sentences:"
 	@echo "  $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto
 
-# The quick half of the tests, for a second interpreter.
+# The fast tests, for a second interpreter.
 smoke: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto -m "not slow and not drill"
 
@@ -42,7 +42,7 @@ drill: $(VENV)/ready
 	$(BIN)/python -m pytest -m drill
 	$(BIN)/python -m tests.chaos --runs=200
 
-# mkdocstrings looks for ruff on the path, to break long signatures into lines.
+# mkdocstrings needs ruff on the path to format long signatures.
 docs: $(VENV)/docs
 	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "To read it: $(BIN)/python -m http.server --directory site, then open http://localhost:8000"
@@ -72,7 +72,7 @@ constraints:
 	uv pip compile --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate \
 	  --no-emit-index-url pyproject.toml -o constraints.txt
 
-# Strict, because it otherwise leaves out what it cannot ask about, and says that nothing was found.
+# Strict: otherwise packages that cannot be checked are skipped silently.
 audit:
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit

@@ -1,9 +1,9 @@
-"""Sentences decoded a second: a base-size model with random weights, which never ends a translation by itself.
+"""Sentences decoded per second by a base-size model with random weights, which always decodes to the limit.
 
 python benchmarks/decoding.py [--tokens 24] [--vocabulary 11600] [--quick]
 
 Every sentence has exactly as many output tokens as --tokens says, as long a source, and the usual room for 50 more.
-CPU seconds stand beside the wall clock: on a shared machine they are the steadier figure.
+CPU seconds are printed next to wall-clock seconds: on a shared machine they vary less.
 """
 
 import argparse
@@ -22,7 +22,7 @@ EXTRA_LENGTH, REPEATS = 50, 3
 
 
 class Case(NamedTuple):
-    """What is decoded at once."""
+    """A batch to decode."""
 
     sentences: int
     beam: int

@@ -1,11 +1,11 @@
-"""Beam search beside Hugging Face and CTranslate2: the same work, the same machine, turn by turn in one run.
+"""Beam search compared with Hugging Face and CTranslate2: the same work on the same machine, alternating in one run.
 
 pip install -e '.[peers]' && python benchmarks/decoding_peers.py [--rounds 5] [--int8] [--json FILE]
 
 A base-size model with random weights in each system (11,600 pieces), sources of --tokens tokens, exactly as many
-tokens written. Each round times every system once; medians over the rounds, and what the others take in units of ours.
+tokens generated. Each round times every system once; prints medians over the rounds, relative to this library.
 "limit" is the matrix products of the model (`model/size.py`) over seconds x the rate of a square float32 product of the
-same library (torch's for CTranslate2), measured in the same run; int8 has none to be held against.
+same library (torch's for CTranslate2), measured in the same run; int8 has no limit.
 """
 
 import argparse
@@ -32,7 +32,7 @@ OURS = "transformer_jax"
 
 
 class Case(NamedTuple):
-    """What is decoded at once."""
+    """A batch to decode."""
 
     sentences: int
     beam: int
@@ -42,7 +42,7 @@ class Case(NamedTuple):
         return np.random.default_rng(0).integers(4, VOCABULARY - 1, (self.sentences, self.tokens))
 
     def flops(self) -> float:
-        """Each source once, and a target for each beam."""
+        """FLOPs of each source once and a target for each beam."""
         words = self.sentences * self.tokens
         return forward_flops(ModelConfig.base(vocab_size=VOCABULARY), self.tokens, self.tokens).of(
             words, words * self.beam
@@ -75,7 +75,7 @@ def ours() -> System:
 
 
 def marian_folder(directory: Path) -> Path:
-    """A Hugging Face Marian model of the same size, as its tools want it on disk; its tokenizer is never asked."""
+    """A Hugging Face Marian model of the same size, in the files that its tools expect; its tokenizer is not used."""
     import sentencepiece
     from transformers import MarianConfig, MarianMTModel
 

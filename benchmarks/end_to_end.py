@@ -1,10 +1,10 @@
-"""Training with all that belongs to it beside its bare step: what data, logging and the loop cost.
+"""The overhead of data loading, logging and the loop: `train_run` compared with the bare training step.
 
     python benchmarks/end_to_end.py [--model base] [--steps 6] [--rounds 3] [--json FILE]
 
-Each round goes on training for --steps updates by `train_run`, the whole of `transformer-jax train`, and then takes as
-many bare steps with the same batches, which lie on the device beforehand. A training's first updates compile and do not
-count. What metrics.jsonl says of the seconds leaves out validating and saving.
+Each round continues a training for --steps updates by `train_run`, all of `transformer-jax train`, and then runs as
+many bare steps with the same batches, already on the device. The first updates compile and do not
+count. The seconds in metrics.jsonl exclude validation and saving.
 """
 
 import argparse
@@ -56,9 +56,9 @@ def whole(experiment: ExperimentConfig, workdir: Path, last_step: int) -> tuple[
     """Trains until this step; seconds of the last line of metrics, and the share that it waited for data."""
     train_run(dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, steps=last_step)), workdir)
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    told = [line for line in lines if "seconds" in line][-1]
-    assert told["step"] == last_step
-    return told["seconds"], told["data_wait"]
+    last = [line for line in lines if "seconds" in line][-1]
+    assert last["step"] == last_step
+    return last["seconds"], last["data_wait"]
 
 
 class Bare:

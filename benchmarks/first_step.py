@@ -1,9 +1,9 @@
-"""From the command to the end of the first update: `transformer-jax train` as a process, cold and warm.
+"""Start-up time: importing the package, and `transformer-jax train` up to the end of the first update.
 
     python benchmarks/first_step.py [--model base] [--rounds 3] [--json FILE]
 
-Cold: the compile cache is empty. Warm: the same command once more. The data is prepared beforehand; batches have one
-shape of 16 x 64 tokens of each side.
+Importing: `import transformer_jax` beyond `import jax, flax.linen`. Cold: the compile cache is empty. Warm: the same
+command again. The data is prepared beforehand; batches have one shape of 16 x 64 tokens of each side.
 """
 
 import argparse
@@ -23,6 +23,13 @@ from transformer_jax import ModelConfig
 
 MODELS = {"base": ModelConfig.base(37_000), "tiny": ModelConfig.tiny(10_000)}
 SIZE = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads")
+IMPORT = """
+import time, jax, flax.linen
+start = time.perf_counter()
+import transformer_jax
+transformer_jax.Transformer
+print(time.perf_counter() - start)
+"""
 MODULE = [sys.executable, "-P", "-m", "transformer_jax.cli"]
 
 
@@ -40,20 +47,20 @@ def options(model: ModelConfig, directory: Path) -> list[str]:
 
 
 def seconds_to_first_step(directory: Path, arguments: list[str]) -> float:
-    """Until the line of step 1 is on stderr; the process is then killed, and its folder removed."""
+    """Seconds until the line of step 1 is on stderr; the process is then killed and its folder removed."""
     workdir = directory / "run"
     start = time.perf_counter()
     process = subprocess.Popen(
         [*MODULE, "train", f"--workdir={workdir}", *arguments], stderr=subprocess.PIPE, text=True, env=os.environ
     )
-    told = ""
+    output = ""
     assert process.stderr is not None
     for line in process.stderr:
-        told += line
+        output += line
         if line.startswith("step       1 "):
             break
     else:
-        sys.exit(f"it ended before its first step:\n{told}")
+        sys.exit(f"the training ended before its first step:\n{output}")
     seconds = time.perf_counter() - start
     process.kill()
     process.wait()
@@ -68,6 +75,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     print(side_by_side.machine())
+    imports = [float(subprocess.check_output([sys.executable, "-P", "-c", IMPORT])) for _ in range(9)]
+    print(f"import transformer_jax: {statistics.median(imports) * 1000:.0f} ms beyond jax and flax (median of 9)")
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -81,9 +90,9 @@ def main() -> None:
             for kind in seconds:
                 seconds[kind].append(seconds_to_first_step(directory, given))
     for kind, taken in seconds.items():
-        told = ", ".join(f"{value:.1f}" for value in taken)
+        values = ", ".join(f"{value:.1f}" for value in taken)
         print(
-            f"{arguments.model}, {kind}: {statistics.median(taken):.1f} s from the command to the first step ({told})"
+            f"{arguments.model}, {kind}: {statistics.median(taken):.1f} s from the command to the first step ({values})"
         )
     side_by_side.write_json(arguments.json, machine=side_by_side.machine(), model=arguments.model, seconds=seconds)
 

@@ -1,8 +1,8 @@
-"""The same model and step as one would write them with flax linen's own modules and optax: what ours is timed beside.
+"""The same model and step written with flax linen's modules and optax, for comparison.
 
 The paper's post-norm Transformer, one table for both embeddings and the output, no biases in attention; the logits of
-the whole batch at once. `like_ours` converts our parameters to its layout; tests/benchmarks/test_linen_model.py checks
-that both have the same value and gradient.
+the whole batch at once. `like_ours` converts this library's parameters to its layout;
+tests/benchmarks/test_linen_model.py checks that both have the same value and gradient.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ class LinenTransformer(nn.Module):
 
 
 def smoothed_loss(logits: jax.Array, targets: jax.Array, epsilon: float = 0.1) -> jax.Array:
-    """Mean over the tokens that are not padding."""
+    """Mean loss over non-padding tokens."""
     aimed = optax.smooth_labels(jax.nn.one_hot(targets, logits.shape[-1]), epsilon)
     weights = targets > 0
     return jnp.sum(optax.softmax_cross_entropy(logits, aimed) * weights) / jnp.sum(weights)

@@ -1,9 +1,9 @@
-"""Do bfloat16 or int8 weights pay in decoding? The products of a base model's decoding step, in each form.
+"""Are bfloat16 or int8 weights faster in decoding? The products of a base model's decoding step in each format.
 
 python benchmarks/low_precision.py [--rounds 7]
 
 A step multiplies few rows (the beams of all sentences) by many weights. `int8 weights` turns stored integers into
-float32 on the way, `int8 products` multiplies integers by integers and scales what comes out.
+float32 first, `int8 products` multiplies integers by integers and scales the result.
 """
 
 import argparse
@@ -23,7 +23,7 @@ LAYERS = 6  # so many different weights in turn, as a model has: one alone would
 
 
 def scaled(weights: Array) -> tuple[Array, Array]:
-    """The nearest int8 weights, and what each output is to be multiplied by."""
+    """The nearest int8 weights, and the scale of each output."""
     scales = jnp.max(jnp.abs(weights), axis=0, keepdims=True) / 127
     return jnp.round(weights / scales).astype(jnp.int8), scales
 
@@ -64,9 +64,9 @@ FORMS: dict[str, tuple[Callable[[Array], object], Callable[..., Array]]] = {
 
 def systems(rows: int, inner: int, outer: int) -> dict[str, Callable[[], object]]:
     """Each form's product with all layers' weights; all must agree with float32 as far as their digits go."""
-    dice = np.random.default_rng(0)
-    x = jnp.asarray(dice.normal(size=(rows, inner)), jnp.float32)
-    matrices = [jnp.asarray(dice.normal(size=(inner, outer)), jnp.float32) for _ in range(LAYERS)]
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(rows, inner)), jnp.float32)
+    matrices = [jnp.asarray(rng.normal(size=(inner, outer)), jnp.float32) for _ in range(LAYERS)]
     exact, made = x @ matrices[0], {}
     for name, (store, multiply) in FORMS.items():
         stored, product = [store(matrix) for matrix in matrices], jax.jit(multiply)

@@ -1,11 +1,11 @@
-"""Peak memory of one training step, beside flax linen's own modules: from the compiled programs, nothing is run.
+"""Peak memory of one training step, compared with flax linen's modules, from the compiled programs.
 
     python benchmarks/memory.py                          # base, 25k + 25k tokens in sentences of 32, 37,000 pieces
     python benchmarks/memory.py --tokens=1024 --length=64 --json FILE
 
-The compiler's own account, on the backend that is there. "state" is parameters, Adam's two moments and the batch, which
-the step is given and hands on; "temporary" is gradients, activations and logits. Compiling takes no more memory for
-larger batches; XLA's account differs between backends.
+The compiler's memory analysis for the available backend. "state" is parameters, Adam's two moments and the batch, the
+inputs and outputs of the step; "temporary" is gradients, activations and logits. Compiling needs no more memory for
+larger batches; the analysis differs between backends.
 """
 
 import argparse
@@ -51,10 +51,10 @@ def main() -> None:
             "flax linen": memory(linen_step(config, rows, arguments.length)),
         }
         for system, needed in found.items():
-            told = "".join(
+            cells = "".join(
                 f"{size / 1e9:>{width}.2f} GB" for size, width in zip((*needed, needed.peak), (7, 9, 7), strict=True)
             )
-            print(f"{name:<6}{system:<18}{told}")
+            print(f"{name:<6}{system:<18}{cells}")
         print(f"{'':<6}{1 - found['transformer_jax'].peak / found['flax linen'].peak:.0%} less\n")
         results[name] = {system: CompiledMemory._asdict(needed) for system, needed in found.items()}
     side_by_side.write_json(arguments.json, machine=side_by_side.machine(), memory=results, **vars(arguments))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: systems timed turn by turn, the machine they ran on, and what it could do at best."""
+"""Shared by the benchmarks: timing several systems in turn, describing the machine, and measuring its limits."""
 
 import importlib.metadata
 import json
@@ -25,9 +25,9 @@ PACKAGES = ("jax", "flax", "optax", "torch", "transformers", "ctranslate2")
 
 
 def turn_by_turn(systems: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each system: every round times each once, so that a machine that slows down slows all of them.
+    """Seconds of each system: every round times each once, so that changes in the machine's speed affect all of them.
 
-    A turn before the first, which compiles or warms up, does not count.
+    A warm-up round, which compiles, is not counted.
     """
     for run in systems.values():
         run()
@@ -69,10 +69,10 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    flags = told.get("flags", "").split()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", "").split()
     best = next((what for flag, what in INSTRUCTIONS.items() if flag in flags), "vector instructions unknown")
-    return f"{told.get('model name', platform.machine())} ({best})"
+    return f"{fields.get('model name', platform.machine())} ({best})"
 
 
 class Limits(NamedTuple):

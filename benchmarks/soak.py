@@ -1,11 +1,11 @@
-"""A training of 200,000 steps that is killed, stopped and suspended on its way: does it leak, litter or slow down?
+"""Soak test: a training of 200,000 steps that is killed, stopped and suspended. Does it leak or slow down?
 
     python benchmarks/soak.py --workdir=runs/soak --output=docs/results/soak
     python benchmarks/soak.py --workdir=runs/short --steps=4000 --interruptions=3
 
-The model is very small, so that hours of steps, checkpoints and validations fit into minutes of a CPU. Meanwhile the
-process is looked at every few seconds: its memory, threads and open files, the processor time of its steps, and what is
-in the run's folder. It ends with a line for each of these, and with pictures of them in `--output`.
+The model is very small, so that many steps, checkpoints and validations take minutes of a CPU. The
+process is sampled every few seconds: memory, threads, open files, processor time per step, and the files in
+the run folder. It prints a line for each of these and writes plots to `--output`.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def get_config():
     return config
 """
 SECONDS_BETWEEN_LOOKS = 3.0
-# What an interruption is; a suspended process goes on by itself, the others are started again.
+# The interruptions; a suspended process continues, the others are started again.
 HARMS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SUSPENDED_SECONDS = 3.0
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -85,7 +85,7 @@ class Training:
         self.starts += 1
 
     def step(self) -> int:
-        """The last step that is told of in metrics.jsonl."""
+        """The last step in metrics.jsonl."""
         metrics = self.workdir / "metrics.jsonl"
         if not metrics.is_file():
             return 0
@@ -130,9 +130,9 @@ class Training:
             self.start()
 
 
-def soak(training: Training, interruptions: int, dice: random.Random, notes: Path) -> list[tuple[int, str]]:
+def soak(training: Training, interruptions: int, rng: random.Random, notes: Path) -> list[tuple[int, str]]:
     """Trains to the end, looks and harms on the way; returns the harms: at which step, by what."""
-    moments = sorted(dice.sample(range(training.steps // 50, training.steps), interruptions))
+    moments = sorted(rng.sample(range(training.steps // 50, training.steps), interruptions))
     harms: list[tuple[int, str]] = []
     training.start()
     with open(notes, "a") as file:
@@ -166,7 +166,7 @@ def with_speed(looks: Sequence[dict[str, Any]], every: int) -> list[dict[str, An
     return kept
 
 
-def told(looks: Sequence[dict[str, Any]], steps: int) -> dict[str, dict[str, float]]:
+def summary(looks: Sequence[dict[str, Any]], steps: int) -> dict[str, dict[str, float]]:
     """Each quantity in the first and in the last quarter of the steps, by its median, and the largest of all."""
     first = [look for look in looks if look["step"] <= steps / 4] or looks
     last = [look for look in looks if look["step"] > steps * 3 / 4] or looks
@@ -206,7 +206,7 @@ def main() -> None:
     looks = with_speed([json.loads(line) for line in notes.read_text().splitlines()], every=chosen.steps // 200)
     output.mkdir(parents=True, exist_ok=True)
     draw(output, looks, read_metrics(workdir / "metrics.jsonl"))
-    figures = told(looks, chosen.steps)
+    figures = summary(looks, chosen.steps)
     record = {"steps": chosen.steps, "seed": chosen.seed, "starts": training.starts, "harms": harms, **figures}
     (output / "soak.json").write_text(
         json.dumps({**record, "hours": (time.monotonic() - begin) / 3600}, indent=1) + "\n"

@@ -1,8 +1,8 @@
-"""Translating a file with and without the tail, in which few sentences go on alone: time and differences.
+"""Beam search with and without the tail stage, in which few unfinished sentences continue alone: time and differences.
 
     python benchmarks/tail.py --workdir=RUN FILE [--tokens 4096,16384] [--rounds 5]
 
-The run is to be a trained one: when its translations end is what decides. Turn by turn; compiling is not timed.
+Use a trained run: the result depends on the lengths of its translations. Both alternate; compilation is not timed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What training several runs in one program brings: target tokens a second of R models together, against one alone.
+"""The gain of training several runs in one program: target tokens per second of R models together, compared with one.
 
     python benchmarks/together.py                                        # 2.6 million parameters, R = 1 to 16
     python benchmarks/together.py --d-model=512 --d-ff=2048 --heads=8 --layers=6 --tokens=25000
@@ -82,9 +82,9 @@ def main() -> None:
     for case, taken in zip(cases, seconds, strict=True):
         middle = statistics.median(taken)
         typical, lowest, highest = (case.runs * tokens.size / s for s in (middle, max(taken), min(taken)))
-        told = f"{typical:,.0f} ({lowest:,.0f} to {highest:,.0f})"
+        rate = f"{typical:,.0f} ({lowest:,.0f} to {highest:,.0f})"
         ratio = case.runs * statistics.median(seconds[0]) / middle
-        print(f"{case.runs:>4}{middle * 1000:>11.2f}{told:>33}{ratio:>12.2f}x{case.first:>11.1f} s")
+        print(f"{case.runs:>4}{middle * 1000:>11.2f}{rate:>33}{ratio:>12.2f}x{case.first:>11.1f} s")
 
 
 def experiment(arguments: argparse.Namespace) -> ExperimentConfig:

@@ -1,6 +1,6 @@
-"""The model and its step with torch's own nn.Transformer, eager or compiled: what ours is timed beside.
+"""The model and its step with torch's nn.Transformer, eager or compiled, for comparison.
 
-Where nn.Transformer differs from the paper it stays as it is: biases everywhere, a norm more at the end of each stack,
+Where nn.Transformer differs from the paper it stays as it is: biases everywhere, another norm at the end of each stack,
 dropout on attention weights and inside the feed-forward layer too.
 """
 

@@ -1,4 +1,4 @@
-"""One training step beside flax linen's own modules and torch's nn.Transformer: the same work, turn by turn in one run.
+"""One training step compared with flax linen's modules and torch's nn.Transformer: the same work, in turn.
 
     pip install -e '.[peers]' && python benchmarks/training_peers.py [--rounds 5] [--json FILE]
     python benchmarks/training_peers.py --models=tiny --systems=ours,linen,torch
@@ -87,8 +87,8 @@ def repeated(step: Callable[..., Any], state: Any, batch: tuple[Any, ...]) -> St
     held = [state]
 
     def once() -> None:
-        held[0], told = step(held[0], *batch)
-        jax.block_until_ready((held[0], told))
+        held[0], loss = step(held[0], *batch)
+        jax.block_until_ready((held[0], loss))
 
     return once
 

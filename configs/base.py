@@ -4,9 +4,9 @@
     transformer-jax train   --config=configs/base.py --workdir=runs/base
     transformer-jax average --workdir=runs/base --last=5
 
-The paper: 12 hours on 8 P100 GPUs, 27.3 BLEU on newstest2014. Never run at full size here. On fewer or smaller devices
-raise train.accumulate: the update stays the same. Your own files: --config.data.corpus= --config.data.source=train.en
---config.data.target=train.de.
+The paper: 12 hours on 8 P100 GPUs, 27.3 BLEU on newstest2014. Not yet run at full size here. On fewer or smaller
+devices raise train.accumulate: the update stays the same. To use text files: --config.data.corpus=
+--config.data.source=train.en --config.data.target=train.de.
 """
 
 from transformer_jax.config import default_config
@@ -17,7 +17,7 @@ def get_config():
     config.data.corpus = "wmt14_translate/de-en"
     config.data.source_language = "en"
     config.data.target_language = "de"
-    config.data.num_shapes = 20  # 88 % of the cells are not padding; 8 shapes would leave 79 %
+    config.data.num_shapes = 20  # 88 % of the cells are not padding; with 8 shapes it would be 79 %
     # The paper saves every ten minutes, 1,500 updates of 0.4 s, and averages the last five.
     config.train.eval_every = 1500
     config.train.checkpoint_every = 1500

@@ -1,9 +1,9 @@
-"""The paper's big model, English to French, with its own dropout of 0.1.
+"""The paper's big model, English to French, with a dropout of 0.1.
 
     transformer-jax train   --config=configs/big_enfr.py --workdir=runs/big_enfr
     transformer-jax average --workdir=runs/big_enfr --last=20
 
-The paper: 41.8 BLEU on newstest2014. Never run at full size here.
+The paper: 41.8 BLEU on newstest2014. Not yet run at full size here.
 """
 
 from transformer_jax.config import default_config

@@ -1,8 +1,8 @@
-"""The smallest thing that learns: copying strings of letters.
+"""The smallest task: copying strings of letters.
 
 transformer-jax train --config=configs/copy.py --workdir=runs/copy
 
-Seen on two busy CPU cores: 49 s from nothing (half of it compiling), 99.9 % of the tokens of unseen strings right.
+Measured on two busy CPU cores: 49 s in total (half of it compilation), token accuracy 99.9 % on unseen strings.
 """
 
 from transformer_jax.config import default_config

@@ -1,8 +1,8 @@
-"""Reversing strings of letters: the first token out is the last one in, so attention must have learnt positions.
+"""Reversing strings of letters: the first output token is the last input token, so attention must learn positions.
 
 transformer-jax train --config=configs/reverse.py --workdir=runs/reverse
 
-Seen on two busy CPU cores: 33 s from nothing, more than 99 % of the tokens of unseen strings right.
+Measured on two busy CPU cores: 33 s in total, token accuracy above 99 % on unseen strings.
 """
 
 from transformer_jax.config import default_config

@@ -1,10 +1,10 @@
-"""Your own text: two files, line by line each other's translation.
+"""Your own text: two files, aligned line by line.
 
     transformer-jax train --config=configs/text.py --workdir=runs/mine \\
         --config.data.source=train.en --config.data.target=train.de
 
-A small model, for some ten thousand to some hundred thousand pairs on one machine. Of the pairs, 1,000 are held out for
-validation and 1,000 for testing, at most a tenth of all each, unless files of their own are given
+A small model, for ten thousand to a few hundred thousand pairs on one machine. 1,000 pairs each are held out for
+validation and testing, but at most a tenth of all, unless separate files are given
 (data.valid_source, data.valid_target, data.test_source, data.test_target).
 """
 

@@ -1,4 +1,4 @@
-"""A model of characters, which learns to add: a corpus, a measure and a tokenizer, each an option.
+"""A character model that learns to add: a custom corpus, a custom metric and a tokenizer, each an option.
 
 transformer-jax train --config=examples/characters.py --workdir=runs/sums
 transformer-jax evaluate --workdir=runs/sums

@@ -1,4 +1,4 @@
-"""A measure of one's own: how many translations are right to the last character.
+"""A custom metric: the share of translations that equal the reference.
 
 transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=examples/exact_match.py:exact_match
 """

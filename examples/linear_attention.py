@@ -1,4 +1,4 @@
-"""Linear attention (Katharopoulos et al. 2020): exp(q k) becomes phi(q) phi(k), so that the sum over keys is made once.
+"""Linear attention (Katharopoulos et al. 2020): exp(q k) becomes phi(q) phi(k), with one sum over keys.
 
 transformer-jax train --config=configs/demo.py --workdir=runs/linear \
     --config.model.parts.attention=examples/linear_attention.py:LinearAttention

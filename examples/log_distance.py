@@ -1,4 +1,4 @@
-"""A new kind of position: what is far counts less, by the logarithm of the distance (KERPLE, Chi et al. 2022).
+"""A custom position encoding: scores decrease with the logarithm of the distance (KERPLE, Chi et al. 2022).
 
 transformer-jax train --config=configs/demo.py --workdir=runs/log_distance \
     --config.model.parts.positions=examples/log_distance.py:LogDistance

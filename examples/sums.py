@@ -1,4 +1,4 @@
-"""A corpus of one's own: sums and their results. It is made here; it could as well be read, from whatever there is."""
+"""A custom corpus: sums and their results. Here it is generated; it could also be read from a file."""
 
 import random
 

@@ -1,11 +1,11 @@
-"""What the experiments here start from: one base config for each scale.
+"""Base configs of the experiments in this folder, one for each scale.
 
 - `demo`: the embedded English-German grammar and a model small enough for a sweep of many runs on two CPU cores.
-- `multi30k`: the recipe of `configs/multi30k_tiny.py`. The files are yours to give:
+- `multi30k`: the recipe of `configs/multi30k_tiny.py`. Give its files on the command line:
   `--config.data.source=... --config.data.target=...`, and those for validation and test.
-- `paper`: `configs/base.py`, WMT 2014 English to German by way of TFDS. Never run at full size here.
+- `paper`: `configs/base.py`, WMT 2014 English to German from TFDS. Not yet run at full size here.
 
-An experiment loads this file by its path (`load_module`), so that it works from wherever it is started.
+An experiment loads this file by its path (`load_module`), so that it works from any directory.
 """
 
 from pathlib import Path
@@ -33,9 +33,9 @@ def demo() -> ConfigDict:
 
     All ratios that Table 3 varies are kept: h = 8, d_ff = 4 d_model, dropout and label smoothing 0.1, and the peak of
     the learning rate by equation 3, (d_model * warmup)^-0.5, so that a wider model gets a lower rate, as in the paper.
-    What is not the paper's, for the sake of a minute: the rate then falls linearly to zero, since the run would end
-    while equation 3's tail is still high; a token is a word, of which the grammar has two thousand, and cut finer the
-    same text would be a fifth longer; pairs are packed into rows of one shape, which is compiled once.
+    Differences from the paper that save time: the rate decays linearly to zero, because the run would end
+    while equation 3's rate is still high; a token is a word, of which the grammar has two thousand, because with BPE
+    the same text would be a fifth longer; pairs are packed into rows of one shape, which is compiled once.
     """
     config = default_config()
     config.data.corpus = "grammar"

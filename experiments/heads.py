@@ -1,21 +1,21 @@
-"""How many heads does attention need, and what does each of them do?
+"""How many heads does attention need, and what does each head do?
 
     transformer-jax sweep experiments/heads.py --scale=demo --workdir=runs/heads --jobs=2
     transformer-jax report runs/heads
 
 Rows A of Table 3 in finer steps: h heads of width d_model / h, so that parameters and computation stay the same. Then
-each trained model is taken apart, on some of the test sentences, by the analysis `what_heads_do` of this file:
+each trained model is analyzed on some of the test sentences by `what_heads_do` in this file:
 
-- each head is masked, one at a time: what the loss and BLEU lose;
+- each head is masked, one at a time: the change in loss and BLEU;
 - its importance, the mean over sentences of |d loss / d mask| (Michel et al. 2019), which needs no masking at all;
-- its entropy (0: one word is looked at) and how far from its own place it looks, on average;
-- one head a layer is left, the best: what the loss loses;
+- its entropy (0: attention to a single word) and its mean distance from the query position;
+- all heads of a layer but the best are masked: the change in loss;
 - heads are pruned in order of importance, the least important first, all three attentions together: the curve.
 
-What to expect: h makes less difference than one would think, the extremes excepted, and most heads of a trained model
-can be taken away without a trace, those of encoder-decoder attention least of all.
+Expected: h matters little, except at the extremes, and most heads of a trained model
+can be removed without effect, least of all those of cross-attention.
 
-At demo scale 6 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 6 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 import copy
@@ -43,8 +43,8 @@ from transformer_jax.translation.score import token_log_probabilities, token_pai
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
 HEADS = {"demo": (1, 2, 4, 8, 16, 32), "multi30k": (1, 2, 4, 8, 16, 32), "paper": (1, 2, 4, 8, 16, 32, 64)}
-SENTENCES = 200  # of the first test set, that the analysis looks at
-TRANSLATED = 50  # of them, that are translated anew (greedily) for each head masked
+SENTENCES = 200  # of the first test set, used by the analysis
+TRANSLATED = 50  # of these, translated again (greedily) for each masked head
 PRUNED_SHARES = np.linspace(0, 1, 9)
 # The three attentions by their names in `head_masks`, and where their parameters are.
 ATTENTIONS = {
@@ -79,7 +79,7 @@ def get_sweep(scale: str) -> Sweep:
 
 
 class Probe(NamedTuple):
-    """One head: what it is worth, and where it looks."""
+    """One head: its importance and its attention pattern."""
 
     head: Head
     loss: float  # a token's, how much more without it
@@ -90,7 +90,7 @@ class Probe(NamedTuple):
 
 
 class Subject:
-    """A trained model, and the sentences that it is examined on."""
+    """A trained model, and the sentences of its analysis."""
 
     def __init__(self, run: Run, test_set: TestSet):
         self.run, self.model = run, run.config.model
@@ -136,7 +136,7 @@ class Subject:
 
 
 def what_heads_do(run: Run, experiment: ExperimentConfig, tests: dict[str, TestSet]) -> dict[str, Any]:
-    """The analysis: each head on its own, one head a layer, and the pruning curve."""
+    """The analysis: each head separately, one head per layer, and the pruning curve."""
     subject = Subject(run, next(iter(tests.values())))
     probes = probed(subject)
     curve = pruning_curve(subject, probes)
@@ -180,7 +180,7 @@ def what_heads_do(run: Run, experiment: ExperimentConfig, tests: dict[str, TestS
 
 
 def probed(subject: Subject) -> list[Probe]:
-    """Every head, masked alone, weighed, and watched."""
+    """Effect of masking, importance and attention pattern of every head."""
     whole_loss, whole_bleu = subject.loss(subject.whole), subject.bleu(subject.whole)
     importance, entropy, distance = head_importance(subject), *head_attention(subject)
     probes = []
@@ -193,7 +193,7 @@ def probed(subject: Subject) -> list[Probe]:
 
 
 def ranked(probes: list[Probe]) -> list[list[Any]]:
-    """Rows of a table, in which the heads of a layer stand in the order of what they are worth."""
+    """Rows of a table, with the heads of a layer in order of importance."""
     return [
         [name, layer + 1, rank, *(round(value, 4) for value in probe[1:])]
         for (name, layer), heads in by_layer(probes).items()

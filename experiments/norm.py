@@ -1,16 +1,16 @@
-"""Does it matter where LayerNorm stands, how deep the model is, and whether the learning rate warms up?
+"""Post- or pre-norm, by depth, with and without warmup of the learning rate?
 
     transformer-jax sweep experiments/norm.py --scale=demo --workdir=runs/norm --jobs=2
     transformer-jax report runs/norm
 
-The paper normalises after the residual sum (post-norm); nearly everybody since does so before the sub-layer (pre-norm).
-Here are both, at two depths, with the base's warmup and with almost none. What to expect (Xiong et al. 2020): post-norm
-needs its warmup, and the more so the deeper it is: without, it may not learn at all; pre-norm hardly notices. With
-warmup and few layers there is little between them.
+The paper normalizes after the residual sum (post-norm); most later models normalize before the sub-layer (pre-norm).
+Both are trained at two depths, with the base's warmup and with almost none. Expected (Xiong et al. 2020): post-norm
+needs warmup, the more so the deeper it is, and may not learn at all without it; pre-norm hardly needs it. With
+warmup and few layers there is little difference.
 
-Each of the two may have a best learning rate of its own: `--tune=0.5,1,2` looks for it, on validation data.
+The best learning rates may differ: `--tune=0.5,1,2` tunes each on validation data.
 
-At demo scale 8 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 8 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 from pathlib import Path

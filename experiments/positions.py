@@ -1,19 +1,19 @@
-"""How should the order of words be told, and which way still works on sentences longer than any in training?
+"""Which position encoding is best, and which work on sentences longer than any in training?
 
     transformer-jax sweep experiments/positions.py --scale=demo --workdir=runs/positions --jobs=2 --together=3
     transformer-jax report runs/positions
 
-The library's seven kinds, and two that the paper does not use, though its readers ask why: sinusoids that stand beside
-the embedding in place of being added to it, and the position as one number between 0 and 1. Both are classes in this
-file, given to the model as replaceable parts (docs/parts.md).
+The library's seven position encodings, and two that readers of the paper ask about: sinusoids concatenated with
+the embedding instead of added to it, and the position as one number between 0 and 1. Both are classes in this
+file, used as custom modules (docs/parts.md).
 
 At demo scale each run is measured on three sets: `test`, sentences as long as in training (at most 24 words);
-`test_long`, of 25 to 60 words; `test_compositional`, words in constructions that they never had in training. What to
-expect: little difference on `test`, a large one on `test_long`, where kinds that tell the *distance* between two words
-meet distances they know, and those that tell the *place* of a word meet places they have never seen.
+`test_long`, of 25 to 60 words; `test_compositional`, words in constructions in which they do not occur in
+training. Expected: little difference on `test`, a large one on `test_long`, where encodings of the *distance* between
+two words see mostly known distances, and encodings of the absolute *position* see positions never trained.
 
-At demo scale the 27 runs (9 variants, three seeds) took 37 minutes on two CPU cores, which for most of that time did
-other work as well, with --jobs=2 --together=3 (docs/results/positions-demo).
+At demo scale the 27 runs (9 variants, three seeds) took 37 minutes on two busy CPU cores,
+with --jobs=2 --together=3 (docs/results/positions-demo).
 """
 
 from pathlib import Path
@@ -39,7 +39,7 @@ REMARKS = {
 
 
 class Concatenated(Positions):
-    """Sinusoids beside the embedding: the last quarter of the vector tells the position, and nothing else.
+    """Sinusoids concatenated with the embedding: the last quarter of the vector encodes the position, and nothing else.
 
     (A layer that mixed both halves down to d_model again would be a sum of two matrix products: the paper's sum, with
     the positions multiplied by a matrix first.)
@@ -47,9 +47,9 @@ class Concatenated(Positions):
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         width = x_BTD.shape[-1] // 8 * 2  # even: sines and cosines come in pairs
-        told_BTP = sinusoid(positions_BT, width).astype(x_BTD.dtype)
-        told_BTP = jnp.broadcast_to(told_BTP, (*x_BTD.shape[:2], width))
-        return jnp.concatenate([x_BTD[..., :-width], told_BTP], axis=-1)
+        encoding_BTP = sinusoid(positions_BT, width).astype(x_BTD.dtype)
+        encoding_BTP = jnp.broadcast_to(encoding_BTP, (*x_BTD.shape[:2], width))
+        return jnp.concatenate([x_BTD[..., :-width], encoding_BTP], axis=-1)
 
 
 class Fraction(Positions):
@@ -65,10 +65,12 @@ class Fraction(Positions):
 def get_sweep(scale: str) -> Sweep:
     base = bases.base(scale)
     if scale == "demo":
-        base.train.steps = 600  # a third longer than elsewhere: whoever cannot do `test` says nothing by `test_long`
+        base.train.steps = (
+            600  # a third longer than elsewhere: a model that fails on `test` says nothing about `test_long`
+        )
     return Sweep(
         name="positions",
-        question="How should the order of words be told, and what still works on sentences longer than in training?",
+        question="Which position encoding is best, and which work on sentences longer than in training?",
         base=base,
         variants=[
             *(
@@ -91,6 +93,6 @@ def get_sweep(scale: str) -> Sweep:
         notes=(
             f"learned has a table of {base.model.max_length} rows, long enough for every test, but its far rows are as "
             "they were at the start: training has no sentence that would move them.",
-            "concatenated and fraction are replaceable parts in experiments/positions.py, not kinds of the library.",
+            "concatenated and fraction are custom modules in experiments/positions.py, not part of the library.",
         ),
     )

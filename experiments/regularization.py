@@ -1,14 +1,14 @@
-"""What do dropout and label smoothing bring, each kind of them, with much text and with little?
+"""What do the types of dropout and label smoothing bring, with much text and with little?
 
     transformer-jax sweep experiments/regularization.py --scale=demo --workdir=runs/regularization --jobs=2
     transformer-jax report runs/regularization
 
-The paper drops out on each sub-layer's output and on the embeddings. Others do so on the attention weights and inside
-the feed-forward layer as well. Each kind by itself, all together and none, and label smoothing, with the whole text and
-with a part of it. What to expect: with little text and many passes over it, regularisation is worth much; with enough
-text it costs more than it brings; label smoothing makes perplexity worse and BLEU a little better (Table 3, rows D).
+The paper applies dropout to each sub-layer's output and to the embeddings. Others apply it to the attention weights and
+inside the feed-forward layer as well. Each type separately, all together and none, and label smoothing, with the whole
+text and with a part of it. Expected: with little text and many epochs, regularization helps much; with enough text it
+costs more than it brings; label smoothing makes perplexity worse and BLEU a little better (Table 3, rows D).
 
-At demo scale 18 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 18 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
-LITTLE = 4_000  # pairs of the grammar: some twenty passes at demo scale
+LITTLE = 4_000  # pairs of the grammar: about twenty epochs at demo scale
 
 
 def get_sweep(scale: str) -> Sweep:
@@ -42,7 +42,7 @@ def get_sweep(scale: str) -> Sweep:
         texts["little text"] = {"data.task.train_size": LITTLE}
     return Sweep(
         name="regularization",
-        question="What do the kinds of dropout and label smoothing bring, with much text and with little?",
+        question="What do the types of dropout and label smoothing bring, with much text and with little?",
         base=base,
         variants=[
             variant(kind, text, {**changes, **of_text})
@@ -53,7 +53,7 @@ def get_sweep(scale: str) -> Sweep:
         notes=(
             "Perplexity is measured without smoothing. Each variant is compared with the base on the same text.",
             *(
-                ("The grammar has no noise: there is nothing wrong in it that a model could learn by heart.",)
+                ("The grammar has no noise: it contains no errors that a model could memorize.",)
                 if scale == "demo"
                 else ()
             ),

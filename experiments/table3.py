@@ -1,18 +1,19 @@
-"""Table 3 of the paper: which parts of the Transformer matter? All its rows, A to E and big, by their names there.
+"""Table 3 of the paper: which parts of the Transformer matter? All rows, A to E and big, with the paper's names.
 
     transformer-jax sweep experiments/table3.py --scale=demo --workdir=runs/table3 --jobs=2 --together=3
     transformer-jax report runs/table3
 
-At the scale of the paper a row is exactly the paper's, training changes included, and it is measured on newstest2013,
-as there. At the smaller scales each row changes what it changes in the paper by the same factor: "C d_ff=1024" halves
-d_ff, whatever it is. The note beside each row says what that comes to. Dropout moves by the same amount in place of the
-same factor, since the recipe for Multi30k starts at 0.3. "big" trains three times as long, as in the paper.
+At the scale of the paper a row is exactly the paper's, including changes to the training, and is evaluated on
+newstest2013. At the smaller scales each row changes the same option as in the paper by the same factor: "C d_ff=1024"
+halves d_ff, whatever it is. The note of each row has the resulting value. Dropout changes by the same difference
+instead of the same factor, because the recipe for Multi30k starts at 0.3. "big" trains three times as long, as in the
+paper.
 
-The learning rate is equation 3's, which falls with d_model; nothing else is tuned to a row, nor was it in the paper.
+The learning rate is equation 3's, which decreases with d_model; as in the paper, nothing else is tuned to a row.
 
-At demo scale the 60 runs (20 variants, three seeds) took 45 minutes on two CPU cores, which did other work as well,
-with --jobs=2 --together=3 (docs/results/table3-demo). On a CPU --together wins little: 0.97 to 1.28 times the updates
-a second of one run by itself, by the size of the model.
+At demo scale the 60 runs (20 variants, three seeds) took 45 minutes on two busy CPU cores,
+with --jobs=2 --together=3 (docs/results/table3-demo). On a CPU --together gains little: 0.97 to 1.28 times the updates
+per second of a single run, depending on the size of the model.
 """
 
 import functools
@@ -121,7 +122,7 @@ def variant(row: str, base: ConfigDict) -> Variant:
         name=row,
         changes=changes,
         group=f"{row[0]}: {GROUPS[row[0]]}" if row[0] in GROUPS else "",
-        note="" if changes == TABLE_3[row] else f"here {told(changes)}",
+        note="" if changes == TABLE_3[row] else f"here {described(changes)}",
         published=published if millions is None else {**published, "parameters": millions * 1e6},
     )
 
@@ -138,5 +139,5 @@ def scaled(path: str, value: Any, base: ConfigDict) -> Any:
     return max(1, round(ours * value / PAPERS[path]))
 
 
-def told(changes: dict[str, Any]) -> str:
+def described(changes: dict[str, Any]) -> str:
     return ", ".join(f"{SYMBOLS[path]} = {value}" for path, value in changes.items() if path in SYMBOLS)

@@ -1,16 +1,16 @@
-"""What do the mistakes cost that tutorials of the Transformer really make?
+"""What do the mistakes cost that tutorials on the Transformer actually make?
 
     transformer-jax sweep experiments/tutorial_mistakes.py --scale=demo --workdir=runs/mistakes --jobs=2
     transformer-jax report runs/mistakes
 
-Each variant makes one mistake that is found in published code. Most are a class in this file, given to the model as a
-replaceable part (docs/parts.md), so that the library needs no switch for doing things wrong. A mistake that costs
-nothing is a result too: it is why nobody noticed. What to expect: a mask that is missing in the decoder makes
-perplexity splendid and translations worthless, because in training the model sees the word that it is to predict; a
-mistake in decoding alone leaves perplexity as it is; a missing padding mask costs little where sentences of similar
-length are batched together, but a translation then depends on what it is batched with.
+Each variant makes one mistake found in published code. Most are a class in this file, used as a custom
+module (docs/parts.md), so that the library needs no options for mistakes. A mistake that costs
+nothing is a result too: it explains why nobody noticed. Expected: a missing mask in the decoder gives
+excellent perplexity and worthless translations, because in training the model sees the word to be predicted; a
+mistake in decoding alone does not change perplexity; a missing padding mask costs little if sentences of similar
+length are batched together, but a translation then depends on the other sentences in its batch.
 
-At demo scale 15 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 15 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ SCALES = bases.SCALES
 def get_sweep(scale: str) -> Sweep:
     return Sweep(
         name="tutorial_mistakes",
-        question="What do the mistakes cost that tutorials of the Transformer really make?",
+        question="What do the mistakes cost that tutorials on the Transformer actually make?",
         base=bases.base(scale),
         variants=[Variant("base", note="without a mistake"), *mistakes()],
         notes=(

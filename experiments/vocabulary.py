@@ -1,16 +1,16 @@
-"""How should text be cut into tokens, and into how many different ones?
+"""Which tokenizer, and how large a vocabulary?
 
     transformer-jax sweep experiments/vocabulary.py --scale=demo --workdir=runs/vocabulary --jobs=2
     transformer-jax report runs/vocabulary
 
 BPE (the paper's) and unigram pieces in several sizes, whole words, single characters, and a vocabulary for each
-language. Perplexity per token says nothing here: a token is another thing in every row. The analysis of this file gives
-it per word and per character of the same reference text, which any two rows share. Every update holds as many tokens,
-so that runs cost about the same; the finer the cut, the fewer sentences an update sees. What to expect: characters are
-far behind after as many updates; words do well on the grammar, whose words are all known, and are at a loss in real
-text where a word is new; of BPE's sizes, middling ones do best.
+language. Perplexity per token is not comparable: the tokens of each row differ. The analysis in this file gives
+it per word and per character of the reference text, which is the same for all rows. Every update has the same number of
+tokens, so runs cost about the same; with shorter tokens an update sees fewer sentences. Expected: characters are
+far behind after as many updates; words do well on the grammar, which has no unknown words, and poorly on real
+text, which has; of the BPE sizes, medium ones do best.
 
-At demo scale 8 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 8 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ def get_sweep(scale: str) -> Sweep:
     kinds = ("unigram", "words", "characters") if scale != "paper" else ("unigram", "characters")
     return Sweep(
         name="vocabulary",
-        question="How should text be cut into tokens, and into how many different ones?",
+        question="Which tokenizer, and how large a vocabulary?",
         base=base,
         variants=[
             Variant("base", note=f"BPE, at most {size} pieces for both languages together"),

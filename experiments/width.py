@@ -4,14 +4,14 @@
     transformer-jax report runs/width
 
 Rows C of Table 3 in finer steps: d_model (with d_k = d_model / h and d_ff as they are), d_ff, and depth; and depth that
-is not shared equally between encoder and decoder. The report draws scores against parameters and against computation:
-what lies above the others' curve is a better way to spend. What to expect: larger is better throughout, and a deep
+is not shared equally between encoder and decoder. The report plots scores against parameters and against FLOPs:
+what lies above the others' curve uses them better. Expected: larger is better throughout, and a deep
 encoder with a shallow decoder does nearly as well as the same number of layers shared equally, and translates faster.
 
-Equation 3 lowers the learning rate as d_model grows, but the best rate may still differ: `--tune=0.5,1,2` looks, on
-validation data, for each variant.
+Equation 3 lowers the learning rate as d_model grows, but the best rate may still differ: `--tune=0.5,1,2` tunes it on
+validation data for each variant.
 
-At demo scale 13 variants have three seeds each; `--dry-run` says how long that takes here, at least.
+At demo scale 13 variants have three seeds each; `--dry-run` prints a lower bound of the time.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ def get_sweep(scale: str) -> Sweep:
             deep(2 * layers - 1, 1),
             deep(1, 2 * layers - 1),
         ],
-        notes=("The learning rate is equation 3's, or the base's, whatever the size; --tune finds each one's own.",),
+        notes=("The learning rate is equation 3's, or the base's, whatever the size; --tune tunes each.",),
     )
 
 

@@ -24,7 +24,7 @@ def test_import_loads_nothing_heavy():
 
 
 def test_import_adds_few_modules():
-    # A count and not a time: benchmarks/import_time.py prints the seconds.
+    # A count and not a time: benchmarks/first_step.py prints the seconds.
     added = in_fresh_python(
         "import sys, jax, flax.linen; n = len(sys.modules); import transformer_jax; print(len(sys.modules) - n)"
     )
