@@ -22,6 +22,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.extension import load_module
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.table3 import TABLE_3
@@ -69,17 +71,9 @@ SYMBOLS = {
     "model.dropout": "P_drop",
     "train.steps": "steps",
 }
-# The paper's base values, from which the factors of the smaller scales are taken.
-PAPERS = {
-    "model.num_heads": 8,
-    "model.d_k": 64,
-    "model.num_encoder_layers": 6,
-    "model.num_decoder_layers": 6,
-    "model.d_model": 512,
-    "model.d_ff": 2048,
-    "model.dropout": 0.1,
-    "train.steps": 100_000,
-}
+# The options that the smaller scales change by the paper's factor, with the paper's base values: the defaults.
+PAPER = {path: schema.value_at(ExperimentConfig(), path) for path in (*SYMBOLS, "model.num_decoder_layers")}
+PAPER["model.d_k"] = ExperimentConfig().model.key_size
 NOTES = {
     "demo": (
         "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
@@ -129,14 +123,14 @@ def variant(row: str, base: ConfigDict) -> Variant:
 
 def scaled(path: str, value: Any, base: ConfigDict) -> Any:
     """A row's value where the base is not the paper's: as many times the base's as in the paper, at least 1."""
-    if path not in PAPERS:
+    if path not in PAPER:
         return value
     ours = functools.reduce(getattr, path.split("."), base)
     if path == "model.dropout":
-        return round(ours + value - PAPERS[path], 3) if value else value
+        return round(ours + value - PAPER[path], 3) if value else value
     if path == "model.d_k":
         ours = base.model.d_model // base.model.num_heads
-    return max(1, round(ours * value / PAPERS[path]))
+    return max(1, round(ours * value / PAPER[path]))
 
 
 def described(changes: dict[str, Any]) -> str:

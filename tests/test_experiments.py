@@ -14,6 +14,7 @@ from tests.support.places import ROOT
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
 from tests.support.small_runs import batch_of, experiment, sentences
 from tests.support.translating_runs import make_run
+from tests.test_table3 import MILLIONS
 from transformer_jax import Transformer, load_run, scaled_dot_product_attention
 from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
@@ -85,9 +86,6 @@ def test_an_unknown_scale_is_refused():
 
 
 # Table 3
-
-MILLIONS = {"base": 65, "B d_k=16": 58, "B d_k=32": 60, "C N=2": 36, "C N=4": 50, "C N=8": 80, "C d_model=256": 28}
-MILLIONS |= {"C d_model=1024": 168, "C d_ff=1024": 53, "C d_ff=4096": 90, "big": 213}
 
 
 def test_table3_is_the_papers_at_its_scale():
