@@ -110,12 +110,14 @@ BAD_COMMAND_LINES = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), BAD_COMMAND_LINES, ids=lambda value: " ".join(value[-1:]) if isinstance(value, list) else ""
+    ("arguments", "message"),
+    BAD_COMMAND_LINES,
+    ids=lambda value: " ".join(value[-1:]) if isinstance(value, list) else "",
 )
-def test_bad_command_line(run, arguments, told):
+def test_bad_command_line(run, arguments, message):
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.startswith("error: ")
     assert err.count("\n") == 1, "one line"
     assert "Traceback" not in err
@@ -126,7 +128,7 @@ def test_python_m_is_the_command():
     assert ended.returncode == 0 and ended.stdout == f"transformer-jax {__version__}\n"
 
 
-def test_an_error_of_our_own_is_one_line_and_exit_1(run, monkeypatch):
+def test_an_internal_error_is_one_line_and_exit_1(run, monkeypatch):
     monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: {}["key"])
     status, _, err = run("inspect", "--options")
     assert status == 1
@@ -141,7 +143,7 @@ def test_two_dashes_are_no_value(capsys):
 
 
 def test_ctrl_c_is_not_lost_in_a_callback_of_jax():
-    """Python swallows what is raised while it collects garbage: it was told of, and the command went on."""
+    """Python swallows what is raised while it collects garbage: the command went on."""
     with pytest.raises(KeyboardInterrupt):
         cli.interrupt(signal.SIGINT, sys._getframe())
 

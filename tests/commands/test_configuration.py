@@ -36,13 +36,13 @@ def run(capsys):
     return run
 
 
-@pytest.mark.parametrize(("text", "told"), BAD_FILES)
-def test_bad_config_file(run, tmp_path, text, told):
+@pytest.mark.parametrize(("text", "message"), BAD_FILES)
+def test_bad_config_file(run, tmp_path, text, message):
     file = tmp_path / "mine.py"
     file.write_text(text)
     status, out, err = run("inspect", f"--config={file}")
     assert (status, out) == (2, "")
-    assert told in err
+    assert message in err
     assert str(file) in err
     assert err.count("\n") == 1
 
@@ -51,7 +51,7 @@ def test_bad_config_file(run, tmp_path, text, told):
     "text",
     ["def get_config(:", "1 / 0", "import sys; sys.exit(0)", "def get_config():\n    return undefined_name"],
 )
-def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, text):
+def test_an_error_in_a_users_file_comes_with_its_traceback(run, tmp_path, text):
     file = tmp_path / "mine.py"
     file.write_text(text)
     status, _, err = run("inspect", f"--config={file}")
@@ -61,7 +61,7 @@ def test_an_error_in_the_users_own_file_comes_with_its_traceback(run, tmp_path, 
     assert "transformer_jax/extension.py" not in err, "only the user's own frames"
 
 
-def test_everything_wrong_is_told_at_once(run):
+def test_everything_wrong_is_reported_at_once(run):
     _, _, err = run("inspect", BASE, "--config.model.num_head=4", "--config.model.dropout=2", "--config.seed=x")
     assert len(err.splitlines()) == 3
 
@@ -104,10 +104,10 @@ def test_the_table_of_what_the_preset_for_own_text_sets():
     config, base = configuration.load("preset:text", [("data.source", "a"), ("data.target", "b")]), ExperimentConfig()
     table = (ROOT / "docs/data.md").read_text().partition("| `preset:text` |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-    told = {path: row[1:] for row in rows for path in re.findall(r"`([\w.]+)`", row[0])}
+    message = {path: row[1:] for row in rows for path in re.findall(r"`([\w.]+)`", row[0])}
     paths = [option.path for option in schema.options(ExperimentConfig) if not option.path.startswith("data.")]
     differing = [path for path in paths if schema.value_at(config, path) != schema.value_at(base, path)]
-    assert sorted(told) == sorted([*differing, "data.tokens_per_batch"])
-    for path, numbers in told.items():
+    assert sorted(message) == sorted([*differing, "data.tokens_per_batch"])
+    for path, numbers in message.items():
         values = [str(schema.value_at(which, path)).lower() for which in (config, base)]
         assert values == [number.partition(":")[0].replace(",", "") for number in numbers], path

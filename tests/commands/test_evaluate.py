@@ -90,7 +90,7 @@ def test_a_split_and_a_text_are_one_too_many(folder, capsys):
     assert "both name a test set" in capsys.readouterr().err
 
 
-def test_what_is_compared_with_is_told_and_is_whole(folder, record, capsys, tmp_path):
+def test_what_is_compared_with_is_printed_and_complete(folder, record, capsys, tmp_path):
     evaluate(folder, "--beam=2")
     path = folder / "translations" / "test.averaged.beam=2.json"
     evaluate(folder, f"--against={path}")

@@ -45,7 +45,7 @@ def config(tmp_path_factory):
 @example([("model.num_encoder_layers", "1e30")])
 @example([("optimizer.arguments", "=,=")])
 def test_any_options(config, options):
-    """`inspect` builds the whole config, and tells its sizes or what is wrong with it."""
+    """`inspect` builds the whole config, and prints its sizes or what is wrong with it."""
     status = cli.main(["inspect", f"--config={config}", *(f"--config.{path}={value}" for path, value in options)])
     assert status in (0, 2)
 
@@ -91,7 +91,7 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, c
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("garbage.gz", ONE + b"garbage, and more", "has other data after its gzip data"),
         ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has other data after its gzip data"),
@@ -104,9 +104,9 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, c
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_damaged_compressed_file_is_refused(file, name, content, told):
+def test_a_damaged_compressed_file_is_refused(file, name, content, message):
     (file / name).write_bytes(content)
-    with pytest.raises(BadInput, match=told) as refused:
+    with pytest.raises(BadInput, match=message) as refused:
         list(read_blocks(str(file / name), 9))
     assert str(refused.value).startswith(str(file / name)) and "\n" not in str(refused.value)
 
@@ -130,10 +130,10 @@ def test_any_bytes_as_json(file, content):
 def test_a_spoilt_sentencepiece_model(file):
     """Read or refused; a piece that is no UTF-8 is one to refuse."""
     whole = train_sentencepiece(lambda: iter(["a b c d", "d c"] * 9), "bpe", 268).serialized()
-    dice, refused = random.Random(0), 0
+    rng, refused = random.Random(0), 0
     for _ in range(300):
         content = bytearray(whole)
-        content[dice.randrange(len(content))] = dice.randrange(256)
+        content[rng.randrange(len(content))] = rng.randrange(256)
         (file / "spoilt.model").write_bytes(content)
         try:
             load_tokenizer(file / "spoilt.model").encode("a b")
@@ -145,6 +145,6 @@ def test_a_spoilt_sentencepiece_model(file):
 @pytest.mark.parametrize(
     "name", ["beam", "n_best", "top_k", "extra_length", "max_length", "min_length", "max_source_length"]
 )
-def test_no_search_is_asked_for_more_than_can_be(name):
+def test_huge_options_of_a_search_are_refused(name):
     with pytest.raises(BadInput, match=f"{name} = 4294967295: must be at (least|most)"):
         DecodeConfig(**{name: 2**32 - 1})

@@ -80,12 +80,12 @@ def test_what_is_predicted_of_a_cluster_is_what_the_guide_shows(row, capsys):
     assert out.splitlines()[-1].startswith(f"--config.mesh.data={devices} --config.mesh.fsdp=1 ")
 
 
-def test_a_peak_of_another_type_than_the_configs_is_told(capsys):
-    told = []
+def test_a_peak_of_another_type_than_the_configs_is_mentioned(capsys):
+    message = []
     for given in ((), ("--config.model.dtype=bfloat16",)):
         assert cli.main(["inspect", BASE, *given, "--cluster=8xH100"]) == 0
-        told.append("That peak is bfloat16's, this config computes in float32" in capsys.readouterr().out)
-    assert told == [True, False]
+        message.append("That peak is bfloat16's, this config computes in float32" in capsys.readouterr().out)
+    assert message == [True, False]
 
 
 def test_a_cluster_that_is_not_described_is_refused(capsys):
@@ -95,14 +95,14 @@ def test_a_cluster_that_is_not_described_is_refused(capsys):
 
 def test_the_guides_cluster_of_numbers_is_the_known_one(capsys):
     [numbers] = re.findall(r"--cluster=(64,\S+)", (ROOT / "docs/scaling.md").read_text())
-    told = []
+    message = []
     for cluster in (numbers, "64xH100"):
         assert cli.main(["inspect", BASE, "--config.model.dtype=bfloat16", f"--cluster={cluster}"]) == 0
-        told.append(capsys.readouterr().out)
-    assert told[0] == told[1]
+        message.append(capsys.readouterr().out)
+    assert message[0] == message[1]
 
 
-def test_a_cluster_that_is_too_small_is_told_so(capsys):
+def test_a_cluster_that_is_too_small_is_reported(capsys):
     assert cli.main(["inspect", BASE, "--cluster=2xH100,memory=1"]) == 0
     assert capsys.readouterr().out.endswith("\nNone fits: use more devices, or a smaller model or batch\n")
 
@@ -119,7 +119,7 @@ def test_the_cost_of_a_batch_is_the_formulas(inspect):
     assert f"a batch of 1,000 + 1,000 tokens {trained.of(1000, 1000) / 1e12:.3g} TFLOP trained" in cost
 
 
-def test_a_part_of_ones_own_is_shown_as_built_and_said_to_be_outside_the_formula(inspect, tmp_path):
+def test_a_custom_module_is_shown_as_built_and_marked_as_outside_the_formula(inspect, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from flax import linen as nn\n"
@@ -148,10 +148,10 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     size = [*SMALL, *layers, "--config.model.vocab_size=1000", "--config.data.tokens_per_batch=64"]
     assert cli.main(["inspect", BASE, *size, f"--program={file}"]) == 0
     assert file.read_text().startswith("HloModule jit_update")
-    told = capsys.readouterr().out
-    assert told.startswith(f"{file}: the train step for 8 rows of 32 + 32 tokens")  # 2, but each device needs one
+    message = capsys.readouterr().out
+    assert message.startswith(f"{file}: the train step for 8 rows of 32 + 32 tokens")  # 2, but each device needs one
     model = ModelConfig(vocab_size=1000, d_model=8, d_ff=12, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     parameters, moments = sum(parameter_counts(model).values()), 2
-    state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", told))
+    state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", message))
     assert state == pytest.approx((1 + moments) * 4 * parameters / 1e3, rel=0.05)
     assert temporary > 4 * parameters / 1e3, "the gradient at least"

@@ -6,7 +6,7 @@ from transformer_jax import cli
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--beam=0"], "--beam = 0: must be at least 1"),
         (["--beam=x"], "--beam = 'x': must be a whole number"),
@@ -25,20 +25,20 @@ from transformer_jax import cli
     ],
     ids=str,
 )
-def test_bad_options(folder, loaded, capsys, monkeypatch, options, told):
+def test_bad_options(folder, loaded, capsys, monkeypatch, options, message):
     assert cli.main(["translate", f"--workdir={folder}", *options]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert told in captured.err
+    assert message in captured.err
     assert captured.err.count("\n") == 1
 
 
 def test_a_folder_without_weights(tmp_path, folder, capsys):
-    for arguments, told in [
+    for arguments, message in [
         ([f"--workdir={tmp_path}"], "is not a run (it has no config.json)"),
         ([f"--workdir={folder}"], "has no checkpoint"),
         ([f"--workdir={folder}", "--weights=bets"], "--weights=bets: is neither latest, best, averaged nor"),
         ([f"--workdir={folder}", f"--weights={tmp_path}"], "is no exported model"),
     ]:
         assert cli.main(["translate", *arguments]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err

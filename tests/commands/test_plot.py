@@ -27,7 +27,7 @@ def test_a_text_without_tokens_has_no_attention(model):
         model.attention(blank)
 
 
-def test_plot_attention_refuses_what_it_cannot_show_and_tells_of_a_cut_text(
+def test_plot_attention_refuses_what_it_cannot_show_and_warns_of_a_truncated_text(
     folder, loaded, monkeypatch, tmp_path, capsys
 ):
     plot = ["plot", "attention", f"--workdir={folder}", f"--output={tmp_path / 'a.html'}"]

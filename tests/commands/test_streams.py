@@ -22,7 +22,7 @@ def test_a_closed_pipe_is_no_error():
 
 
 def shell(command, **variables):
-    """A command as a process of its own, with Python's usual buffers."""
+    """A command in a separate process, with Python's usual buffers."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     line = f"{sys.executable} -m transformer_jax.cli {command}"
     return subprocess.run(

@@ -30,7 +30,7 @@ def run(place, capsys):
     return run
 
 
-def test_dry_run_tells_everything_and_writes_nothing(run, place):
+def test_dry_run_prints_everything_and_writes_nothing(run, place):
     status, out, _ = run("experiment.py", "--workdir=sweep", "--dry-run", "--config.model.vocab_size=100")
     assert status == 0
     lines = out.splitlines()
@@ -112,10 +112,10 @@ BAD_COMMAND_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_COMMAND_LINES)
-def test_bad_input_is_told_before_anything_runs(run, place, arguments, told):
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES)
+def test_bad_input_is_reported_before_anything_runs(run, place, arguments, message):
     status, out, err = run(*arguments)
-    assert (status, out) == (2, "") and told in err, err
+    assert (status, out) == (2, "") and message in err, err
     assert all(line.startswith("error: ") for line in err.splitlines())
     assert not (place / "sweep").exists()
 

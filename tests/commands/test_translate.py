@@ -58,7 +58,7 @@ def test_a_line_that_is_no_text_is_named_and_what_came_before_it_is_not_lost(tra
 
 def test_a_nul_is_refused_from_a_file_and_from_stdin(translate, model, folder, capsys, monkeypatch):
     content = b"the dog\na\0b\na cat\n"
-    assert [told.strip().partition("in.txt:")[2] for told in messages(translate(content)[2])] == [
+    assert [message.strip().partition("in.txt:")[2] for message in messages(translate(content)[2])] == [
         "2: has a NUL character at 2"
     ]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -101,11 +101,11 @@ def test_the_same_seed_draws_the_same(translate):
     assert len(set(drawn[0].splitlines())) == 2, "equal lines are drawn for apart"
 
 
-# Processes of their own: what depends on pipes, signals and time.
+# Separate processes: pipes, signals and time.
 
 
 def process(folder):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of what runs in a background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of a background job ignores it
     command = [sys.executable, "-m", "transformer_jax.cli", "translate", f"--workdir={folder / 'averaged'}"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(command, **pipes, env={**os.environ, "XLA_FLAGS": ""})

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: a tiny experiment, and the command as a process of its own."""
+"""What the tests of sweeps share: a tiny experiment, and the command in a separate process."""
 
 import os
 import subprocess

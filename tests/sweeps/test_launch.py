@@ -43,9 +43,9 @@ def test_groups_are_of_one_shape(folder):
 
 
 @pytest.mark.parametrize(
-    ("begun", "told"), [(None, "in the same order"), (LaunchOptions(), "only runs of the same seed")]
+    ("begun", "message"), [(None, "in the same order"), (LaunchOptions(), "only runs of the same seed")]
 )
-def test_what_trains_together_is_said_in_a_line(folder, monkeypatch, capsys, begun, told):
+def test_what_trains_together_is_printed_in_a_line(folder, monkeypatch, capsys, begun, message):
     monkeypatch.setattr(Launcher, "run", lambda self: 0)
     monkeypatch.setattr(launch, "prepare_data", lambda *_: None)
     if begun is not None:
@@ -53,7 +53,7 @@ def test_what_trains_together_is_said_in_a_line(folder, monkeypatch, capsys, beg
         assert "--together" not in capsys.readouterr().out
     launch.launch(folder, defined(seeds=2), LaunchOptions(together=0))
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("--together: ") and told in line
+    assert line.startswith("--together: ") and message in line
     assert folder.load().data_order == ("same for all seeds" if begun is None else "by seed")
 
 
@@ -118,8 +118,10 @@ def test_data_is_prepared_once_and_refused_at_once(folder):
     definition = defined(FOUR, Variant("tfds", {"data.corpus": "grammer"}), tests=("test", "test_lng"))
     with pytest.raises(BadInput) as error:
         prepare_data(folder, definition, definition.chosen(None))
-    told = str(error.value)
-    assert "variant 'base': tests = 'test_lng': its data has no such sentences" in told and "variant 'tfds'" in told
+    message = str(error.value)
+    assert (
+        "variant 'base': tests = 'test_lng': its data has no such sentences" in message and "variant 'tfds'" in message
+    )
     prepare_data(folder, defined(FOUR), ["base", "h = 4"])
     assert len([path for path in (folder.path / "data").iterdir() if path.is_dir()]) == 1
 

@@ -16,13 +16,13 @@ def run(folder):
     return folder.find(defined(), "base/seed-0")
 
 
-def test_a_process_asked_to_stop_before_it_could_hear_is_stopped(folder, run):
+def test_a_process_stopped_before_it_has_signal_handlers_is_stopped(folder, run):
     worker = WorkerProcess(folder, [run])
     worker.process.send_signal(signal.SIGTERM)  # long before its imports are done
     assert worker.outcomes() == {"base/seed-0": Outcome("stopped")}
 
 
-def test_a_process_that_was_killed_is_told_with_its_last_lines(folder, run):
+def test_a_process_that_was_killed_is_reported_with_its_last_lines(folder, run):
     worker = WorkerProcess(folder, [run])
     run.log.write_text("so far so good\n")
     worker.process.kill()

@@ -110,7 +110,7 @@ def test_leaving_and_looking_in(place):
     assert looked.stdout.splitlines()[-1] == "3 finished", looked.stdout + looked.stderr
 
 
-def test_what_sbatch_does_not_take_is_told(place):
+def test_what_sbatch_rejects_is_reported(place):
     out, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
     assert (
         "failed: sbatch did not accept the jobs: " in err

@@ -52,7 +52,7 @@ class Submitted:
         assert submitted.returncode == 0, submitted.stderr
         self.number = submitted.stdout.strip()
 
-    def told(self):
+    def output(self):
         return self.log.read_text() if self.log.is_file() else ""
 
     def state(self):
@@ -61,8 +61,8 @@ class Submitted:
     def wait_for(self, text, times=1, seconds=600):
         """Until the log says it so often."""
         end = time.monotonic() + seconds
-        while self.told().count(text) < times:
-            assert time.monotonic() < end, self.told()
+        while self.output().count(text) < times:
+            assert time.monotonic() < end, self.output()
             if self.state().strip() == "PD":  # queued again it would wait two minutes
                 subprocess.run(["scontrol", "update", f"jobid={self.number}", "StartTime=now"], capture_output=True)
             time.sleep(0.3)
@@ -84,8 +84,8 @@ def submit(tmp_path):
 def assert_went_on(job, tmp_path):
     """It is the run of two processes that nobody disturbed, to the bit."""
     job.wait_for("finished at step 300")
-    assert "2 processes, 2 devices:" in job.told()
-    assert "resuming from the checkpoint of step" in job.told()
+    assert "2 processes, 2 devices:" in job.output()
+    assert "resuming from the checkpoint of step" in job.output()
     train(tmp_path / "undisturbed", 2, *OPTIONS)
     training_runs.assert_same_run(job.workdir, tmp_path / "undisturbed")
 

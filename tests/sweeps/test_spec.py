@@ -42,7 +42,7 @@ def test_grid_has_every_combination():
     assert grid({"model.max_length": [9], "data.max_length": [8]})[0].name == "model.max_length=9 data.max_length=8"
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_that_is_wrong_is_reported_at_once():
     found = problems(
         Variant("a", {"model.num_head": 4}),
         Variant("a", {"model.num_heads": 3, "seed": 1}),
@@ -71,7 +71,7 @@ def test_all_that_is_wrong_is_told_at_once():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"seeds": [1, 1]}, "seeds = [1, 1]: 1 is repeated"),
         ({"seeds": "3"}, "seeds = '3': must be a whole number"),
@@ -86,11 +86,11 @@ def test_all_that_is_wrong_is_told_at_once():
         ({"base": {**BASE, "train": {"steps": 1}}}, "optimizer.warmup_steps = 4 is more than train.steps = 1"),
     ],
 )
-def test_a_sweep_that_is_none_is_refused(changes, told):
-    assert told in "\n".join(problems(**changes))
+def test_an_invalid_sweep_is_refused(changes, message):
+    assert message in "\n".join(problems(**changes))
 
 
-def test_a_problem_of_the_base_is_told_once():
+def test_a_problem_of_the_base_is_reported_once():
     assert len(problems(FOUR, base={**BASE, "train": {"steps": 1}})) == 1
 
 
