@@ -5,55 +5,13 @@ import json
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax import ModelConfig, schema
 from transformer_jax import config as configuration
+from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
 from transformer_jax.config import ExperimentConfig, default_config, from_config_dict
-from transformer_jax.errors import ConfigError
 
 OPTIONS = list(schema.options(ExperimentConfig))
-
-
-def test_defaults_are_the_papers():
-    base = ModelConfig.base()
-    assert (base.num_encoder_layers, base.num_decoder_layers, base.d_model, base.d_ff) == (6, 6, 512, 2048)
-    assert (base.num_heads, base.key_size, base.value_size, base.dropout) == (8, 64, 64, 0.1)
-    assert (base.norm, base.activation, base.positions, base.tie_embeddings) == ("post", "relu", "sinusoidal", "all")
-    assert (base.attention_bias, base.ffn_bias, base.attention_dropout, base.activation_dropout) == (False, True, 0, 0)
-
-
-def test_variants_by_their_names_in_table_3():
-    assert ModelConfig.variant("B d_k=16").key_size == 16
-    assert ModelConfig.variant("B d_k=16").value_size == 64
-    assert ModelConfig.variant("A h=32").key_size == 16
-    assert ModelConfig.variant("C d_model=1024").key_size == 128
-    assert ModelConfig.variant("D eps_ls=0") == ModelConfig.base()  # changes only the training
-    assert ModelConfig.big(100).num_heads == 16
-    with pytest.raises(ConfigError, match="did you mean B d_k=16"):
-        ModelConfig.variant("B d_k=17")
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"num_heads": 7}, "num_heads = 7 does not divide d_model = 512: set d_k and d_v, or num_heads to 8"),
-        ({"num_heads": 7, "d_k": 16}, "num_heads = 7 does not divide d_model = 512: set d_v, or num_heads to 8"),
-        ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
-        ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
-        ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),
-        ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 is outside a vocabulary of 10"),
-        ({"dropout": 1.0}, "dropout = 1.0: must be at least 0 and below 1"),
-        ({"norm": "prae"}, "norm = 'prae': did you mean pre?"),
-    ],
-)
-def test_contradictions_name_both_numbers(changes, told):
-    with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
-        ModelConfig(**changes)
-
-
-def test_heads_need_not_divide_when_their_widths_are_given():
-    assert ModelConfig(num_heads=7, d_k=16, d_v=8).key_size == 16
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("configs/*.py")), ids=lambda file: file.name)
@@ -101,7 +59,7 @@ def test_config_dict_is_the_face():
 
 
 def test_what_decodes_is_not_refused_where_a_run_is_begun():
-    """It becomes the run's own way to decode, which a later command may use."""
+    """A later command may decode with it."""
     config = default_config()
     assert configuration.why_unused("decode.temperature", [from_config_dict(config)]) is not None
     assert configuration.unused_options(["decode.temperature", "model.dropout"], [from_config_dict(config)]) == []

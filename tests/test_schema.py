@@ -1,4 +1,4 @@
-"""The schema's machinery, on a schema of its own: types, bounds, nearest names, the command line's text."""
+"""The schema's machinery, on a small schema: types, bounds, nearest names, the command line's text."""
 
 import dataclasses
 from typing import Literal
@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError
-from transformer_jax.schema import Section, group, option
+from transformer_jax.schema import Condition, Section, group, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +40,9 @@ def test_defaults_and_round_trip():
     assert schema.build(Kitchen, schema.to_dict(kitchen)) == kitchen
 
 
-def test_everything_wrong_is_told_at_once():
-    told = problems({"coks": 3, "open": 1, "oven": {"heat": 300, "mode": "gril", "trays": 0}})
-    assert told == (
+def test_all_problems_are_reported_at_once():
+    message = problems({"coks": 3, "open": 1, "oven": {"heat": 300, "mode": "gril", "trays": 0}})
+    assert message == (
         "coks: no such option; did you mean cooks?",
         "open = 1: must be true or false",
         "oven.heat = 300.0: must be at least 0 and below 300",
@@ -52,7 +52,7 @@ def test_everything_wrong_is_told_at_once():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"cooks": 2.5}, "cooks = 2.5: must be a whole number"),
         ({"cooks": True}, "cooks = True: must be a whole number"),
@@ -64,8 +64,21 @@ def test_everything_wrong_is_told_at_once():
         ({"dishes": ["soup"]}, "cooks = 2 need as many dishes"),
     ],
 )
-def test_one_wrong_value(values, told):
-    assert problems(values) == (told,)
+def test_one_wrong_value(values, message):
+    assert problems(values) == (message,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bakery(Section, affects="output", condition=Condition(lambda bakery: bakery.ovens > 0, "ovens")):
+    ovens: int = option(0, "how many", affects="result", together="number")
+    bread: int = option(1, "loaves")
+
+
+def test_what_an_option_affects_and_when_is_declared_with_it_or_with_its_section():
+    ovens, bread = schema.options(Bakery)
+    assert (ovens.affects, ovens.together, bread.affects, bread.together) == ("result", "number", "output", None)
+    assert not bread.has_effect(Bakery()) and bread.has_effect(Bakery(ovens=1))
+    assert {(option.affects, option.condition) for option in schema.options(Kitchen)} == {("result", None)}
 
 
 def test_an_instance_that_exists_is_valid():

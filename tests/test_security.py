@@ -96,7 +96,7 @@ def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"comment": "a\nrm -rf x"}, "has characters that cannot be printed"),
         ({"comment": "a\rb"}, "has characters that cannot be printed"),
@@ -106,8 +106,8 @@ def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
         ({"$(rm x)": "1"}, "is not the name of an option of sbatch"),
     ],
 )
-def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, told):
-    with pytest.raises(BadInput, match=told):
+def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, message):
+    with pytest.raises(BadInput, match=message):
         Slurm(parameters, 10)
 
 

@@ -46,13 +46,13 @@ def _held_out(split: str, name: str) -> Condition:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig(Section, affects="corpus"):
+class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
     """The generated corpora (data.corpus = copy, reverse, sort or grammar)."""
 
-    train_size: int = option(50_000, "number of training pairs", at_least=1, condition=OF_TASKS)
-    valid_size: int = option(1_000, "number of validation pairs", at_least=0, condition=OF_TASKS)
-    test_size: int = option(1_000, "number of pairs of each test split", at_least=0, condition=OF_TASKS)
-    seed: int = option(0, "random seed of the sentences", at_least=0, at_most=MAX_SEED, condition=OF_TASKS)
+    train_size: int = option(50_000, "number of training pairs", at_least=1)
+    valid_size: int = option(1_000, "number of validation pairs", at_least=0)
+    test_size: int = option(1_000, "number of pairs of each test split", at_least=0)
+    seed: int = option(0, "random seed of the sentences", at_least=0, at_most=MAX_SEED)
     alphabet: int = option(
         26, "number of symbols that copy, reverse and sort use", at_least=2, at_most=10_000, condition=OF_TOY_TASKS
     )

@@ -83,7 +83,7 @@ def option(
 ) -> Any:
     """Declares one field of a `Section`: its default, its meaning, its range, what it affects and when.
 
-    `affects` defaults to that of the section.
+    `affects` and `condition` default to those of the section.
     """
     limits = {"at least": at_least, "at most": at_most, "above": above, "below": below}
     limits = {word: limit for word, limit in limits.items() if limit is not None}
@@ -92,17 +92,18 @@ def option(
 
 
 def group(section: type) -> Any:
-    """Declares a nested `Section`, with that section's own defaults."""
+    """Declares a nested `Section`, with that section's defaults."""
     return dataclasses.field(default_factory=section)
 
 
 class Section:
     """Base of the schema's frozen dataclasses: every instance is valid, and has `~` in its paths expanded."""
 
-    affects: ClassVar[Effect] = "result"
+    affects: ClassVar[Effect]
+    condition: ClassVar[Condition | None]
 
-    def __init_subclass__(cls, affects: Effect = "result") -> None:
-        cls.affects = affects
+    def __init_subclass__(cls, affects: Effect = "result", condition: Condition | None = None) -> None:
+        cls.affects, cls.condition = affects, condition
 
     def __post_init__(self) -> None:
         problems = []
@@ -150,8 +151,8 @@ def options(section: type[Section], prefix: str = "") -> Iterator[Option]:
         if _is_section(kind):
             yield from options(kind, f"{prefix}{field.name}.")
         else:
-            declared = {**field.metadata, "affects": field.metadata["affects"] or section.affects}
-            yield Option(prefix + field.name, kind, field.default, **declared)
+            inherited = {name: field.metadata[name] or getattr(section, name) for name in ("affects", "condition")}
+            yield Option(prefix + field.name, kind, field.default, **{**field.metadata, **inherited})
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

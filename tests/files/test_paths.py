@@ -10,7 +10,7 @@ import pytest
 from tests.support.small_runs import experiment
 from tests.support.sweep_runs import BASE, sweep
 from transformer_jax import cli, schema
-from transformer_jax.commands import configuration
+from transformer_jax.commands import arguments
 from transformer_jax.config import DataConfig, ExperimentConfig, from_config_dict
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
@@ -43,9 +43,7 @@ def test_every_flag_that_is_a_path_is_read_as_one():
     wrong, seen = [], set()
     for parser in parsers(cli._parser(None)):
         for action in parser._actions:
-            wanted = dict.fromkeys(PATH_NAMES, configuration.path) | dict.fromkeys(
-                FILE_NAMES, configuration.python_file
-            )
+            wanted = dict.fromkeys(PATH_NAMES, arguments.path) | dict.fromkeys(FILE_NAMES, arguments.python_file)
             if action.metavar in wanted and action.type is not wanted[action.metavar]:
                 wrong.append(f"{parser.prog} {action.dest}")
             seen.add(action.metavar)
@@ -73,7 +71,7 @@ def test_a_url_is_refused_in_one_line(tmp_path, monkeypatch, capsys, command, wh
 
 def test_home_is_expanded_wherever_a_path_is_given(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert configuration.path("~/run") == f"{home}/run"
+    assert arguments.path("~/run") == f"{home}/run"
     assert RunFolder("~/run").path == home / "run" and SweepFolder("~/sweep").path == home / "sweep"
     assert DataConfig(source=("~/a", "b"), target=("~/c", "d")).source == (f"{home}/a", "b")
     assert from_config_dict({"data": {"directory": "~/data"}}).data.directory == f"{home}/data"

@@ -58,7 +58,7 @@ def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"[" * 100_000, "it is nested too deeply"),
         (b'{"a": ' * 100_000, "it is nested too deeply"),
@@ -70,11 +70,13 @@ def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
     ],
     ids=["lists", "objects", "digits", "twice", "bytes", "number", "empty"],
 )
-def test_what_is_no_record_is_refused_in_a_line(tmp_path, content, told):
+def test_what_is_no_record_is_refused_in_a_line(tmp_path, content, message):
     (tmp_path / "record.json").write_bytes(content)
     with pytest.raises(BadInput) as caught:
         read_record(tmp_path / "record.json")
-    assert told in str(caught.value) and str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+    assert (
+        message in str(caught.value) and str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+    )
 
 
 def test_a_file_too_large_is_not_read(tmp_path):

@@ -81,10 +81,10 @@ def test_targets_begin_from_zeros_and_the_first_position_says_with_what_ours_beg
 
 def test_what_will_differ_there_is_told(both, tmp_path):
     ours, _, _ = both
-    told = "\n".join(exported(tmp_path / "again", ours, ours.config.model))
-    assert "decode.length_penalty = gnmt does not exist there" in told
-    assert "positions are written as tables" in told
-    assert ("model.norm_epsilon = 1e-06 is 1e-05 there" in told) == (ours.config.model.norm_epsilon == 1e-6)
+    message = "\n".join(exported(tmp_path / "again", ours, ours.config.model))
+    assert "decode.length_penalty = gnmt does not exist there" in message
+    assert "positions are written as tables" in message
+    assert ("model.norm_epsilon = 1e-06 is 1e-05 there" in message) == (ours.config.model.norm_epsilon == 1e-6)
 
 
 def exported(folder, run, model):

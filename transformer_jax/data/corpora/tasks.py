@@ -17,14 +17,14 @@ from typing import Any
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk
-from transformer_jax.data_config import TASKS, TOY_TASKS
+from transformer_jax.data_config import TASKS, TOY_TASKS, TaskConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 
 Pair = tuple[str, str]
 
-DEFAULT_SIZES = {"train": 50_000, "valid": 1_000, "test": 1_000, "test_long": 1_000, "test_compositional": 1_000}
-DEFAULT_ALPHABET, DEFAULT_MIN_LENGTH, DEFAULT_MAX_LENGTH = 26, 4, 16
+DEFAULT_SIZES = {"train": TaskConfig.train_size, "valid": TaskConfig.valid_size}
+DEFAULT_SIZES |= dict.fromkeys(("test", "test_long", "test_compositional"), TaskConfig.test_size)
 
 _COMMON_SPLITS = ("train", "valid", "test")
 _SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": CorpusSection.COMPOSITIONAL}
@@ -92,9 +92,9 @@ def generate(
                 raise BadInput(f"{name} = {value}: task grammar has no such option, only {', '.join(TOY_TASKS)} do")
         stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text)
     else:
-        alphabet = DEFAULT_ALPHABET if alphabet is None else alphabet
-        min_length = DEFAULT_MIN_LENGTH if min_length is None else min_length
-        max_length = DEFAULT_MAX_LENGTH if max_length is None else max_length
+        alphabet = TaskConfig.alphabet if alphabet is None else alphabet
+        min_length = TaskConfig.min_length if min_length is None else min_length
+        max_length = TaskConfig.max_length if max_length is None else max_length
         _check_toy_options(task, size, alphabet, min_length, max_length)
         stream = _toy_pairs(task, seed_text, alphabet, min_length, max_length)
     pairs = list(islice(_distinct(stream, split), size))

@@ -1,0 +1,47 @@
+"""The options of the model: the paper's defaults, Table 3 by name, and contradictions."""
+
+import pytest
+
+from transformer_jax import ModelConfig
+from transformer_jax.errors import ConfigError
+
+
+def test_defaults_are_the_papers():
+    base = ModelConfig.base()
+    assert (base.num_encoder_layers, base.num_decoder_layers, base.d_model, base.d_ff) == (6, 6, 512, 2048)
+    assert (base.num_heads, base.key_size, base.value_size, base.dropout) == (8, 64, 64, 0.1)
+    assert (base.norm, base.activation, base.positions, base.tie_embeddings) == ("post", "relu", "sinusoidal", "all")
+    assert (base.attention_bias, base.ffn_bias, base.attention_dropout, base.activation_dropout) == (False, True, 0, 0)
+
+
+def test_variants_by_their_names_in_table_3():
+    assert ModelConfig.variant("B d_k=16").key_size == 16
+    assert ModelConfig.variant("B d_k=16").value_size == 64
+    assert ModelConfig.variant("A h=32").key_size == 16
+    assert ModelConfig.variant("C d_model=1024").key_size == 128
+    assert ModelConfig.variant("D eps_ls=0") == ModelConfig.base()  # changes only the training
+    assert ModelConfig.big(100).num_heads == 16
+    with pytest.raises(ConfigError, match="did you mean B d_k=16"):
+        ModelConfig.variant("B d_k=17")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_heads": 7}, "num_heads = 7 does not divide d_model = 512: set d_k and d_v, or num_heads to 8"),
+        ({"num_heads": 7, "d_k": 16}, "num_heads = 7 does not divide d_model = 512: set d_v, or num_heads to 8"),
+        ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
+        ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
+        ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),
+        ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 is outside a vocabulary of 10"),
+        ({"dropout": 1.0}, "dropout = 1.0: must be at least 0 and below 1"),
+        ({"norm": "prae"}, "norm = 'prae': did you mean pre?"),
+    ],
+)
+def test_contradictions_name_both_numbers(changes, message):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        ModelConfig(**changes)
+
+
+def test_heads_need_not_divide_when_their_widths_are_given():
+    assert ModelConfig(num_heads=7, d_k=16, d_v=8).key_size == 16
