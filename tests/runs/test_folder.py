@@ -10,21 +10,6 @@ from transformer_jax import cli, load_run
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import read_metrics
-
-
-def test_only_lines_of_metrics_are_read(tmp_path):
-    lines = [
-        b'{"step": 1, "loss": 2.0}',
-        b"5",
-        b'{"loss": 1.0}',
-        b"\xff\xfe",
-        b"[1]",
-        b'{"step": 2}',
-        b'{"step": 3, "lo',
-    ]
-    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
-    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}, {"step": 2}]
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,19 @@
 import shutil
 import signal
 
-import jax
 import numpy as np
 import pytest
 
-from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from tests.support.small_runs import experiment
 from tests.support.training_runs import metrics, weights
 from transformer_jax import load_run
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import train_run, train_runs_together
-from transformer_jax.model.layers import FeedForward
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.ending import Ending
 from transformer_jax.training.journal import Journal
 from transformer_jax.training.together import common_step, incompatible
-from transformer_jax.training.together_programs import TogetherPrograms, with_values
-from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule
 
 # As for any reordering of float32 sums over ten updates by Adam (test_step.py).
 WITHIN = 2e-5
@@ -28,69 +23,6 @@ WITHIN = 2e-5
 
 def experiments(*changes, **common):
     return [experiment(**{**common, **own}) for own in changes]
-
-
-def together(configs, devices=1):
-    mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
-    schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
-    return TogetherPrograms(configs, schedules, mesh)
-
-
-def trained(programs, batches, state=None):
-    state = programs.new_state() if state is None else state
-    for batch in batches:
-        state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
-    return state
-
-
-@pytest.mark.parametrize(
-    ("devices", "changes"),
-    [
-        (
-            1,
-            [
-                {"seed": 0, "model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
-                {
-                    "seed": 2**32 - 1,
-                    "model__dropout": 0.3,
-                    "model__attention_dropout": 0.2,
-                    "train__label_smoothing": 0.0,
-                    "optimizer__beta2": 0.9,
-                    "optimizer__learning_rate": 1e-2,
-                },
-                {"seed": 2, "optimizer__learning_rate": 1e30},
-            ],
-        ),
-        pytest.param(
-            8,
-            [
-                {"seed": seed, "optimizer__weight_decay": decay, "optimizer__clip_norm": norm}
-                for seed, decay, norm in ((0, 0.1, 0.1), (1, 0.01, 1.0))
-            ],
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["one device", "divided three ways"],
-)
-def test_ten_updates_are_those_of_each_run_alone(devices, changes):
-    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
-    where one of the runs diverges; what is taken out lies as it would alone."""
-    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
-    configs, data = experiments(*changes, **divided), batches()
-    programs = together(configs, devices)
-    states = trained(programs, data[:5])
-    states = programs.join([programs.take(states, run) for run in range(len(configs))])
-    states = trained(programs, data[5:], states)
-    for run in range(2):
-        alone = Trainer(configs[run], devices)
-        ours, theirs = programs.take(states, run), alone.train(data)
-        assert worst_difference(ours, theirs) < (WITHIN,)
-        for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5)
-        places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
-        assert places[0] == places[1]
-    assert worst_difference(programs.take(states, 0), programs.take(states, 1)) > (0.01,), "a test of nothing"
-    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True][: len(configs)]
 
 
 def test_what_may_not_differ_is_named():
@@ -129,17 +61,9 @@ class Stand:
         ([(6, 12), (12,), (6,)], [0, 1], 12),
     ],
 )
-def test_runs_go_on_from_the_newest_step_that_all_have(steps, group, step):
+def test_runs_continue_from_the_newest_step_that_all_have(steps, group, step):
     stands = [Stand(*own) for own in steps]
     assert common_step(stands) == ([stands[number] for number in group], step)
-
-
-def test_numbers_take_the_place_of_a_configs_own():
-    config = experiment()
-    changed = with_values(config, {"seed": 5, "model.dropout": 0.5, "model.parts.attention": "x"})
-    assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
-    assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.0, None)
-    assert changed.train is config.train
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +183,7 @@ def test_each_ends_in_its_own_way(runs, joined):
     ],
     ids=["between the last saves", "between the first saves"],
 )
-def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told, capfd):
+def test_resumed_where_a_kill_left_them(place, runs, apart, joined, kept, told, capfd):
     """Some have a checkpoint more than others, and all have later lines of metrics."""
     folders = folders_in(place, f"kept {kept[0][-1]}", len(kept))
     for folder, steps in zip(folders, kept, strict=True):
@@ -278,7 +202,7 @@ def test_taken_up_where_a_kill_left_them(place, runs, apart, joined, kept, told,
 
 
 @pytest.mark.slow
-def test_stopped_between_checkpoints_and_taken_up_alone(place, runs, apart, monkeypatch):
+def test_stopped_between_checkpoints_and_resumed_alone(place, runs, apart, monkeypatch):
     folders = folders_in(place, "stopped")
     write_line = Journal.write_line
 
@@ -324,20 +248,6 @@ def test_a_folder_that_cannot_be_trained_in_harms_no_other(place, runs, apart, j
     assert_alike(folders[0], apart / "0")
 
 
-class KnowsItsRate(FeedForward):
-    """A part of one's own that is another program for each rate."""
-
-    def __call__(self, x_BTD, deterministic=True):
-        return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
-
-
-def test_a_part_that_must_know_a_number_is_refused(place):
-    parts = {"feed_forward": KnowsItsRate}
-    configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
-    with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
-        trained(together(configs), [])
-
-
 def test_what_cannot_train_together_leaves_no_trace(place):
     folders = folders_in(place, "never", 2)
     with pytest.raises(BadInput, match=r"runs that cannot train together:\n  data.seed = 0, 1: must be the same"):
@@ -345,13 +255,3 @@ def test_what_cannot_train_together_leaves_no_trace(place):
     with pytest.raises(BadInput, match=r"train.keep_latest = 1: must be at least 2"):
         train_runs_together([run_of(place, train__keep_latest=1)] * 2, folders)
     assert not (place / "never").exists()
-
-
-def test_the_sums_of_some_runs_begin_again_and_those_of_the_others_stay():
-    """One that ends between two lines of metrics, because it has its tokens, takes nothing from the others."""
-    programs = together(experiments({"seed": 0}, {"seed": 1}))
-    states = trained(programs, batches(1))
-    left = programs.reset_sums(states, kept=[1])
-    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
-        assert after[0] == 0 and after[1] == before[1] != 0
-        assert after.sharding.is_equivalent_to(before.sharding, after.ndim)

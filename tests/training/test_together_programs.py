@@ -1,0 +1,114 @@
+"""The programs of several runs: their numbers are those of each run alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from transformer_jax.errors import BadInput
+from transformer_jax.model.layers import FeedForward
+from transformer_jax.training.together_programs import TogetherPrograms, with_values
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
+
+# As for any reordering of float32 sums over ten updates by Adam (test_step.py).
+WITHIN = 2e-5
+
+
+def experiments(*changes, **common):
+    return [experiment(**{**common, **own}) for own in changes]
+
+
+def together(configs, devices=1):
+    mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
+    schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
+    return TogetherPrograms(configs, schedules, mesh)
+
+
+def trained(programs, batches, state=None):
+    state = programs.new_state() if state is None else state
+    for batch in batches:
+        state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("devices", "changes"),
+    [
+        (
+            1,
+            [
+                {"seed": 0, "model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
+                {
+                    "seed": 2**32 - 1,
+                    "model__dropout": 0.3,
+                    "model__attention_dropout": 0.2,
+                    "train__label_smoothing": 0.0,
+                    "optimizer__beta2": 0.9,
+                    "optimizer__learning_rate": 1e-2,
+                },
+                {"seed": 2, "optimizer__learning_rate": 1e30},
+            ],
+        ),
+        pytest.param(
+            8,
+            [
+                {"seed": seed, "optimizer__weight_decay": decay, "optimizer__clip_norm": norm}
+                for seed, decay, norm in ((0, 0.1, 0.1), (1, 0.01, 1.0))
+            ],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["one device", "divided three ways"],
+)
+def test_ten_updates_are_those_of_each_run_alone(devices, changes):
+    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
+    where one of the runs diverges; what is taken out lies as it would alone."""
+    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
+    configs, data = experiments(*changes, **divided), batches()
+    programs = together(configs, devices)
+    states = trained(programs, data[:5])
+    states = programs.join([programs.take(states, run) for run in range(len(configs))])
+    states = trained(programs, data[5:], states)
+    for run in range(2):
+        alone = Trainer(configs[run], devices)
+        ours, theirs = programs.take(states, run), alone.train(data)
+        assert worst_difference(ours, theirs) < (WITHIN,)
+        for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+        places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
+        assert places[0] == places[1]
+    assert worst_difference(programs.take(states, 0), programs.take(states, 1)) > (0.01,), "a test of nothing"
+    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True][: len(configs)]
+
+
+def test_numbers_take_the_place_of_a_configs_own():
+    config = experiment()
+    changed = with_values(config, {"seed": 5, "model.dropout": 0.5, "model.parts.attention": "x"})
+    assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
+    assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.0, None)
+    assert changed.train is config.train
+
+
+class KnowsItsRate(FeedForward):
+    """A custom module that is another program for each rate."""
+
+    def __call__(self, x_BTD, deterministic=True):
+        return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
+
+
+def test_a_module_that_must_know_a_number_is_refused():
+    parts = {"feed_forward": KnowsItsRate}
+    configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
+    with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
+        trained(together(configs), [])
+
+
+def test_the_sums_of_some_runs_begin_again_and_those_of_the_others_stay():
+    """One that ends between two lines of metrics, because it has its tokens, takes nothing from the others."""
+    programs = together(experiments({"seed": 0}, {"seed": 1}))
+    states = trained(programs, batches(1))
+    left = programs.reset_sums(states, kept=[1])
+    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
+        assert after[0] == 0 and after[1] == before[1] != 0
+        assert after.sharding.is_equivalent_to(before.sharding, after.ndim)
