@@ -42,6 +42,14 @@ def test_analysis_of_another_shape_is_tolerated(sweep, content):
     assert Report(sweep).json["problems"] == []
 
 
+def test_rows_of_different_length_are_padded(sweep):
+    table = {"title": "ragged", "columns": ["a"], "rows": [[1], [2, "x", "y"], []]}
+    write(seed_folder(sweep, "base", 0) / "analysis" / "odd.json", {"tables": [table]})
+    report = Report(sweep)
+    assert "| base | 2 | x | y |" in report.markdown and "| base | 1 |  |  |" in report.markdown
+    assert ">y</td>" in report.page
+
+
 def test_pictures_are_included_unless_they_are_too_large(sweep):
     folder = seed_folder(sweep, "base", 0) / "analysis"
     folder.mkdir()

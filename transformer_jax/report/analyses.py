@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Folded, Heading, Row, Table, Text
 from transformer_jax.report.figures import Curve, curves
-from transformer_jax.report.results import SweepResult, VariantResult, listed, number
+from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, listed, number
 
 MOST_ROWS = 200
 # Tables with at most this many rows are joined into one, so that variants can be compared.
@@ -19,7 +19,6 @@ FEW_ROWS = 8
 MOST_POINTS = 200
 # Pictures up to these sizes, each and all together, are included in the page.
 PICTURE_BYTES, ALL_PICTURES_BYTES = 300_000, 1_200_000
-MEDIA = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 class Analysis(NamedTuple):
@@ -94,15 +93,14 @@ def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
     """Cells that are numbers in the tables of all seeds become their mean; others are the first seed's."""
     by_seed = [[row for row in listed(table.get("rows")) if isinstance(row, list)] for table in tables]
     alike = [rows for rows in by_seed if [len(row) for row in rows] == [len(row) for row in by_seed[0]]]
-    names, *columns = [str(column) for column in listed(tables[0].get("columns"))] or [""]
-    averaged = []
-    for i, row in enumerate(by_seed[0][:MOST_ROWS]):
-        texts = [_mean([rows[i][j] for rows in alike]) for j in range(len(row))]
-        texts += [""] * (1 + len(columns) - len(texts))
-        averaged.append(Row(texts[0], [Cell(text, text) for text in texts[1:]]))
-    widest = max([len(columns), *(len(row.cells) for row in averaged)])
-    columns += [""] * (widest - len(columns))
-    return Table([Column(title) for title in columns], averaged, names, str(tables[0].get("title", "")))
+    titles = [str(column) for column in listed(tables[0].get("columns"))]
+    texts = [
+        [_mean([rows[i][j] for rows in alike]) for j in range(len(row))] for i, row in enumerate(by_seed[0][:MOST_ROWS])
+    ]
+    width = max(1, *map(len, [titles, *texts]))  # rows may differ in length
+    (names, *columns), *lines = [[*line, *[""] * (width - len(line))] for line in [titles, *texts]]
+    rows = [Row(line[0], [Cell(text, text) for text in line[1:]]) for line in lines]
+    return Table([Column(title) for title in columns], rows, names, str(tables[0].get("title", "")))
 
 
 def _mean(cells: Sequence[Any]) -> str:

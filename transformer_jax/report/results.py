@@ -29,7 +29,8 @@ LONGEST_REASON = 400
 # No meaningful count or score comes near these limits; beyond them, arithmetic breaks down.
 LARGEST = 1e200
 MOST_NGRAMS = 1e9
-PICTURE_SUFFIXES = (".png", ".svg")
+# Pictures that an analysis may leave.
+MEDIA = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 class Measured(NamedTuple):
@@ -267,7 +268,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
         measured=measured,
         curve=curve,
         analyses={f.stem: content for f in left if f.suffix == ".json" and (content := _json(f, problems))},
-        pictures=[file for file in left if file.suffix in PICTURE_SUFFIXES],
+        pictures=[file for file in left if file.suffix in MEDIA],
         versions=_json(path / "versions.json", problems),
         notes=notes,
     )
