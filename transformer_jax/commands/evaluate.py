@@ -12,7 +12,7 @@ set, with a two-sided paired bootstrap over its sentences; p = 1 if the scores a
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
@@ -24,13 +24,6 @@ from transformer_jax.runs import evaluations
 if TYPE_CHECKING:
     from transformer_jax.experiment import TestSet
     from transformer_jax.translation.load import Run
-
-
-class Other(NamedTuple):
-    """Another system's translations of the same test set, and the record of their evaluation."""
-
-    hypotheses: list[str]
-    record: dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     name = evaluations.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
-    other = None if arguments.against is None else _other(arguments, name, test_set)
+    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments, name, test_set)
 
     from transformer_jax.evaluation import paired_bootstrap
     from transformer_jax.experiment import evaluate_run
@@ -61,8 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
-        tests = paired_bootstrap(evaluation.hypotheses, other.hypotheses, test_set.references)
-        facts = {key: other.record.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
+        tests = paired_bootstrap(evaluation.hypotheses, their_hypotheses, test_set.references)
+        facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
         evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
     evaluation.save(directory, name)
@@ -110,8 +103,8 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
     return split_of(arguments.workdir, model.config, arguments.split or "test")
 
 
-def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Other:
-    """What --against names; refused if it is of another test set or incomplete."""
+def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tuple[dict[str, Any], list[str]]:
+    """The record and the translations that --against names; refused if of another test set or incomplete."""
     path = _other_path(arguments, name, test_set)
     if not path.is_file():
         exported = arguments.weights not in evaluations.NAMED_WEIGHTS
@@ -131,7 +124,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Oth
         raise BadInput(
             f"{path.with_suffix('.txt')}: is missing, or does not belong to {path.name}; evaluate that run again"
         )
-    return Other(hypotheses, record)
+    return record, hypotheses
 
 
 def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Path:
