@@ -302,15 +302,11 @@ class ExperimentConfig(Section):
 
 def default_config() -> ConfigDict:
     """The defaults as the ConfigDict that a file in `configs/` starts from."""
-    return to_config_dict(ExperimentConfig())
-
-
-def to_config_dict(config: ExperimentConfig) -> ConfigDict:
     # Imported here: the library works without ml_collections.
     from ml_collections import ConfigDict
 
     # Neither type-safe nor locked, so that the schema reports all wrong names and types of a config file at once.
-    return ConfigDict(schema.to_dict(config), type_safe=False)
+    return ConfigDict(schema.to_dict(ExperimentConfig()), type_safe=False)
 
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:

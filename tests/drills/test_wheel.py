@@ -80,7 +80,7 @@ def test_what_the_sdist_holds(built):
     with tarfile.open(built[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     wanted = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "Makefile", "constraints.txt"}
-    assert wanted | {"configs/demo.py", "docs/paper.md", "experiments/table3.py", "tests/test_presets.py"} <= names
+    assert wanted | {"configs/demo.py", "docs/paper.md", "experiments/table3.py", "tests/test_shipped.py"} <= names
 
 
 def test_it_is_imported_from_where_it_was_installed(installed):

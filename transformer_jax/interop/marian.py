@@ -37,10 +37,6 @@ class Imported(NamedTuple):
     params: Any
     vocabularies: marian_vocabulary.Vocabularies
 
-    @property
-    def has_two_tokenizers(self) -> bool:
-        return self.vocabularies.source.serialized() != self.vocabularies.target.serialized()
-
 
 def from_marian(directory: str | Path) -> Run:
     """The model in a Marian folder, ready to translate and to score."""
@@ -75,9 +71,10 @@ def read_marian(directory: Path) -> Imported:
 def import_marian(directory: Path, workdir: Path) -> Imported:
     """Converts a Marian folder to an exported folder of this library."""
     found = read_marian(directory)
-    files = {"source": ("tokenizer.json", found.vocabularies.source.serialized())}
-    if found.has_two_tokenizers:
-        files["target"] = ("target_tokenizer.json", found.vocabularies.target.serialized())
+    source, target = found.vocabularies.source.serialized(), found.vocabularies.target.serialized()
+    files = {"source": ("tokenizer.json", source)}
+    if target != source:
+        files["target"] = ("target_tokenizer.json", target)
     write_model(workdir, found.config, found.params, files, [0])
     return found
 
@@ -112,7 +109,10 @@ def export_marian(
         ),
     }
     content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}
-    _write(directory, {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})})
+    with new_folder(directory) as unfinished:
+        for name, data in {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})}.items():
+            with published(unfinished / name) as file:
+                file.write(data)
     return [*marian_config.search_differences(config.decode, rows), *differences(model, weights)]
 
 
@@ -137,13 +137,6 @@ def differences(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> list[s
             "not save: convert this folder, not a copy that was saved with transformers"
         )
     return found
-
-
-def _write(directory: Path, content: Mapping[str, bytes]) -> None:
-    with new_folder(directory) as unfinished:
-        for name, data in content.items():
-            with published(unfinished / name) as file:
-                file.write(data)
 
 
 def _without_weights(directory: Path) -> str:
