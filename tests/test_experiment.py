@@ -53,9 +53,9 @@ def test_the_same_command_resumes(first, tmp_path):
 
 @pytest.mark.slow
 def test_another_size_on_the_command_line_is_refused(first, tmp_path):
-    told = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
-    assert len(told) == 1
-    assert "--init-from: weights of another model than the config's" in told[0]
+    printed = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
+    assert len(printed) == 1
+    assert "--init-from: weights of another model than the config's" in printed[0]
     assert not (tmp_path / "run/config.json").exists()
 
 

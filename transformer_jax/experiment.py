@@ -139,7 +139,7 @@ def train_runs_together(
         refuse_foreign(folder.path)  # before any data is prepared there
     prepared: dict[Path, Prepared] = {}
     for experiment, folder in zip(experiments, folders, strict=True):
-        # Without data.directory each run has the data in its own folder, as when it is alone.
+        # Without data.directory each run has the data in its folder.
         if (directory := folder.data(experiment)) not in prepared:
             prepared[directory] = prepared_data(experiment, folder)
     if len({data.fingerprint for data in prepared.values()}) > 1:

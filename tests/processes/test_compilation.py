@@ -31,14 +31,14 @@ shows_the_fault = pytest.mark.skipif(
 
 
 def test_only_what_is_slow_is_told():
-    told = []
-    with announced_when_slow(told.append, seconds=60):
+    printed = []
+    with announced_when_slow(printed.append, seconds=60):
         pass
-    assert told == []
-    with announced_when_slow(told.append, seconds=0.01):
-        while not told:
+    assert printed == []
+    with announced_when_slow(printed.append, seconds=0.01):
+        while not printed:
             time.sleep(0.01)
-    assert told == ["compiling the training step ..."]
+    assert printed == ["compiling the training step ..."]
 
 
 @pytest.fixture

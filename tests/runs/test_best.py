@@ -40,9 +40,9 @@ def test_another_criterion_counts_as_if_from_the_start():
     assert resumed(ACCURACY, LOSS, Best(-1.5, 2), LINES, 10)[0] == Best(0.1, 0)  # later lines are made again
 
 
-def test_a_metric_that_no_line_has_begins_afresh():
+def test_a_metric_that_no_line_has_is_unknown():
     best, message = resumed(Criterion("chrf", "highest"), LOSS, Best(-1.5, 2), LINES, 40)
-    assert best == Best() and message.endswith("no earlier validation can be compared, so the best starts afresh")
+    assert best == Best() and message.endswith("no earlier validation can be compared, there is no best yet")
 
 
 def test_a_metric_of_a_line_about_training_is_no_validation():

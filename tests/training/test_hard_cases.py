@@ -13,18 +13,18 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.drill
 def test_a_rate_at_which_it_diverges(tmp_path):
-    told = train_here(tmp_path / "run", "optimizer.learning_rate=1e3", "train.steps=60", "train.max_bad_steps=5")
-    assert any("is worse than guessing blindly" in line for line in errors(told)), told
-    assert_quiet(told)
+    printed = train_here(tmp_path / "run", "optimizer.learning_rate=1e3", "train.steps=60", "train.max_bad_steps=5")
+    assert any("is worse than guessing blindly" in line for line in errors(printed)), printed
+    assert_quiet(printed)
 
 
 def test_gradients_that_are_not_finite_stop_it(tmp_path):
     options = ("optimizer.name=sgd", "optimizer.learning_rate=1e30", "train.max_bad_steps=5", "train.steps=60")
-    told = train_here(tmp_path / "run", *options, status=1)
-    (line,) = errors(told)
+    printed = train_here(tmp_path / "run", *options, status=1)
+    (line,) = errors(printed)
     assert line.startswith("failed: the gradient was not finite in 5 steps in a row, up to step ")
     assert "(learning rate" in line and "optimizer.clip_norm" in line
-    assert_quiet(told)
+    assert_quiet(printed)
 
 
 def test_batches_of_a_single_sentence(tmp_path):
@@ -34,9 +34,9 @@ def test_batches_of_a_single_sentence(tmp_path):
 def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     (tmp_path / "one").write_text("a\n")
     files = (f"data.source={tmp_path / 'one'}", f"data.target={tmp_path / 'one'}", "data.corpus=")
-    told = train_here(tmp_path / "run", *files)
-    assert "vocabulary: 5, shared" in told and "finished at step 24" in told
-    assert errors(told) == ["warning: there is no validation data: the loss on unseen sentences will not be known"]
+    printed = train_here(tmp_path / "run", *files)
+    assert "vocabulary: 5, shared" in printed and "finished at step 24" in printed
+    assert errors(printed) == ["warning: there is no validation data: the loss on unseen sentences will not be known"]
     assert metrics(tmp_path / "run")[-1]["loss"] < metrics(tmp_path / "run")[0]["loss"]
 
 
@@ -49,8 +49,8 @@ def test_patience_without_validation_data(tmp_path):
 
 @pytest.mark.drill
 def test_fewer_sentences_to_validate_on_than_devices(tmp_path):
-    told = train_here(tmp_path / "run", "data.task.valid_size=3", devices=8)
-    assert "valid_loss" in told
+    printed = train_here(tmp_path / "run", "data.task.valid_size=3", devices=8)
+    assert "valid_loss" in printed
     train_here(tmp_path / "alone", "data.task.valid_size=3")
     for ours, theirs in zip(metrics(tmp_path / "run"), metrics(tmp_path / "alone"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3)
@@ -112,11 +112,11 @@ def small_disk(tmp_path):
 def test_a_disk_that_fills_up_during_a_save(small_disk, tmp_path):
     """One line says what is safe; with room made, the same command resumes from there."""
     options = ("train.keep_latest=100", "train.steps=600", "train.eval_every=3", "train.checkpoint_every=3")
-    told = train(small_disk / "run", *options, status=1)
-    (line,) = errors(told)
+    printed = train(small_disk / "run", *options, status=1)
+    (line,) = errors(printed)
     assert "the disk is full" in line and "the newest whole one is of step" in line and "resumes from there" in line
-    assert_quiet(told)
+    assert_quiet(printed)
     safe = int(line.partition("the newest whole one is of step ")[2].split(".")[0])
     shutil.copytree(small_disk / "run", tmp_path / "run")
-    told = train(tmp_path / "run", *options[:1], f"train.steps={safe + 3}", *options[2:])
-    assert f"resuming from the checkpoint of step {safe}" in told
+    printed = train(tmp_path / "run", *options[:1], f"train.steps={safe + 3}", *options[2:])
+    assert f"resuming from the checkpoint of step {safe}" in printed

@@ -54,11 +54,11 @@ def in_sixes(place):
 def started(workdir, *options, until, devices=1):
     """A training that has got as far as this line on stderr."""
     process = subprocess.Popen(command(workdir, *options), env=environment(devices), stderr=subprocess.PIPE, text=True)
-    told = ""
-    while until not in told:
+    printed = ""
+    while until not in printed:
         line = process.stderr.readline()
-        assert line, told
-        told += line
+        assert line, printed
+        printed += line
     return process
 
 
@@ -92,10 +92,10 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, number):
     workdir = place / f"stopped-{number.name}"
     process = started(workdir, until="step      10")
     process.send_signal(number)
-    told = process.stderr.read()
-    assert process.wait() == 0, told
-    assert f"{number.name}: saving, then ending" in told and f"stopped by {number.name} at step" in told
-    assert_quiet(told)
+    printed = process.stderr.read()
+    assert process.wait() == 0, printed
+    assert f"{number.name}: saving, then ending" in printed and f"stopped by {number.name} at step" in printed
+    assert_quiet(printed)
     assert "resuming from the checkpoint of step" in train(workdir)
     assert_same_run(workdir, straight)
 
@@ -134,8 +134,8 @@ def test_on_another_number_of_devices(place, in_sixes):
 def test_two_trainings_in_one_workdir(place):
     process = started(place / "shared", "train.steps=100000", until="step       5")
     try:
-        told = train_here(place / "shared", "train.steps=100000", status=2)
-        assert errors(told) == [
+        printed = train_here(place / "shared", "train.steps=100000", status=2)
+        assert errors(printed) == [
             f"error: {place / 'shared'}: process {process.pid} is training here; wait, or use another --workdir"
         ]
     finally:
@@ -145,28 +145,28 @@ def test_two_trainings_in_one_workdir(place):
 
 def test_the_workdir_of_another_experiment(straight):
     before = (straight / "config.json").read_bytes(), metrics(straight)
-    told = errors(train_here(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
-    assert "holds another run; use another --workdir" in told[0]
-    assert told[1:] == ["error:   model.d_ff: 32 there, 48 here", "error:   optimizer.beta2: 0.98 there, 0.9 here"]
+    printed = errors(train_here(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
+    assert "holds another run; use another --workdir" in printed[0]
+    assert printed[1:] == ["error:   model.d_ff: 32 there, 48 here", "error:   optimizer.beta2: 0.98 there, 0.9 here"]
     assert before == ((straight / "config.json").read_bytes(), metrics(straight))
 
 
 @pytest.mark.parametrize(
-    ("option", "told", "last"),
+    ("option", "printed", "last"),
     [
         ("train.epochs=0.3", "finished at step 12", 12),
         ("train.tokens=700", "target tokens at step", 8),
         ("train.hours=1e-12", "stopped after train.hours = 1e-12 at step 0", 0),
     ],
 )
-def test_limits(place, option, told, last):
+def test_limits(place, option, printed, last):
     workdir = place / option.replace("=", "-")
-    assert told in train_here(workdir, option)
+    assert printed in train_here(workdir, option)
     assert (metrics(workdir) if last else [{"step": 0}])[-1]["step"] == last
     if last:
         assert "valid_loss" in metrics(workdir)[-1]
         before = metrics(workdir)
-        assert told in train_here(workdir, option)  # once reached, it stays reached
+        assert printed in train_here(workdir, option)  # once reached, it stays reached
         assert metrics(workdir) == before
 
 
@@ -185,9 +185,9 @@ def test_another_metric_is_not_compared_with_the_old_one(place, straight):
     since = len(accuracies) - 1 - list(accuracies.values()).index(max(accuracies.values()))
     assert since > 0  # or this test shows nothing
     options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
-    told = train_here(workdir, *options, f"train.patience={since}")
-    assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in told
-    assert f"finished: no better valid_accuracy in {since} validations at step 24" in told
+    printed = train_here(workdir, *options, f"train.patience={since}")
+    assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in printed
+    assert f"finished: no better valid_accuracy in {since} validations at step 24" in printed
     kept = SavedWeights(RunFolder(workdir))
     steps = [step for step in accuracies if (workdir / f"checkpoints/{step}").is_dir()]
     assert kept.best_steps(1) == [max(steps, key=accuracies.__getitem__)]
@@ -198,8 +198,8 @@ def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place):
     train_here(workdir, "optimizer.schedule=cosine", "train.epochs=0.15")
     before = (workdir / "config.json").read_bytes(), metrics(workdir)
     for longer in ("train.epochs=0.3", "train.steps=5", "train.epochs=none"):
-        told = errors(train_here(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
-        assert told[1].startswith("error:   train.steps, train.epochs: the cosine schedule ends at update 6 there, ")
+        printed = errors(train_here(workdir, "optimizer.schedule=cosine", "train.epochs=0.15", longer, status=2))
+        assert printed[1].startswith("error:   train.steps, train.epochs: the cosine schedule ends at update 6 there, ")
     assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
     train_here(workdir, "optimizer.schedule=cosine", "train.steps=6")  # the same end
 
@@ -215,8 +215,8 @@ def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
     before = (workdir / "config.json").read_bytes(), metrics(workdir)
     for file in texts:
         file.write_text("".join(f"{' '.join(f'{n:b}'[::-1])}\n" for n in range(200)))
-    (told,) = errors(train_here(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
-    assert "its prepared data has changed since the checkpoint of step 6" in told
+    (printed,) = errors(train_here(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
+    assert "its prepared data has changed since the checkpoint of step 6" in printed
     assert before == ((workdir / "config.json").read_bytes(), metrics(workdir))
 
 
@@ -227,10 +227,10 @@ def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
     task = dataclasses.replace(config.data.task, seed=1)
     shutil.rmtree(workdir / "data")
     prepare(dataclasses.replace(config, data=dataclasses.replace(config.data, task=task)), workdir / "data")
-    for run, told in ((workdir, True), (straight, False)):
+    for run, printed in ((workdir, True), (straight, False)):
         capfd.readouterr()
         load_run(run)
-        assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == told
+        assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == printed
 
 
 def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
@@ -243,8 +243,8 @@ def test_the_page_of_a_run_that_epochs_ended(place, monkeypatch):
 
 
 def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
-    (told,) = errors(train_here(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
-    assert told == (
+    (printed,) = errors(train_here(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
+    assert printed == (
         "error: optimizer.warmup_steps = 7 lies beyond the run of 6 updates (train.epochs = 0.15): the learning rate "
         "would never reach its peak"
     )

@@ -131,8 +131,8 @@ def test_a_run_that_ends_before_is_told(tmp_path, capfd):
 def test_the_command(tmp_path):
     start = command(tmp_path / "run", "train.steps=4")
     arguments = start[start.index("train") :]
-    told = run(*arguments, "--profile=4:2", env=environment(), status=2)
-    assert told == "error: --profile: this run ends at update 4, before update 5, the last to be traced\n"
-    told = run(*arguments, "--profile=3:2", "--debug-nans", env=environment())
-    assert f"updates 3 to 4 are traced in {tmp_path / 'run/profile'}" in told
+    printed = run(*arguments, "--profile=4:2", env=environment(), status=2)
+    assert printed == "error: --profile: this run ends at update 4, before update 5, the last to be traced\n"
+    printed = run(*arguments, "--profile=3:2", "--debug-nans", env=environment())
+    assert f"updates 3 to 4 are traced in {tmp_path / 'run/profile'}" in printed
     assert updates_in(tmp_path / "run/profile") == {"3", "4"}

@@ -117,7 +117,7 @@ def found(processes: int | None, limits: Limits) -> Coordinator | None:
         return None
     if "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" not in os.environ:
         return None  # a single pod
-    from jax._src.clusters import ClusterEnv  # JAX finds them, but only for its own use
+    from jax._src.clusters import ClusterEnv  # JAX has no public function for this
 
     coordinator, count, index, _ = ClusterEnv.auto_detect_unset_distributed_params(
         None, None, None, None, None, int(limits.start)
@@ -161,9 +161,9 @@ def table(members: Sequence[Member]) -> str:
     """Which process runs where, with which devices."""
     lines = [f"{len(members)} processes, {jax.device_count()} devices:"]
     for member in members:
-        own = [device for device in jax.devices() if device.process_index == member.number]
-        numbers = f"{own[0].id}" if len(own) == 1 else f"{own[0].id} to {own[-1].id}"
-        lines.append(f"  {member}: device {numbers}, {own[0].device_kind}")
+        local = [device for device in jax.devices() if device.process_index == member.number]
+        numbers = f"{local[0].id}" if len(local) == 1 else f"{local[0].id} to {local[-1].id}"
+        lines.append(f"  {member}: device {numbers}, {local[0].device_kind}")
     return "\n".join(lines)
 
 

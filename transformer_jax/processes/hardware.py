@@ -147,7 +147,7 @@ def _seconds(program: Callable[[jax.Array], jax.Array], argument: jax.Array) -> 
 def keep_freed_memory() -> None:
     """Keeps freed memory in the process, for the next step (glibc only; call it before threads start).
 
-    XLA allocates its temporaries anew in each step. By default glibc returns large ones to the kernel and gets them
+    XLA allocates its temporaries in each step again. By default glibc returns large ones to the kernel and gets them
     back page by page, zeroed, which takes up to a third of a small step.
     """
     arena_max, mmap_max, trim_threshold = -8, -4, -1  # of <malloc.h>

@@ -62,7 +62,7 @@ class Connection:
     """A connection to another process: JSON lines."""
 
     def __init__(self, connection: socket.socket):
-        self.socket, self.heard = connection, time.monotonic()
+        self.socket, self.last_read = connection, time.monotonic()
         self.member: Member | None = None
         self.broken = False
         self._unread = b""
@@ -76,7 +76,7 @@ class Connection:
         """The messages that have arrived; sets `broken` where no more will."""
         with contextlib.suppress(OSError, ValueError):  # another program may have connected
             if data := self.socket.recv(1 << 16):
-                self.heard = time.monotonic()
+                self.last_read = time.monotonic()
                 *lines, self._unread = (self._unread + data).split(b"\n")
                 return [json.loads(line) for line in lines]
         self.broken = True
@@ -202,7 +202,7 @@ class Watch:
         for connection in self._connections:
             if connection.broken:
                 return f"{connection.member} is gone, killed or crashed; {RESUMES}"
-            if now - connection.heard > self._limits.silence:
+            if now - connection.last_read > self._limits.silence:
                 return f"{connection.member} sent no heartbeat for {self._limits.silence:g} s; {RESUMES}"
         if self._due is None or now < self._due:
             return None

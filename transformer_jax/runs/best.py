@@ -136,7 +136,10 @@ def resumed(
     other = (here.metric, here.best_is) != (before.metric, before.best_is)
     change = f"best is the {here} now, it was the {before}" if other else f"{here.metric} is measured differently now"
     if not scores:
-        return Best(), f"{change}: no earlier validation can be compared, so the best starts afresh"
+        return (
+            Best(),
+            f"{change}: no earlier validation can be compared, there is no best yet",
+        )
     return best_of(scores), f"{change}: the best so far is that of {len(scores)} validations in metrics.jsonl"
 
 

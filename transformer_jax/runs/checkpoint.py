@@ -229,10 +229,10 @@ def _digests(leaves: list[jax.Array]) -> list[jax.Array]:
 
 
 def _digest(leaf: jax.Array) -> jax.Array:
-    """The sum, modulo 2^32, of each element's bits times an odd number of its own place.
+    """The sum, modulo 2^32, of each element's bits times an odd number of its position.
 
-    A flipped bit changes the sum by an odd multiple of a power of two, which is never zero; elements that change
-    places change it too.
+    A flipped bit changes the sum by an odd multiple of a power of two, which is never zero; elements that
+    change places change it too.
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # some optimizers remember one
         leaf = jax.random.key_data(leaf)

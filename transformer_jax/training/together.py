@@ -102,7 +102,7 @@ def common_step(journals: Sequence[Journal]) -> tuple[list[Journal], int]:
 
 def _train_group(course: Course, group: Sequence[Journal], step: int, signals: StopSignals) -> None:
     """Trains runs that can continue from one step to their ends. Returns without training where a checkpoint turns out
-    to be damaged or of another model: the group must then be chosen anew."""
+    to be damaged or of another model: the caller then chooses another group."""
     states = []
     for journal in group:
         with isolated(journal), contextlib.suppress(DamagedCheckpoint):
