@@ -46,7 +46,8 @@ def train(
     programs = Programs(config, course.schedule(config), course.mesh, params)
     journal = Journal(programs, folder, evaluators, course)
     with StopSignals() as signals, journal.open(), probes.installed(programs, folder.profile):
-        take_steps(journal.restore(), journal.saved, course, programs, journal, signals)
+        state = journal.restore()
+        take_steps(state, journal.saved, course, programs, journal, signals)
     return journal.ending.why if journal.ending else ""
 
 
@@ -69,7 +70,7 @@ def take_steps(
         speed.start(batches, step)
         while not journal.end_if_due(state, step, interruption(step, train, began, signals)):
             batch = next(batches)
-            with announced_when_slow(tell) if step == first else contextlib.nullcontext():
+            with announced_when_slow(tell) if step == first and team().is_first else contextlib.nullcontext():
                 state, pulse = programs.step(state, batch)
             step += 1
             is_last = step == course.last_step
