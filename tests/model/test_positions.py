@@ -1,4 +1,4 @@
-"""Every kind of position against its paper, written again naively."""
+"""Every position encoding against its paper, written again naively."""
 
 import math
 
@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import assert_close, every_encoding, small
-from transformer_jax import Transformer, sinusoidal_positions
-from transformer_jax.config import PartsConfig
-from transformer_jax.model.positions import ENCODINGS, Sinusoidal
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model.sinusoid import sinusoid
-from transformer_jax.model.stacks import position_limit
 
 LENGTH, HEADS, D_K, D_V = 20, 2, 6, 4
 COUNTED = jnp.arange(LENGTH)[None]
@@ -22,29 +19,13 @@ def drawn(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def kind_of(name, causal=False, **changes):
+def encoding_of(name, causal=False, **changes):
     return ENCODINGS[name](small(positions=name, d_k=D_K, d_v=D_V, **changes), causal)
-
-
-def test_the_papers_table_number_by_number():
-    table = sinusoidal_positions(7, 10)
-    for position in range(7):
-        for i in range(5):
-            angle = position / 10000 ** (2 * i / 10)
-            assert table[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
-            assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_a_shift_of_the_papers_table_is_a_linear_map():
-    """Section 3.5: "for any fixed offset k, PE(pos + k) can be represented as a linear function of PE(pos)"."""
-    table = np.asarray(sinusoidal_positions(60, 16))
-    shift = np.linalg.lstsq(table[:50], table[5:55], rcond=None)[0]
-    np.testing.assert_allclose(table[:50] @ shift, table[5:55], atol=1e-3)
 
 
 def test_rotary_scores_depend_on_the_distance_alone():
     """The same query and key at all pairs of places: along a diagonal the score is one number."""
-    kind = kind_of("rotary")
+    kind = encoding_of("rotary")
     q, k = (jnp.broadcast_to(drawn(1, 1, 1, D_K, seed=seed), (1, LENGTH, 1, D_K)) for seed in (1, 2))
     turned_q, turned_k = kind.apply({}, q, COUNTED, method="rotate"), kind.apply({}, k, COUNTED, method="rotate")
     scores = np.asarray(jnp.einsum("bthk,bshk->ts", turned_q, turned_k))
@@ -55,7 +36,7 @@ def test_rotary_scores_depend_on_the_distance_alone():
 
 
 def test_rotary_is_multiplication_by_a_complex_number():
-    x, kind = drawn(1, LENGTH, HEADS, D_K), kind_of("rotary")
+    x, kind = drawn(1, LENGTH, HEADS, D_K), encoding_of("rotary")
     pairs = np.asarray(x[..., 0::2]) + 1j * np.asarray(x[..., 1::2])
     for position in range(LENGTH):
         for i in range(D_K // 2):
@@ -67,7 +48,7 @@ def test_rotary_is_multiplication_by_a_complex_number():
 
 def test_relative_equals_shaws_sums_pair_by_pair():
     """Equations 3 and 4 of Shaw et al. 2018, in a loop; the sentence is longer than the reach of 16."""
-    kind = kind_of("relative")
+    kind = encoding_of("relative")
     q, weights = drawn(1, LENGTH, HEADS, D_K), jax.nn.softmax(drawn(1, HEADS, LENGTH, LENGTH))
     keys, values = drawn(33, D_K, seed=1), drawn(33, D_V, seed=2)
     variables = {"params": {"keys": keys, "values": values}}
@@ -98,14 +79,14 @@ def t5_bucket(distance, causal, buckets=32, furthest=128):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
 def test_t5_buckets_equal_the_rule_in_whole_numbers(causal):
-    kind = kind_of("t5", causal=causal)
+    kind = encoding_of("t5", causal=causal)
     distances = np.arange(-300, 301)
     ours = kind._bucket(jnp.asarray(distances)[None, None])[0, 0]
     assert ours.tolist() == [t5_bucket(int(distance), causal) for distance in distances]
 
 
 def test_t5_bias_is_the_table_at_the_bucket():
-    kind, table = kind_of("t5"), drawn(32, HEADS)
+    kind, table = encoding_of("t5"), drawn(32, HEADS)
     bias = kind.apply({"params": {"table": table}}, drawn(1, LENGTH, HEADS, D_K), COUNTED, COUNTED, method="bias")
     for t, s, h in [(0, 0, 0), (3, 5, 1), (19, 0, 0), (0, 19, 1)]:
         assert bias[0, h, t, s] == table[t5_bucket(s - t, causal=False), h]
@@ -129,20 +110,20 @@ def test_halves_are_the_same_sinusoids_in_another_order():
     positions = np.array([0, 3, 1])
     halves, pairs = (np.asarray(sinusoid(positions, 10, layout)) for layout in ("halves", "interleaved"))
     np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
-    kind = kind_of("sinusoidal", sinusoids="halves")
+    kind = encoding_of("sinusoidal", sinusoids="halves")
     np.testing.assert_array_equal(
         kind.apply({}, np.zeros((1, 3, 10), np.float32), positions[None], method="embed")[0], halves
     )
 
 
 def test_learned_positions_are_rows_of_a_table():
-    kind, table, x = kind_of("learned", max_length=30), drawn(30, 8), drawn(1, LENGTH, 8)
+    kind, table, x = encoding_of("learned", max_length=30), drawn(30, 8), drawn(1, LENGTH, 8)
     out = kind.apply({"params": {"table": table}}, x, COUNTED + 3, method="embed")
     np.testing.assert_array_equal(out, x + table[None, 3 : 3 + LENGTH])
 
 
 def test_learned_positions_refuse_what_lies_beyond_their_table():
-    kind = kind_of("learned", max_length=5)
+    kind = encoding_of("learned", max_length=5)
     with pytest.raises(ValueError, match=r"learned positions end at max_length = 5, but 6 are asked for: raise model"):
         kind.check_length(6)
     table = {"params": {"table": drawn(5, 8)}}
@@ -150,41 +131,9 @@ def test_learned_positions_refuse_what_lies_beyond_their_table():
     assert np.isfinite(out[0, 0]).all() and np.isnan(out[0, 1]).all(), "an explicit place beyond it cannot pass unseen"
 
 
-class UpToSeven(Sinusoidal):
-    """A custom encoding with a limit; model.positions and model.max_length do not apply to it."""
-
-    def check_length(self, length: int) -> None:
-        if length > 7:
-            raise ValueError(f"{length} are more than 7")
-
-
-def test_the_limit_is_that_of_the_encoding_in_use():
-    assert position_limit(small(positions="learned", max_length=11)) == 11
-    assert position_limit(small(positions="rotary", max_length=11)) is None
-    custom = {"positions": "learned", "max_length": 3}
-    assert position_limit(small(**custom, parts=PartsConfig(positions=UpToSeven))) == 7
-    assert position_limit(small(**custom, parts=PartsConfig(positions=Sinusoidal))) is None
-
-
-@every_encoding
-def test_all_but_learned_go_beyond_max_length(positions):
-    model = Transformer(small(positions=positions, max_length=3))
-    tokens = np.full((1, 4), 5)
-    if positions == "learned":
-        for call in (
-            lambda: model.init(jax.random.key(0), tokens, tokens),
-            lambda: model.init(jax.random.key(0), jnp.zeros((1, 2, 8)), 4, method="new_cache"),
-        ):
-            with pytest.raises(ValueError, match="learned positions end at max_length = 3, but 4 are asked for"):
-                call()
-    else:
-        logits = jax.eval_shape(model.init_with_output, jax.random.key(0), tokens, tokens)[0]
-        assert logits.shape == (1, 4, model.config.vocab_size)
-
-
 @every_encoding
 def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positions):
-    kind = kind_of(positions, max_length=LENGTH)
+    kind = encoding_of(positions, max_length=LENGTH)
     own = jnp.repeat(COUNTED, 2, axis=0)
     x, q = drawn(2, LENGTH, 8), drawn(2, LENGTH, HEADS, D_K)
 

@@ -228,21 +228,6 @@ def test_scaling_of_embeddings_is_a_switch():
     np.testing.assert_array_equal(embedded, variables["params"]["source_embedding"]["table"][TARGET])
 
 
-def test_encoder_and_decoder_have_depths_of_their_own():
-    _, variables = built(num_encoder_layers=3, num_decoder_layers=1)
-    layers = {
-        stack: sum(name.startswith("layers_") for name in variables["params"][stack])
-        for stack in ("encoder", "decoder")
-    }
-    assert layers == {"encoder": 3, "decoder": 1}
-
-
-def test_only_pre_norm_has_a_final_norm():
-    for norm, expected in (("post", False), ("pre", True)):
-        _, variables = built(norm=norm)
-        assert all(("final_norm" in variables["params"][stack]) is expected for stack in ("encoder", "decoder"))
-
-
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
 def test_each_dropout_acts_alone_follows_its_key_and_is_off_by_default(rate):
     model, variables = built(**{"dropout": 0.0, rate: 0.5})

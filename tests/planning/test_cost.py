@@ -1,4 +1,4 @@
-"""Parameters by how a mesh divides them; tests/update/test_hlo.py compares the formulas with compiled programs."""
+"""Parameters by how a mesh divides them; update/test_reduction.py compares the formulas with compiled programs."""
 
 import pytest
 

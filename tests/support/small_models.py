@@ -47,6 +47,10 @@ def numbers_for(shapes):
     return jax.tree_util.tree_map_with_path(of, shapes)
 
 
+def variables_of(module, *inputs):
+    return numbers_for(jax.eval_shape(lambda key: module.init(key, *inputs), jax.random.key(0)))
+
+
 def assert_close(ours, theirs, within=1e-5):
     """Equal but for rounding: max|a - b| at most so much of max|b|."""
     ours, theirs = jnp.asarray(ours, jnp.float32), jnp.asarray(theirs, jnp.float32)

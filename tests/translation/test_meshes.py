@@ -16,7 +16,8 @@ from transformer_jax.update.sharding import batch_sharding, make_mesh
 
 pytestmark = pytest.mark.slow
 
-TEXTS = [sentence(number) for number in range(17)]
+# Of two shapes only, which are compiled for every search and mesh.
+TEXTS = [sentence(number) for number in (1, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 21, 22, 23, 25, 26)]
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 
 

@@ -12,35 +12,40 @@ from transformer_jax.search.rules import SearchRules
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.translation.translate import Rows, search
 
-BEAMS, LENGTH, GROWS_AT = 3, 5, 3
+BEAMS, LENGTH, GROWS_AT = 6, 5, 3  # more beams than positions
 IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 
 @every_norm
 @every_encoding
 def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
-    check_steps(*built(positions=positions, norm=norm), BEAMS)
+    check_steps(*built(positions=positions, norm=norm))
 
 
 def test_there_may_be_more_beams_than_learned_positions():
-    check_steps(*built(positions="learned", max_length=LENGTH), LENGTH + 2)
+    check_steps(*built(positions="learned", max_length=LENGTH))
 
 
-def check_steps(model, variables, beams):
-    """The beams are mixed at random after each step; every beam's logits are then those of its own whole target."""
-    stepper, dice = Stepper(model.config, variables["params"]), np.random.default_rng(0)
-    cache = stepper.start(SOURCE, GROWS_AT, beams)
-    targets_BKT = np.ones((len(SOURCE), beams, 1), np.int32)
+def check_steps(model, variables):
+    """The beams are mixed at random after each step; every beam's logits are then those of its own whole target.
+
+    Whole targets are filled up to LENGTH with tokens that a causal model does not see: one shape for all positions.
+    """
+    stepper, rng = Stepper(model.config, variables["params"]), np.random.default_rng(0)
+    cache = stepper.start(SOURCE, GROWS_AT, BEAMS)
+    targets_BKT = np.full((len(SOURCE), BEAMS, LENGTH), 3, np.int32)
+    targets_BKT[:, :, 0] = 1
     for position in range(LENGTH):
         if position == GROWS_AT:
             cache = stepper.grow(cache, LENGTH)
-        logits_RN, cache = stepper.step(targets_BKT[:, :, -1].reshape(-1), cache)
-        whole_RTN = model.apply(variables, np.repeat(SOURCE, beams, 0), targets_BKT.reshape(-1, position + 1))
-        assert_close(logits_RN, whole_RTN[:, -1])
-        parents_BK = dice.integers(0, beams, targets_BKT.shape[:2])
+        logits_RN, cache = stepper.step(targets_BKT[:, :, position].reshape(-1), cache)
+        whole_RTN = model.apply(variables, np.repeat(SOURCE, BEAMS, 0), targets_BKT.reshape(-1, LENGTH))
+        assert_close(logits_RN, whole_RTN[:, position])
+        parents_BK = rng.integers(0, BEAMS, targets_BKT.shape[:2])
         cache = stepper.reorder(cache, jnp.asarray(parents_BK))
-        chosen_BK1 = dice.integers(3, 20, (*parents_BK.shape, 1)).astype(np.int32)
-        targets_BKT = np.concatenate([np.take_along_axis(targets_BKT, parents_BK[..., None], 1), chosen_BK1], -1)
+        targets_BKT = np.take_along_axis(targets_BKT, parents_BK[..., None], 1)
+        if position + 1 < LENGTH:
+            targets_BKT[:, :, position + 1] = rng.integers(3, 20, parents_BK.shape)
 
 
 def test_the_search_finds_what_it_finds_with_copied_caches():
@@ -66,8 +71,8 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
     assert_close(ours.scores_BN, theirs.scores_BN)
 
 
-def test_few_sentences_are_searched_on_as_with_all_of_them():
-    """In a cache that has grown, one by one and in fours."""
+def test_the_tail_finds_what_the_whole_batch_finds():
+    """In a cache that has grown, with one sentence and with four at a time."""
     model, variables = built()
     source_BS = np.random.default_rng(0).integers(3, 20, (8, 4)).astype(np.int32)
     limits_B, decode = jnp.asarray([3, 14, 5, 9, 4, 13, 4, 12]), DecodeConfig(beam=3, n_best=2, alpha=4.0)

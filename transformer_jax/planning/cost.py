@@ -1,6 +1,6 @@
 """What one update needs, by closed formulas: memory on each device, and bytes sent along each axis of the mesh.
 
-Letters as in model/size.py. `tests/update/test_hlo.py` compares the formulas with compiled programs.
+Letters as in model/size.py. `tests/update/test_reduction.py` compares the formulas with compiled programs.
 """
 
 import math

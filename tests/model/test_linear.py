@@ -1,0 +1,26 @@
+"""The linear map, and its initial weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.support.small_models import assert_close, variables_of
+from transformer_jax.model.linear import Linear
+
+X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
+
+
+def test_a_linear_map_is_the_same_on_any_number_of_axes():
+    linear = Linear()
+    variables = variables_of(linear, X_BTD, 3)
+    kernel, bias = variables["params"]["kernel"], variables["params"]["bias"]
+    assert_close(linear.apply(variables, X_BTD, 3), X_BTD @ kernel + bias[None, None])
+    assert_close(linear.apply(variables, X_BTD[0, 0], 3), X_BTD[0, 0] @ kernel + bias)
+
+
+def test_initial_weights_are_xavier_uniform_and_biases_zero():
+    params = Linear().init(jax.random.key(0), jnp.zeros((1, 300)), 200)["params"]
+    limit = np.sqrt(6 / (300 + 200))
+    assert np.abs(params["kernel"]).max() <= limit
+    np.testing.assert_allclose(params["kernel"].std(), limit / np.sqrt(3), rtol=0.02)
+    assert (params["bias"] == 0).all()

@@ -1,0 +1,59 @@
+"""The encoder and the decoder: depths, final norms, and the limit of position encodings."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.small_models import built, every_encoding, small
+from transformer_jax import Transformer
+from transformer_jax.config import PartsConfig
+from transformer_jax.model.positions import Sinusoidal
+from transformer_jax.model.stacks import position_limit
+
+
+class UpToSeven(Sinusoidal):
+    """A custom encoding with a limit; model.positions and model.max_length do not apply to it."""
+
+    def check_length(self, length: int) -> None:
+        if length > 7:
+            raise ValueError(f"{length} are more than 7")
+
+
+def test_the_limit_is_that_of_the_encoding_in_use():
+    assert position_limit(small(positions="learned", max_length=11)) == 11
+    assert position_limit(small(positions="rotary", max_length=11)) is None
+    custom = {"positions": "learned", "max_length": 3}
+    assert position_limit(small(**custom, parts=PartsConfig(positions=UpToSeven))) == 7
+    assert position_limit(small(**custom, parts=PartsConfig(positions=Sinusoidal))) is None
+
+
+@every_encoding
+def test_all_but_learned_go_beyond_max_length(positions):
+    model = Transformer(small(positions=positions, max_length=3))
+    tokens = np.full((1, 4), 5)
+    if positions == "learned":
+        for call in (
+            lambda: model.init(jax.random.key(0), tokens, tokens),
+            lambda: model.init(jax.random.key(0), jnp.zeros((1, 2, 8)), 4, method="new_cache"),
+        ):
+            with pytest.raises(ValueError, match="learned positions end at max_length = 3, but 4 are asked for"):
+                call()
+    else:
+        logits = jax.eval_shape(model.init_with_output, jax.random.key(0), tokens, tokens)[0]
+        assert logits.shape == (1, 4, model.config.vocab_size)
+
+
+def test_encoder_and_decoder_have_separate_depths():
+    _, variables = built(num_encoder_layers=3, num_decoder_layers=1)
+    layers = {
+        stack: sum(name.startswith("layers_") for name in variables["params"][stack])
+        for stack in ("encoder", "decoder")
+    }
+    assert layers == {"encoder": 3, "decoder": 1}
+
+
+def test_only_pre_norm_has_a_final_norm():
+    for norm, expected in (("post", False), ("pre", True)):
+        _, variables = built(norm=norm)
+        assert all(("final_norm" in variables["params"][stack]) is expected for stack in ("encoder", "decoder"))

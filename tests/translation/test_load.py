@@ -1,0 +1,36 @@
+"""What `load_run` returns, and which weights it loads."""
+
+import pytest
+
+from transformer_jax import load_run
+from transformer_jax.errors import BadInput
+from transformer_jax.translation.load import newest_steps, read_weights
+
+
+def test_wrong_arguments_are_refused(run):
+    with pytest.raises(BadInput, match="bem: no option of decoding; did you mean beam"):
+        run.translate(["a"], bem=3)
+    with pytest.raises(BadInput, match="n_best = 5 is more than beam = 4"):
+        run.translate(["a"], n_best=5)
+    with pytest.raises(TypeError, match="texts is one string"):
+        run.translate("a sentence")
+
+
+def test_weights_are_those_asked_for(averaged_run):
+    run = averaged_run
+    exported = load_run(run / "averaged")
+    by_name, by_path = load_run(run, "averaged"), load_run(run, str(run / "averaged"))
+    assert by_name.weights_sha256 == by_path.weights_sha256 == exported.weights_sha256
+    assert exported.steps == newest_steps(run, "averaged") == [7]
+    assert newest_steps(run, "latest") is None
+    with pytest.raises(BadInput, match="--weights=newest: is neither latest, best, averaged nor an exported folder"):
+        read_weights(run, "newest")
+    with pytest.raises(BadInput, match="is an exported folder, which has only one set of weights"):
+        read_weights(run / "averaged", "best")
+
+
+def test_the_digest_of_the_weights_follows_every_number(averaged_run):
+    run = load_run(averaged_run, "averaged")
+    before = run.weights_sha256
+    run.params["source_embedding"]["table"] = run.params["source_embedding"]["table"].at[0, 0].add(1e-3)
+    assert run.weights_sha256 != before
