@@ -2,10 +2,12 @@
 
 import ast
 import graphlib
+import re
 
 import pytest
 
-from tests.structure import imports, modules, upward
+from tests.structure import PACKAGE, diagram, imports, modules, upward
+from tests.support.places import ROOT
 
 
 def test_imports_point_down():
@@ -33,10 +35,26 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_the_package_never_imports_configs_or_experiments():
     for path in modules().values():
-        text = path.read_text()
-        assert "import configs" not in text
-        assert "from configs" not in text
-        assert "from experiments" not in text
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & {"configs", "experiments", "tests"}, path
+
+
+def test_the_diagram_of_the_documentation_is_the_one_that_is_drawn_from_the_imports():
+    stored = (ROOT / "docs/packages.svg").read_text()
+    assert stored == diagram() + "\n", "run: python -m tests.structure --diagram > docs/packages.svg"
+
+
+def test_every_file_that_the_documentation_of_the_architecture_names_exists():
+    paths = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    named = re.findall(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`", (ROOT / "docs/architecture.md").read_text())
+    assert len(named) > 50
+    for name in named:
+        found = name.startswith("tests/") or any(
+            f"/{path}".startswith(f"/{name}") or path.endswith(f"/{name}") for path in paths
+        )
+        assert found, name
 
 
 def test_files_and_functions_are_short():

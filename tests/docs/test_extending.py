@@ -184,19 +184,20 @@ def test_a_corpus_is_read_in_order_and_has_the_splits_it_yields(mine):
     assert open_corpus(DataConfig(corpus=mine("mine = {'train': [('a', 'b')], 'test': [('c', 'd')]}.get")))
 
 
-def test_a_corpus_is_told_from_another_by_its_code_and_the_files_it_names(tmp_path):
+def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(tmp_path):
     text = tmp_path / "words.txt"
     text.write_text("one")
 
+    config = experiment(data__corpus=f"{tmp_path}/mine.py:mine")
+
     def recipe(code):
         (tmp_path / code).write_text(PAIRS.replace("FILES = []", f"FILES = [{str(text)!r}]"))
-        config = experiment(data__corpus=f"{tmp_path}/{code}:mine")
         return recipe_of(config, open_corpus(config.data).identity())
 
     first = recipe("mine.py")
-    assert differences(first, recipe("mine.py")) == []
+    assert differences(first, recipe("mine.py"), config) == []
     text.write_text("two")
-    assert [line.partition(" was ")[0] for line in differences(first, recipe("mine.py"))] == [
+    assert [line.partition(" was ")[0] for line in differences(first, recipe("mine.py"), config)] == [
         f"checksum of {text} of the corpus"
     ]
     text.unlink()
