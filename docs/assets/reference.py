@@ -1,4 +1,4 @@
-"""An extension of griffe, which reads the API reference out of the code: what this code says in ways of its own.
+"""An extension of griffe, which extracts the API reference from the code, for conventions of this code.
 
 - An option of a config says its default and its meaning in `option(default, meaning, ...)`: a table for each group.
 - A Flax module and a named tuple have their annotated fields as arguments.
