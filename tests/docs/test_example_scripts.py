@@ -17,7 +17,7 @@ from transformer_jax.model.attention import Context
 EXAMPLES = ROOT / "examples"
 
 
-def own(address):
+def custom(address):
     return load_once(f"{EXAMPLES}/{address}")
 
 
@@ -27,7 +27,7 @@ def test_each_is_short(file):
 
 
 def test_log_distance_is_its_formula():
-    kind, positions = own("log_distance.py:LogDistance")(small()), np.arange(5)[None]
+    kind, positions = custom("log_distance.py:LogDistance")(small()), np.arange(5)[None]
     call = (jnp.zeros((1, 5, 2, 6)), positions, positions)
     bias_BHTS, variables = kind.init_with_output(jax.random.key(0), *call, method="bias")
     params = variables["params"]
@@ -38,7 +38,7 @@ def test_log_distance_is_its_formula():
 
 def test_linear_attention_is_its_formula_whichever_way_it_adds_up():
     q, k, v = (jax.random.normal(jax.random.key(i), (2, 5, 2, 6)) for i in range(3))
-    attend = own("linear_attention.py:LinearAttention")(num_heads=2).attend
+    attend = custom("linear_attention.py:LinearAttention")(num_heads=2).attend
     phi = lambda x: jnp.where(x > 0, x + 1, jnp.exp(x))  # noqa: E731
     products_BHTS = jnp.einsum("bthk,bshk->bhts", phi(q), phi(k))
     seen_B11S = jnp.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)[:, None, None]
@@ -50,7 +50,7 @@ def test_linear_attention_is_its_formula_whichever_way_it_adds_up():
 
 
 def test_linear_attention_decodes_step_by_step_what_it_computes_at_once():
-    attention = own("linear_attention.py:LinearAttention")(num_heads=2)
+    attention = custom("linear_attention.py:LinearAttention")(num_heads=2)
     assert issubclass(type(attention), MultiHeadAttention)
     x = jax.random.normal(jax.random.key(0), (2, 4, 8))
     whole, variables = attention.init_with_output(jax.random.key(1), x, x, causal_mask(4))
@@ -65,20 +65,20 @@ def test_linear_attention_decodes_step_by_step_what_it_computes_at_once():
 def test_focal_loss_is_cross_entropy_times_what_is_missing():
     logits, targets = jax.random.normal(jax.random.key(0), (1, 1, 5)), jnp.array([[3]])
     cross_entropy, _ = label_smoothed_cross_entropy(logits, targets, jnp.ones((1, 1)), epsilon=0.0)
-    total, count = own("focal_loss.py:focal")(logits, targets, jnp.ones((1, 1)))
+    total, count = custom("focal_loss.py:focal")(logits, targets, jnp.ones((1, 1)))
     assert total == pytest.approx(float((1 - jnp.exp(-cross_entropy)) ** 2 * cross_entropy), rel=1e-5)
     assert count == 1
 
 
 def test_sums_are_right_and_in_one_split_each():
-    splits = {split: own("sums.py:sums")(split) for split in ("train", "valid", "test")}
+    splits = {split: custom("sums.py:sums")(split) for split in ("train", "valid", "test")}
     everything = [pair for pairs in splits.values() for pair in pairs]
     assert len(set(everything)) == len(everything) == 10_000
     assert all(sum(map(int, source.split("+"))) == int(target) for source, target in everything)
 
 
 def test_exact_match_is_in_per_cent():
-    assert own("exact_match.py:exact_match")(["a", "b", "c", "d"], ["a", "b", "x", "D"]) == 50
+    assert custom("exact_match.py:exact_match")(["a", "b", "c", "d"], ["a", "b", "x", "D"]) == 50
 
 
 @pytest.mark.slow
@@ -108,9 +108,11 @@ def test_all_of_them_in_one_training(tmp_path, capsys):
         "optimizer.warmup_steps": 2,
         "train.compile_cache": "none",
     }
-    told = [f"--config.{path}={value}" for path, value in options.items()]
+    message = [f"--config.{path}={value}" for path, value in options.items()]
     run = f"--workdir={tmp_path}"
-    assert cli.main(["train", f"--config={EXAMPLES}/characters.py", run, "--config.train.peak_flops=1e12", *told]) == 0
+    assert (
+        cli.main(["train", f"--config={EXAMPLES}/characters.py", run, "--config.train.peak_flops=1e12", *message]) == 0
+    )
     assert f"loss {EXAMPLES}/focal_loss.py:focal" in capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["exact_match"] == 0

@@ -27,7 +27,7 @@ MARKS = r"<!-- (?P<mark>runnable|file: \S+|not run: [^\n]+) -->\n+"
 BLOCK = re.compile(rf"^(?:{MARKS})?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 SETUP = re.compile(r"^<!-- setup\n(?P<code>.*?)^-->$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted({*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")})
-# Programs of others that a reader may be told to start.
+# Other programs in the examples.
 OTHERS = ("echo", "export", "gcloud", "git", "pip", "sacrebleu", "sbatch", "source", "tfds")
 
 
@@ -90,7 +90,7 @@ def test_commands_are_commands(document):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("transformer-jax trian --config=configs/demo.py", "did you mean train?"),
         ("transformer-jax train --config=configs/demo.py --workdir=a --stepps=3", "--stepps=3"),
@@ -103,9 +103,9 @@ def test_commands_are_commands(document):
         ("cat a | transformer-jax translate --workdir=a > b", "cat"),
     ],
 )
-def test_a_command_that_is_wrong_is_found(line, told):
+def test_a_command_that_is_wrong_is_found(line, message):
     found = [problem(command, []) for command in commands(line)]
-    assert any(told in str(text) for text in found)
+    assert any(message in str(text) for text in found)
 
 
 def commands(code):

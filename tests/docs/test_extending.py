@@ -1,4 +1,4 @@
-"""A loss, optimizer, schedule, corpus or measure from a file of one's own: used, or refused in one clear line."""
+"""A custom loss, optimizer, schedule, corpus or metric is used, or refused in one clear line."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
 
 HEAD = "import jax, jax.numpy as jnp, optax\nfrom transformer_jax import label_smoothed_cross_entropy\n"
-# What is there already, under names of one's own.
+# The built-in functions under custom names.
 OURS = """
 def loss(logits, targets, weights, epsilon, spread):
     return label_smoothed_cross_entropy(logits, targets, weights, epsilon, spread)
@@ -49,7 +49,7 @@ def mine(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"train__loss": "loss"}, {"optimizer__name": "optimizer", "optimizer__schedule": "schedule"}]
 )
-def test_ones_own_code_that_does_the_same_makes_the_same_updates(mine, options):
+def test_custom_code_that_does_the_same_makes_the_same_updates(mine, options):
     own = {path: mine(OURS, name) for path, name in options.items()}
     theirs = trainer().train(batches(3))
     ours = Trainer(experiment(**own)).train(batches(3))
@@ -70,15 +70,15 @@ def test_the_gradient_is_divided_by_the_weight_that_the_loss_returns_however_the
     assert float(halved.sums.nll) == pytest.approx(float(whole.sums.nll), rel=1e-5)
 
 
-def refuses(call, told):
-    with pytest.raises(BadInput, match=re.escape(told)) as caught:
+def refuses(call, message):
+    with pytest.raises(BadInput, match=re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
     return caught.value
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("mine = 3", "is of type int; must be a function"),
         ("def mine(logits, targets): pass", "cannot be called as mine(logits, targets, weights): too many positional"),
@@ -94,20 +94,20 @@ def refuses(call, told):
         ("def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "counts tokens whose weight is 0, which are padding"),
     ],
 )
-def test_a_loss_that_is_unfit_is_refused(mine, text, told):
+def test_an_invalid_loss_is_refused(mine, text, message):
     address = mine(text)
-    problem = refuses(lambda: check_loss(TrainConfig(loss=address)), told)
+    problem = refuses(lambda: check_loss(TrainConfig(loss=address)), message)
     assert str(problem).startswith(f"train.loss = {address}: ")
 
 
-def test_what_a_loss_raises_is_told_with_its_own_traceback(mine):
+def test_what_a_loss_raises_is_reported_with_its_traceback(mine):
     with pytest.raises(UserCodeError, match=r"mine\.py raised TypeError") as caught:
         check_loss(TrainConfig(loss=mine("def mine(a, b, c):\n    return a + 'x'")))
     assert "return a + 'x'" in caught.value.traceback
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "def mine(peak, speed): pass",
@@ -119,9 +119,9 @@ def test_what_a_loss_raises_is_told_with_its_own_traceback(mine):
         ("def mine(): return lambda count: jnp.ones(2)", "is [1. 1.] at update 0"),
     ],
 )
-def test_a_schedule_that_is_unfit_is_refused(mine, text, told):
+def test_an_invalid_schedule_is_refused(mine, text, message):
     settings = dataclasses.replace(OptimizerConfig(), schedule=mine(text))
-    assert str(refuses(lambda: make_schedule(settings, 16, 10), told)).startswith("optimizer.schedule = ")
+    assert str(refuses(lambda: make_schedule(settings, 16, 10), message)).startswith("optimizer.schedule = ")
 
 
 def test_a_schedule_gets_what_it_asks_for(mine):
@@ -131,7 +131,7 @@ def test_a_schedule_gets_what_it_asks_for(mine):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("def mine(rate): pass", "must be a function that takes learning_rate (it gets the schedule)"),
         ("def mine(learning_rate): return 3", "made int; an optax.GradientTransformation would be right"),
@@ -148,20 +148,20 @@ def test_a_schedule_gets_what_it_asks_for(mine):
         ),
     ],
 )
-def test_an_optimizer_that_is_unfit_is_refused(mine, text, told):
+def test_an_invalid_optimizer_is_refused(mine, text, message):
     settings = dataclasses.replace(OptimizerConfig(), name=mine(text))
-    refuses(lambda: make_optimizer(settings, lambda count: 0.1), told)
+    refuses(lambda: make_optimizer(settings, lambda count: 0.1), message)
 
 
-def test_options_that_an_optimizer_of_ones_own_would_ignore_are_refused(mine):
+def test_options_that_a_custom_optimizer_would_ignore_are_refused(mine):
     address = mine("def mine(learning_rate, speed=1.0): return optax.sgd(lambda n: speed * learning_rate(n))")
     settings = dataclasses.replace(OptimizerConfig(), name=address, arguments=("speed=2",))
     optimizer = make_optimizer(settings, lambda count: 0.1)
     params = {"kernel": np.ones((2, 2), np.float32)}
     changes, _ = optimizer.update(params, optimizer.init(params))
     np.testing.assert_allclose(optax.apply_updates(params, changes)["kernel"], 0.8, rtol=1e-6)
-    told = f"optimizer.beta1 = 0.5: optimizer.name = '{address}' has none"
-    refuses(lambda: make_optimizer(dataclasses.replace(settings, beta1=0.5), lambda count: 0.1), told)
+    message = f"optimizer.beta1 = 0.5: optimizer.name = '{address}' has none"
+    refuses(lambda: make_optimizer(dataclasses.replace(settings, beta1=0.5), lambda count: 0.1), message)
 
 
 PAIRS = """
@@ -205,7 +205,7 @@ def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("def mine(): pass", "cannot be called as mine(split): too many positional arguments"),
         ("def mine(split): return 3", "returned int; an iterable of pairs is expected"),
@@ -215,8 +215,8 @@ def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(tmp_path):
         ("def mine(split):\n    yield 'a', 'b'\n    1 / 0", "mine.py raised ZeroDivisionError"),
     ],
 )
-def test_a_corpus_that_is_unfit_is_refused(mine, text, told):
-    refuses(lambda: list(open_corpus(DataConfig(corpus=mine(text))).chunks("train", 10)), told)
+def test_an_invalid_corpus_is_refused(mine, text, message):
+    refuses(lambda: list(open_corpus(DataConfig(corpus=mine(text))).chunks("train", 10)), message)
 
 
 def test_pairs_that_are_no_text_are_faults_of_their_place(mine):
@@ -238,7 +238,7 @@ def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "told"),
+    ("text", "name", "message"),
     [
         ("def mine(hypotheses): pass", "mine", "cannot be called as mine(hypotheses, references): too many positional"),
         ("def bleu(h, r): return 1.0", "bleu", "there is another metric called bleu, the library's; choose another"),
@@ -246,9 +246,9 @@ def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
         ("def mine(h, r): return float('nan')", "mine", "gave nan; must be one finite number"),
     ],
 )
-def test_a_measure_that_is_unfit_is_refused(mine, text, name, told):
+def test_an_invalid_metric_is_refused(mine, text, name, message):
     address = mine(text, name)
-    refuses(lambda: custom_scores(load_metrics([address]), ["a"], ["b"], ["c"]), told)
+    refuses(lambda: custom_scores(load_metrics([address]), ["a"], ["b"], ["c"]), message)
 
 
 def test_two_measures_of_one_name_are_refused(mine, tmp_path):
@@ -258,7 +258,7 @@ def test_two_measures_of_one_name_are_refused(mine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("optimizer__schedule", "cosin", "optimizer.schedule = 'cosin': did you mean cosine?, or path/to/file.py:Name"),
         ("optimizer__schedule", "mine.py", "must be inverse_sqrt | cosine | linear | constant | path/to/file.py:Name"),
@@ -266,6 +266,6 @@ def test_two_measures_of_one_name_are_refused(mine, tmp_path):
         ("decode__metrics", ("mine.py:",), "must be comma-separated path/to/file.py:Name"),
     ],
 )
-def test_what_is_no_address_is_refused_by_the_schema(path, value, told):
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_an_invalid_address_is_refused_by_the_schema(path, value, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         experiment(**{path: value})

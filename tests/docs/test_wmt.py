@@ -58,8 +58,8 @@ def test_the_documents_table_of_the_four(name):
     config = loaded(name)
     train, parameters = config.train, sum(parameter_counts(config.model).values())
     numbers = (config.model.vocab_size, parameters, config.model.dropout, train.steps)
-    told = [f"{number:,}" for number in (*numbers, train.checkpoint_every, train.keep_latest)]
-    assert cells[:-1] == told
+    message = [f"{number:,}" for number in (*numbers, train.checkpoint_every, train.keep_latest)]
+    assert cells[:-1] == message
     assert language == {"fr": "French", "de": "German"}[config.data.target_language]
 
 
