@@ -136,8 +136,8 @@ def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
 
 def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
     """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart resumes from there."""
-    config = experiment(tmp_path, tokenizer="words")
-    whole = contents(prepare(config, tmp_path / "whole", pairs_per_shard=400).directory)
+    config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
+    whole = contents(prepare(config, tmp_path / "whole", pairs_per_shard=100).directory)
     published = atomic.published
 
     class Stop(BaseException):
@@ -154,13 +154,13 @@ def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatc
         for module in (atomic, cleaning):
             monkeypatch.setattr(module, "published", stopping)
         try:
-            prepare(config, tmp_path / "stopped", pairs_per_shard=400)
+            prepare(config, tmp_path / "stopped", pairs_per_shard=100)
             break
         except Stop:
             assert not (tmp_path / "stopped").exists()
         finally:
             monkeypatch.undo()
-        assert contents(prepare(config, tmp_path / "stopped", pairs_per_shard=400).directory) == whole
+        assert contents(prepare(config, tmp_path / "stopped", pairs_per_shard=100).directory) == whole
         shutil.rmtree(tmp_path / "stopped")
     assert stop_at > 10
 
@@ -181,15 +181,16 @@ class Killed(BaseException):
 @pytest.mark.parametrize("step", ["_encode", "publish"])
 def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
     """Each file of it is spoilt in turn: the next start has the same bytes, or refuses, and then the one after has."""
-    config, (left, whole) = experiment(tmp_path, tokenizer="words"), (tmp_path / name for name in ("left", "whole"))
-    prepare(config, whole, pairs_per_shard=200)
+    config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
+    left, whole = tmp_path / "left", tmp_path / "whole"
+    prepare(config, whole, pairs_per_shard=100)
 
     def killed(*arguments):
         raise Killed
 
     monkeypatch.setattr(prepare_module._Work, step, killed)
     with pytest.raises(Killed):
-        prepare(config, left / "data", pairs_per_shard=200)
+        prepare(config, left / "data", pairs_per_shard=100)
     monkeypatch.undo()
     refused = 0
     files = [path.relative_to(left) for path in sorted(left.rglob("*")) if path.is_file()]
@@ -200,11 +201,11 @@ def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
         content[len(content) // 2] ^= 1
         (place / file).write_bytes(content)
         try:
-            prepare(config, place / "data", pairs_per_shard=200)
+            prepare(config, place / "data", pairs_per_shard=100)
         except BadInput:
             refused += 1
             assert [path.name for path in place.iterdir()] == []
-            prepare(config, place / "data", pairs_per_shard=200)
+            prepare(config, place / "data", pairs_per_shard=100)
         assert contents(place / "data") == contents(whole), file
         shutil.rmtree(place)
     assert len(files) > 4 and refused
