@@ -134,6 +134,7 @@ def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
 
 
+@pytest.mark.slow
 def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
     """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart resumes from there."""
     config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
