@@ -57,5 +57,5 @@ def test_pictures_are_included_unless_they_are_too_large(sweep):
     (folder / "big.svg").write_bytes(b"x" * 400_000)
     report = Report(sweep)
     assert 'src="data:image/png;base64,iVBORw=="' in report.page
-    assert "1 pictures of analyses are too large" in report.markdown
+    assert "Pictures too large for this page, in the runs' folders: 1." in report.markdown
     assert len(report.page) < 300_000

@@ -143,6 +143,6 @@ def test_a_sweep_leaves_nothing_where_it_does_not_begin(tmp_path, names):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     before = contents(tmp_path)
-    with pytest.raises(BadInput, match="is no "), SweepFolder(tmp_path).held():
+    with pytest.raises(BadInput, match="is not a "), SweepFolder(tmp_path).held():
         pass
     assert contents(tmp_path) == before

@@ -54,7 +54,7 @@ class Content(NamedTuple):
 def gather(sweep: SweepResult) -> Content:
     tests = find(sweep)
     pictures, left_out = analyses.pictures(sweep)
-    too_large = f"{left_out} pictures of analyses are too large for this page; they are in the runs' folders."
+    too_large = f"Pictures too large for this page, in the runs' folders: {left_out}."
     return Content(
         sweep=sweep,
         state=state_sentence(sweep),
@@ -78,13 +78,13 @@ def to_document(content: Content) -> Document:
     base = json.dumps(sweep.definition.get("base", {}), indent=1, ensure_ascii=False)
     found = samples(sweep, content.tests[0].split)
     parts: dict[str, list[Block]] = {
-        "Results": [*_results(content), Heading("What to bear in mind"), Bullets(content.remarks)],
+        "Results": [*_results(content), Heading("Caveats"), Bullets(content.remarks)],
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
         "Learning curves": [Figures(learning_curves(sweep))],
         "Analyses": [*analyses.blocks(analyses.analyses(sweep)), Figures(content.pictures)],
         "Translations": [Translations(found)] if found else [],
         "Runs": [Folded("Every run", [_runs(sweep)])],
-        "How it was done": [Bullets(METHOD), Facts(content.facts), Folded("The base's config", [Code(base)])],
+        "Method": [Bullets(METHOD), Facts(content.facts), Folded("The base's config", [Code(base)])],
     }
     return Document(
         title=sweep.name,

@@ -1,4 +1,4 @@
-"""How the runs of a sweep were made and compared: what a reader must bear in mind, and how to make them again."""
+"""How the runs of a sweep were made and compared: caveats, and how to make them again."""
 
 from __future__ import annotations
 
