@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack
 
 from transformer_jax.errors import ConfigError
 from transformer_jax.files import paths
@@ -69,25 +69,29 @@ def is_meant_as_address(text: str) -> bool:
     return ".py" in text
 
 
+class Limits(TypedDict, total=False):
+    at_least: float
+    at_most: float
+    above: float
+    below: float
+
+
 def option(
     default: Any,
     meaning: str,
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
     affects: Effect | None = None,
     condition: Condition | None = None,
     together: Together | None = None,
+    **limits: Unpack[Limits],
 ) -> Any:
     """Declares one field of a `Section`: its default, its meaning, its range, what it affects and when.
 
     `affects` and `condition` default to those of the section.
     """
-    limits = {"at least": at_least, "at most": at_most, "above": above, "below": below}
-    limits = {word: limit for word, limit in limits.items() if limit is not None}
-    metadata = {"meaning": meaning, "limits": limits, "affects": affects, "condition": condition, "together": together}
+    given = {name.replace("_", " "): limit for name, limit in limits.items()}
+    ordered = {word: given[word] for word in COMPARISONS if word in given}
+    metadata = {"meaning": meaning, "limits": ordered, "affects": affects, "condition": condition, "together": together}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -136,10 +140,6 @@ class Option:
     affects: Effect
     condition: Condition | None
     together: Together | None
-
-    @property
-    def type_name(self) -> str:
-        return type_name(self.kind)
 
     def has_effect(self, config: Any) -> bool:
         return self.condition is None or self.condition.holds(config)

@@ -108,7 +108,7 @@ def options_table() -> str:
     rows = ["| option | default | what it may be | meaning |", "|---|---|---|---|"]
     for option in schema.options(ExperimentConfig):
         limits = " and ".join(f"{word} {limit:g}" for word, limit in option.limits.items())
-        kind = option.type_name.replace("|", "\\|") + (f", {limits}" if limits else "")
+        kind = schema.type_name(option.kind).replace("|", "\\|") + (f", {limits}" if limits else "")
         rows.append(f"| `{option.path}` | `{shown(option.default)}` | {kind} | {option.meaning} |")
     return "\n".join(rows)
 
