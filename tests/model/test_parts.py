@@ -14,6 +14,7 @@ from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transformer_jax.model.parts import loaded
 from transformer_jax.model.positions import Positions, Sinusoidal
 from transformer_jax.model.transformer import Embedding
 
@@ -201,6 +202,14 @@ def test_a_missing_file_and_a_wrong_type_are_refused():
         logits_of(model_with(attention="nowhere.py:Mine"))
     with pytest.raises(BadInput, match=r"attention = 3: must be path/to/file\.py:Name or none"):
         PartsConfig(attention=3)
+
+
+def test_a_loaded_config_needs_its_file_no_more(tmp_path):
+    address = file_with("from transformer_jax.model.layers import FeedForward\nclass Mine(FeedForward): pass", tmp_path)
+    config = loaded(small(parts=PartsConfig(feed_forward=f"{address}:Mine")))
+    (tmp_path / "mine.py").unlink()
+    assert config.parts.feed_forward.__name__ == "Mine"
+    jax.eval_shape(Transformer(config).init, jax.random.key(0), SOURCE, TARGET)
 
 
 def test_a_class_is_loaded_once_however_often_it_is_named(tmp_path):

@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from transformer_jax import extension
 from transformer_jax.errors import BadInput
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.schema import Part
 
 
@@ -29,6 +30,13 @@ def choose(
     if problem := _misfit(custom, default, methods) or _no_effect(custom, default, at_least_one_of):
         raise BadInput(f"model.parts.{role} = {name_of(part)}: {problem}")
     return custom
+
+
+def loaded(config: ModelConfig) -> ModelConfig:
+    """The config with custom modules as classes, so that programs read no files while they are traced."""
+    given = {field.name: getattr(config.parts, field.name) for field in dataclasses.fields(config.parts)}
+    classes = {role: extension.load_once(part) if isinstance(part, str) else part for role, part in given.items()}
+    return dataclasses.replace(config, parts=dataclasses.replace(config.parts, **classes))
 
 
 def name_of(part: Part) -> str:
