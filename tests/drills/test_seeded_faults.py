@@ -295,9 +295,9 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     copy = tmp_path_factory.mktemp("faults") / "repository"
-    kept_out = shutil.ignore_patterns(".*", "runs", "site")
+    kept_out = shutil.ignore_patterns("__pycache__", ".*")
     for name in ("transformer_jax", "tests", "configs", "experiments", "benchmarks", "docs", "examples"):
-        shutil.copytree(ROOT / name, copy / name, ignore=kept_out if name != "transformer_jax" else None)
+        shutil.copytree(ROOT / name, copy / name, ignore=kept_out)
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, copy)
     return copy

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 from tests.support.small_runs import batches, trainer, worst_difference
 from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.model.positions import KINDS
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.update import sharding
 
 # Ten updates in float32, summed in another order.
@@ -65,7 +65,7 @@ def test_the_state_begins_divided():
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
-@pytest.mark.parametrize("positions", KINDS)
+@pytest.mark.parametrize("positions", ENCODINGS)
 def test_the_rules_cover_every_parameter_of_the_library(positions, tied):
     for norm, activation in (("post", "relu"), ("pre", "swiglu")):
         changes = {"norm": norm, "activation": activation, "tie_embeddings": tied, "attention_bias": True}
