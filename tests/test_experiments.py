@@ -363,7 +363,9 @@ def test_a_second_softmax_bounds_the_loss_that_training_sees():
     changes = {f"model__parts__{role}": address for role, address in parts_of("softmax before the loss").items()}
     config = experiment(**changes, **SMALL, train__label_smoothing=0.0)
     bound, n = np.log((np.e + model.config.vocab_size - 1) / np.e), batch_of(sentences(2))
-    sums, usual = (batch_sums(c, loud, n, None) for c in (config, experiment(**SMALL, train__label_smoothing=0.0)))
+    sums, usual = (
+        batch_sums(c, None, loud, n, None) for c in (config, experiment(**SMALL, train__label_smoothing=0.0))
+    )
     assert bound <= float(sums.loss / sums.tokens) <= bound + 1.0001  # no token is ever likelier, or less likely
     assert float(usual.loss / usual.tokens) > bound + 2
 

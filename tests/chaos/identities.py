@@ -15,12 +15,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.sweep_runs import experiment_file
-from tests.training_runs import environment
-
 from tests.chaos.children import Ended, run
 from tests.chaos.place import Place, fingerprint, tree
 from tests.chaos.tally import Tally, check
+from tests.support.sweep_runs import experiment_file
+from tests.support.training_runs import environment
 
 HEAD = "import optax\nfrom transformer_jax import label_smoothed_cross_entropy\nfrom {helper} import FACTOR\nOWN = 1\n"
 # What each option can name; all of it depends on OWN, in the file, and on FACTOR, in the module beside it.

@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.training_runs import CONFIG, metrics, weights
-
 from tests.chaos.children import Child, Ended, answer, command, run
 from tests.chaos.tally import check
+from tests.support.training_runs import CONFIG, metrics, weights
 from transformer_jax.experiment import prepared_data
 from transformer_jax.runs.folder import RunFolder
 

@@ -10,12 +10,11 @@ import time
 from functools import cache
 from pathlib import Path
 
-from tests.sweep_runs import experiment_file
-
 from tests.chaos.children import Child, run
 from tests.chaos.place import Place
 from tests.chaos.tally import Tally, check
 from tests.chaos.trainings import HARMS, harm
+from tests.support.sweep_runs import experiment_file
 from transformer_jax import cli
 
 KEPT = ("valid", "tests", "target_tokens", "steps")
