@@ -35,7 +35,7 @@ DAMAGES = {
     ),
     "another beginning": (json_with(CONFIG, decoder_start_token_id=0), "decoder_start_token_id = 0: is not supported"),
     "no width": (json_with(CONFIG, d_model=...), "config.json: has no d_model"),
-    "a width that is none": (json_with(CONFIG, d_model="16"), 'd_model = "16": must be int'),
+    "a width of the wrong type": (json_with(CONFIG, d_model="16"), 'd_model = "16": must be int'),
     "a billion layers": (
         json_with(CONFIG, encoder_layers=10**9),
         "encoder_layers = 1000000000: must be at least 1 and",

@@ -35,7 +35,7 @@ DAMAGES = {
         tokens_with(lambda t: t.update({next(iter(t)): 5})),
         "has the number 5; must be 0 to 109, each",
     ),
-    "a number that is none": (
+    "not a number": (
         tokens_with(lambda t: t.update({"<unk>": True})),
         "'<unk>' has the number True; must be 0 to",
     ),

@@ -72,13 +72,13 @@ def tuned(folder, losses, monkeypatch):
     definition = dataclasses.replace(defined(FOUR, seeds=2), tune=(1.0, 2.0))
     here = launcher(folder, definition)
 
-    def pretended(runs):
+    def finish(runs):
         for run in runs:
             if (loss := losses.get(run.address, 1.0)) is not None:
                 pretend_finished(run, loss)
         return [run.name for run in runs if losses.get(run.address, 1.0) is None]
 
-    monkeypatch.setattr(here, "_run_missing", pretended)
+    monkeypatch.setattr(here, "_run_missing", finish)
     return here
 
 
