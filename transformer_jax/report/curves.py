@@ -12,7 +12,7 @@ from transformer_jax.report.figures import Curve, curves
 from transformer_jax.report.results import SweepResult, VariantResult, number
 
 TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
-# More points, and more curves in one figure, cannot be told apart.
+# More points, or more curves in one figure, cannot be distinguished.
 MOST_POINTS = 60
 MOST_CURVES = len(COLOURS)
 
