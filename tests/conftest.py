@@ -20,6 +20,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Nearly all the time of the tests is compilation; what runs as a process of its own is compiled as users compile it.
 jax.config.update("jax_disable_most_optimizations", True)
 
+# Flushing to the disk takes longer than all else when data are prepared, and matters only if the power fails.
+os.fsync = lambda descriptor: None
+
 # A process may have 65,530 mappings of memory on Linux, and is aborted at one more; each compiled program takes some.
 MANY_MAPPINGS = 10_000
 MAPPINGS = Path("/proc/self/maps")

@@ -16,7 +16,7 @@ def test_import_loads_nothing_heavy():
     loaded = json.loads(
         in_fresh_python(
             "import sys, json, jax, flax.linen; before = set(sys.modules)\n"
-            "import transformer_jax; transformer_jax.ModelConfig()\n"
+            "import transformer_jax, transformer_jax.data.tokenizer; transformer_jax.ModelConfig()\n"
             f"print(json.dumps([name for name in {HEAVY} if name in set(sys.modules) - before]))"
         )
     )

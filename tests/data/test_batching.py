@@ -22,7 +22,7 @@ from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=30, deadline=None)
 both_kinds = pytest.mark.parametrize("kind", [BucketBatches, PackedBatches])
 lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=150)
 Kind = type[TrainingBatches]
@@ -292,7 +292,7 @@ def test_small_and_mapped_token_arrays_serve_as_well(kind, tmp_path):
     assert_equal(make(kind, small).batch(1), make(kind, pairs).batch(1))
 
 
-@quick
+@settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from([1, 2, 7, 97, 127]),
     st.integers(21, 300),

@@ -48,7 +48,7 @@ def test_only_the_first_few_examples_are_kept():
     assert rejected["empty"] == {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
 def test_seen_keys_is_a_set(batches):
     keys, plain = SeenKeys(), set()

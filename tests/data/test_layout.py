@@ -21,7 +21,7 @@ def cells(source: np.ndarray, target: np.ndarray, shapes: list[tuple[int, int]])
     return sum(min(s + t for s, t in shapes if s >= a and t >= b) for a, b in zip(source, target, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_two_shapes_are_the_best_two(seed):
     source, target = random_lengths(60, 12, seed)
     buckets = choose_buckets(source, target, limit=12, tokens_per_batch=12, num_shapes=2)
@@ -33,9 +33,9 @@ def test_two_shapes_are_the_best_two(seed):
     assert cells(source, target, [(shape.source, shape.target) for shape in buckets.shapes]) == best
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_shape_could_be_another_and_save_cells(seed):
-    source, target = random_lengths(150, 24, seed)
+    source, target = random_lengths(80, 24, seed)
     buckets = choose_buckets(source, target, limit=24, tokens_per_batch=24, num_shapes=6)
     shapes = [(shape.source, shape.target) for shape in buckets.shapes]
     found = cells(source, target, shapes)
@@ -93,7 +93,7 @@ def test_rows_divide_among_eight_devices_where_there_are_eight():
     assert even_rows(size=1, most=200) == 8
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 20)), min_size=1, max_size=200),
     st.integers(30, 100),

@@ -2,9 +2,9 @@
 
 import gzip
 import os
+import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -237,20 +237,15 @@ def failed(bench: Path, capfd, status: int, workdir: Path, message: str) -> None
     assert capfd.readouterr() == ("", f"{message}\n")
 
 
-def test_a_file_size_limit(bench):
-    code = (
-        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
-        "from transformer_jax.cli import main\nsys.exit(main(['prepare', *sys.argv[1:]]))"
-    )
-    files = [f"--config.data.{side}={bench / name}" for side, name in (("source", "a.en"), ("target", "a.de"))]
-    options = [f"--config={bench / 'config.py'}", f"--workdir={bench / 'run'}", *files]
-    done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr
-        == f"failed: {bench / 'run' / 'data'}: a file became too large; make room or choose another directory\n"
-    )
-    assert not (bench / "run").exists()
+def test_a_file_size_limit(bench, capfd):
+    run, limits = bench / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        message = "a file became too large; make room or choose another directory"
+        failed(bench, capfd, 1, run, f"failed: {run / 'data'}: {message}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not run.exists()
 
 
 @pytest.fixture
@@ -269,7 +264,7 @@ def mounted(tmp_path):
     subprocess.run(["umount", str(place)], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("kilobytes", [4, 16, 32, 48, 64])
+@pytest.mark.parametrize("kilobytes", [4, 32, 64])
 def test_a_full_disk(bench, capfd, mounted, kilobytes):
     run = mounted(f"size={kilobytes}k") / "run"
     failed(bench, capfd, 1, run, f"failed: {run / 'data'}: the disk is full; make room or choose another directory")

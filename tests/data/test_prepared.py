@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -40,10 +39,10 @@ def test_references_never_pass_a_tokenizer(tmp_path):
 
 
 def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
-    pairs = [(f"a{i} b{i}", f"c{i} d{i}") for i in range(20_000)]
+    pairs = [(" ".join(f"{i:x}" for i in range(1000 * k, 1000 * k + 1000)), f"{k}") for k in range(70)]
     config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0)
     prepared = prepare(config, tmp_path / "data")
-    assert prepared.vocab_size == 80_004
+    assert prepared.vocab_size >= 70_004
     assert prepared.pairs("train").source_tokens.dtype == np.int32
     assert decoded(prepared, "train")[-1] == pairs[-1]
 
@@ -87,9 +86,3 @@ def test_the_manifest_is_json_that_a_person_can_read(data):
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["recipe"]["options"]["data.normalization"] == "identity"
     assert {"transformer_jax", "numpy", "sentencepiece"} <= set(manifest["versions"])
-
-
-def test_opening_is_quick(data):
-    start = time.perf_counter()
-    Prepared.open(data)
-    assert time.perf_counter() - start < 0.5

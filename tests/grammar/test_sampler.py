@@ -60,7 +60,7 @@ def test_a_small_lexicon_leaves_no_ambiguity(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(phrases, "nouns_of", lambda kind: all_nouns_of(kind)[:2])
     monkeypatch.setattr(phrases, "adjectives_of", lambda kind, colours: ())
     sampler = SentenceSampler("small lexicon", depth=0)
-    found = [(english.render(tree), german.render(tree)) for tree in (sampler.sentence() for _ in range(8_000))]
+    found = [(english.render(tree), german.render(tree)) for tree in (sampler.sentence() for _ in range(4_000))]
     short = [source for source, _ in found if source.count(" ") < 6]
     assert len(set(short)) < 0.97 * len(short)
     assert _contradictions(found) == []
