@@ -1,4 +1,4 @@
-"""Settings every test shares: eight pretended devices, no silent broadcasting, and programs compiled in a hurry."""
+"""Settings that all tests share: eight simulated devices, no silent broadcasting, and fast compilation."""
 
 import gc
 import os
@@ -8,20 +8,19 @@ from pathlib import Path
 # once, all threads may come to wait for a device that then has none. It happened, on two quiet cores.
 os.environ["PJRT_NPROC"] = "64"
 # Where eight devices share two cores, one may let the others wait for long: only after ten minutes is that an error.
+# Nearly all the time of the tests is compilation: one thread and the older code generator need less than half of it.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=8 --xla_cpu_collective_call_terminate_timeout_seconds=600"
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 
 import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Nearly all the time of the tests is compilation; what runs as a process of its own is compiled as users compile it.
+# What runs as a separate process is compiled as users compile it.
 jax.config.update("jax_disable_most_optimizations", True)
-
-# Flushing to the disk takes longer than all else when data are prepared, and matters only if the power fails.
-os.fsync = lambda descriptor: None
 
 # A process may have 65,530 mappings of memory on Linux, and is aborted at one more; each compiled program takes some.
 MANY_MAPPINGS = 10_000
