@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.errors import BadInput
-from transformer_jax.model import parts
+from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear
@@ -79,13 +78,13 @@ class Residual(nn.Module):
 def attention_of(config: ModelConfig) -> Any:
     """The attention module of a config."""
     methods = ("with_context", "remember", "new_cache")
-    attention = parts.choose(config.parts.attention, MultiHeadAttention, "attention", methods)
-    changed = [name for name in ("__call__", "with_context") if parts.overrides(attention, MultiHeadAttention, name)]
-    if changed == ["__call__"]:
-        raise BadInput(
-            f"model.parts.attention = {parts.name_of(config.parts.attention)}: overrides __call__, which layers do not "
-            "call; with_context(query, key_value, context) is what they call (docs/parts.md)"
-        )
+    attention = custom_modules.choose(config, "attention", MultiHeadAttention, methods)
+    called, with_context = (
+        custom_modules.overrides(attention, MultiHeadAttention, name) for name in ("__call__", "with_context")
+    )
+    if called and not with_context:
+        problem = "overrides __call__, which layers do not call; with_context(query, key_value, context) is what they "
+        raise custom_modules.unfit(config, "attention", problem + "call (docs/parts.md)")
     return attention(
         num_heads=config.num_heads,
         d_k=config.key_size,
@@ -99,7 +98,7 @@ def attention_of(config: ModelConfig) -> Any:
 
 def feed_forward_of(config: ModelConfig) -> Any:
     """The feed-forward module of a config."""
-    return parts.choose(config.parts.feed_forward, FeedForward, "feed_forward")(
+    return custom_modules.choose(config, "feed_forward", FeedForward)(
         d_ff=config.d_ff,
         activation=config.activation,
         dropout=config.activation_dropout,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.errors import BadInput
-from transformer_jax.model import parts
+from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Context
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
@@ -81,7 +81,7 @@ class Encoder(_Stack):
     """N encoder layers over embedded tokens."""
 
     def setup(self) -> None:
-        layer = parts.choose(self.config.parts.encoder_layer, EncoderLayer, "encoder_layer")
+        layer = custom_modules.choose(self.config, "encoder_layer", EncoderLayer)
         self.build(layer, self.config.num_encoder_layers, causal=False)
 
     def __call__(
@@ -104,7 +104,7 @@ class Decoder(_Stack):
     """N decoder layers over embedded tokens and the encoder's output."""
 
     def setup(self) -> None:
-        layer = parts.choose(self.config.parts.decoder_layer, DecoderLayer, "decoder_layer", ("__call__", "new_cache"))
+        layer = custom_modules.choose(self.config, "decoder_layer", DecoderLayer, ("__call__", "new_cache"))
         self.build(layer, self.config.num_decoder_layers, causal=True)
 
     def __call__(
@@ -141,12 +141,12 @@ def position_limit(config: ModelConfig) -> int | None:
 
 def _encoding(config: ModelConfig) -> type[Positions]:
     """The class that model.positions names, or the custom one."""
-    part = config.parts.positions
-    if part is None:
+    if config.parts.positions is None:
         return ENCODINGS[config.positions]
-    encoding = parts.choose(part, Positions, "positions", (*METHODS, "check_length"), at_least_one_of=METHODS)
-    if encoding.moved_values is not Positions.moved_values and not encoding.moves_values:
-        raise BadInput(f"model.parts.positions = {parts.name_of(part)}: has moved_values, but not moves_values = True")
+    methods = (*METHODS, "check_length")
+    encoding = custom_modules.choose(config, "positions", Positions, methods, at_least_one_of=METHODS)
+    if custom_modules.overrides(encoding, Positions, "moved_values") and not encoding.moves_values:
+        raise custom_modules.unfit(config, "positions", "has moved_values, but not moves_values = True")
     return encoding
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.model import parts
+from transformer_jax.model import custom_modules
 from transformer_jax.model.masks import cross_attention_mask, self_attention_mask
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks
@@ -67,7 +67,7 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        embedding = parts.choose(config.parts.embedding, Embedding, "embedding", ("__call__", "logits"))
+        embedding = custom_modules.choose(config, "embedding", Embedding, ("__call__", "logits"))
         target_size = config.target_vocab_size or config.vocab_size
         self.source_embedding = embedding(config, config.vocab_size)
         if config.tie_embeddings != "all":

@@ -13,7 +13,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.model import parts
+from transformer_jax.model import custom_modules
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
@@ -98,7 +98,7 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
     """The jitted step (state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory."""
     shardings, loss = _shardings(plan), load_loss(config.train)
-    config = dataclasses.replace(config, model=parts.loaded(config.model))
+    config = dataclasses.replace(config, model=custom_modules.loaded(config.model))
 
     def update(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
         return train_step(config, optimizer, loss, state, batch, mesh)
@@ -170,7 +170,7 @@ def train_step(
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout."""
     loss = load_loss(config.train)
-    config = dataclasses.replace(config, model=parts.loaded(config.model))
+    config = dataclasses.replace(config, model=custom_modules.loaded(config.model))
     return jax.jit(
         lambda params, batch: evaluation_sums(config, loss, params, batch),
         out_shardings=NamedSharding(mesh, PartitionSpec()),

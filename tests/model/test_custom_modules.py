@@ -13,8 +13,8 @@ from transformer_jax import MultiHeadAttention, Transformer
 from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
+from transformer_jax.model.custom_modules import loaded
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
-from transformer_jax.model.parts import loaded
 from transformer_jax.model.positions import Positions, Sinusoidal
 from transformer_jax.model.transformer import Embedding
 

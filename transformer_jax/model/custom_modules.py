@@ -1,4 +1,4 @@
-"""Custom modules in place of the model's own, checked before anything is built from them."""
+"""Which module has each role: the built-in one or a custom one, checked before anything is built from it."""
 
 import dataclasses
 import difflib
@@ -14,34 +14,38 @@ from transformer_jax.schema import Part
 
 
 def choose(
-    part: Part,
-    default: type,
+    config: ModelConfig,
     role: str,
+    default: type,
     methods: tuple[str, ...] = ("__call__",),
     at_least_one_of: tuple[str, ...] = (),
 ) -> Any:
-    """The default class, or the custom one in its place, given as a class or as `path/to/file.py:Name`.
+    """The class of one role of `model.parts`: the built-in one, or the custom one that the config names.
 
     `at_least_one_of`: methods that do nothing in the default, so that a custom class must override one of them.
     """
+    part = getattr(config.parts, role)
     if part is None:
         return default
-    custom = extension.load_once(part) if isinstance(part, str) else part
+    custom = _load(part)
     if problem := _misfit(custom, default, methods) or _no_effect(custom, default, at_least_one_of):
-        raise BadInput(f"model.parts.{role} = {name_of(part)}: {problem}")
+        raise unfit(config, role, problem)
     return custom
 
 
 def loaded(config: ModelConfig) -> ModelConfig:
     """The config with custom modules as classes, so that programs read no files while they are traced."""
-    given = {field.name: getattr(config.parts, field.name) for field in dataclasses.fields(config.parts)}
-    classes = {role: extension.load_once(part) if isinstance(part, str) else part for role, part in given.items()}
+    classes = {field.name: _load(getattr(config.parts, field.name)) for field in dataclasses.fields(config.parts)}
     return dataclasses.replace(config, parts=dataclasses.replace(config.parts, **classes))
 
 
-def name_of(part: Part) -> str:
-    """The part as messages name it."""
-    return part.__name__ if isinstance(part, type) else str(part)
+def _load(part: Part) -> Any:
+    return extension.load_once(part) if isinstance(part, str) else part
+
+
+def unfit(config: ModelConfig, role: str, problem: str) -> BadInput:
+    part = getattr(config.parts, role)
+    return BadInput(f"model.parts.{role} = {part.__name__ if isinstance(part, type) else part}: {problem}")
 
 
 def overrides(custom: type, default: type, method: str) -> bool:
