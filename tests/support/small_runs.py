@@ -10,7 +10,7 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
-from transformer_jax.update.step import abstract_state, init_state, make_train_step
+from transformer_jax.update.step import abstract_state, init_state, make_train_step, new_state
 
 MODEL = {
     "vocab_size": 24,
@@ -76,6 +76,13 @@ class Trainer:
         self.step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
 
     def new(self):
+        """A state at step 0, with parameters from numpy: to compile their initialization takes longer than to train."""
+        state = new_state(self.config, self.optimizer, jax.tree_util.tree_map_with_path(_drawn, self.plan.params))
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
+        return jax.device_put(jax.device_get(state), shardings, may_alias=False)
+
+    def init(self):
+        """The state at step 0 as a run initializes it, from the seed."""
         return init_state(self.config, self.optimizer, self.plan)
 
     def train(self, batches, state=None):
@@ -83,6 +90,15 @@ class Trainer:
         for batch in batches:
             state, self.pulse = self.step(state, sharding.place_batch(batch, self.mesh))
         return state
+
+
+def _drawn(path, leaf):
+    """Random numbers of the usual size: the same for the same path and shape, whatever else the model has."""
+    kind = path[-1].key
+    if kind in ("scale", "bias", "output_bias"):
+        return np.full(leaf.shape, kind == "scale", leaf.dtype)
+    random = np.random.default_rng(list(sharding.path_name(path).encode()))
+    return (random.normal(size=leaf.shape) * (2 / sum(leaf.shape)) ** 0.5).astype(leaf.dtype)
 
 
 @functools.cache

@@ -72,7 +72,7 @@ def test_ten_updates_are_those_of_each_run_alone(devices, changes):
     states = trained(programs, data[5:], states)
     for run in range(2):
         alone = Trainer(configs[run], devices)
-        ours, theirs = programs.take(states, run), alone.train(data)
+        ours, theirs = programs.take(states, run), alone.train(data, alone.init())
         assert worst_difference(ours, theirs) < (WITHIN,)
         for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)

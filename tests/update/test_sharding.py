@@ -1,58 +1,48 @@
 """Where things lie changes nothing: the same training on every mesh; and what the mesh refuses."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
 from jax.sharding import PartitionSpec
 
-from tests.support.small_runs import batches, trainer, worst_difference
-from transformer_jax.config import MeshConfig
+from tests.support.small_models import small
+from tests.support.small_runs import batches, params_of, trainer, worst_difference
+from transformer_jax import Transformer
+from transformer_jax.config import MeshConfig, PartsConfig
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.model.layers import FeedForward
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.update import sharding
 
-# Ten updates in float32, summed in another order.
+# Five updates in float32, summed in another order.
 WITHIN = 5e-5
+DROPOUT = {"model__dropout": 0.2}
+THREE_WAYS = {"devices": 8, "mesh__fsdp": 2, "mesh__tensor": 2, **DROPOUT}
 MESHES = {
-    "data 8": {},
-    "data 4 x fsdp 2": {"mesh__fsdp": 2},
-    "data 4 x tensor 2": {"mesh__tensor": 2},
-    "data 2 x fsdp 2 x tensor 2": {"mesh__fsdp": 2, "mesh__tensor": 2},
-    "fsdp 8": {"mesh__fsdp": 8},
+    "data 8": {"devices": 8, **DROPOUT},
+    "data 2 x fsdp 2 x tensor 2": THREE_WAYS,
+    "data 2 x fsdp 2, in parts": {"devices": 4, "mesh__fsdp": 2, "train__accumulate": 2},
 }
 
 
-@pytest.fixture(scope="module")
-def on_one():
-    return {rate: trainer(model__dropout=rate).train(batches()) for rate in (0.0, 0.2)}
-
-
 @pytest.mark.parametrize("mesh", [pytest.param(mesh, marks=pytest.mark.slow if "8" in mesh else ()) for mesh in MESHES])
-def test_eight_devices_train_as_one(mesh, on_one):
-    run = trainer(devices=8, **MESHES[mesh])
-    state = run.train(batches())
-    assert worst_difference(state, on_one[0.0]) < (WITHIN,)
-    assert float(state.sums.loss) == pytest.approx(float(on_one[0.0].sums.loss), rel=1e-5)
-    assert float(state.sums.gradient_norm) == pytest.approx(float(on_one[0.0].sums.gradient_norm), rel=1e-4)
-    assert int(state.sums.source_tokens) == int(on_one[0.0].sums.source_tokens)
+def test_several_devices_train_as_one(mesh):
+    """With the same dropout masks; and in parts as the whole batch. tests/drills/test_every_mesh.py has all meshes."""
+    options = MESHES[mesh]
+    alone = trainer(**(DROPOUT if "model__dropout" in options else {})).train(batches(5))
+    state = trainer(**options).train(batches(5))
+    assert worst_difference(state, alone) < (WITHIN,)
+    assert float(state.sums.loss) == pytest.approx(float(alone.sums.loss), rel=1e-5)
+    assert float(state.sums.gradient_norm) == pytest.approx(float(alone.sums.gradient_norm), rel=1e-4)
+    assert int(state.sums.source_tokens) == int(alone.sums.source_tokens)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["data 8", "data 2 x fsdp 2 x tensor 2"])
-def test_dropout_is_the_same_on_any_number_of_devices(mesh, on_one):
-    state = trainer(devices=8, model__dropout=0.2, **MESHES[mesh]).train(batches())
-    assert worst_difference(state, on_one[0.2]) < (WITHIN,)
-
-
-def test_accumulation_on_eight_devices_is_the_whole_batch_on_one(on_one):
-    state = trainer(devices=8, train__accumulate=2, mesh__fsdp=2).train(batches())
-    assert worst_difference(state, on_one[0.0]) < (WITHIN,)
-    assert int(state.sums.source_tokens) == int(on_one[0.0].sums.source_tokens)
-
-
-def test_the_state_begins_divided():
+def test_the_state_begins_divided_and_with_the_numbers_of_one_device():
     """No device ever holds a parameter or a moment whole, and the moments lie where their parameters lie."""
-    state = trainer(devices=8, mesh__fsdp=2, mesh__tensor=2).new()
+    state = trainer(**THREE_WAYS).init()
     table, kernel = (
         (tree["source_embedding"]["table"], tree["encoder"]["layers_0"]["feed_forward"]["inner"]["kernel"])
         for tree in (state.params, state.optimizer[0].mu)
@@ -62,51 +52,56 @@ def test_the_state_begins_divided():
     whole = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     on_first = sum(leaf.addressable_shards[0].data.size for leaf in jax.tree.leaves(state.params))
     assert on_first < 0.35 * whole  # norms and biases are whole everywhere
+    ours, alone = params_of(state), params_of(trainer(**DROPOUT).init())
+    for name, array in alone.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("tied", ["all", "target", "none"])
-@pytest.mark.parametrize("positions", ENCODINGS)
-def test_the_rules_cover_every_parameter_of_the_library(positions, tied):
-    for norm, activation in (("post", "relu"), ("pre", "swiglu")):
-        changes = {"norm": norm, "activation": activation, "tie_embeddings": tied, "attention_bias": True}
-        given = {f"model__{name}": value for name, value in {**changes, "positions": positions}.items()}
-        trainer(devices=8, mesh__fsdp=2, mesh__tensor=2, **given)
+def shardings(mesh, model, replicate=()):
+    tokens = np.ones((1, 2), np.int32)
+    params = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)
+    return sharding.state_shardings(params, sharding.make_mesh(mesh, jax.devices()), replicate)
+
+
+# Rules look at names alone, so that no combination matters.
+OTHERS = itertools.cycle([("all", "post", "relu"), ("target", "pre", "swiglu"), ("none", "post", "relu")])
+
+
+@pytest.mark.parametrize(("positions", "others"), list(zip(ENCODINGS, OTHERS, strict=False)))
+def test_the_rules_cover_every_parameter_of_the_library(positions, others):
+    tied, norm, activation = others
+    options = {"norm": norm, "activation": activation, "tie_embeddings": tied, "attention_bias": True}
+    shardings(MeshConfig(fsdp=2, tensor=2), small(positions=positions, output_bias=True, **options))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["adafactor", "muon", *(pytest.param(name, marks=pytest.mark.drill) for name in ("lamb", "sgd", "noisy_sgd"))],
+    ["adafactor", *(pytest.param(name, marks=pytest.mark.drill) for name in ("muon", "lamb", "sgd", "noisy_sgd"))],
 )
 @pytest.mark.filterwarnings("ignore:Specifying a key")
 def test_other_optimizers_states_find_their_place(name):
-    optimizer = {"optimizer__name": name, "mesh__fsdp": 2, "mesh__tensor": 2}
-    state = trainer(devices=8, **optimizer).train(batches(2))
-    alone = trainer(optimizer__name=name).train(batches(2))
+    optimizer = {"optimizer__name": name}
+    state = trainer(devices=4, mesh__fsdp=2, mesh__tensor=2, **optimizer).train(batches(2))
+    alone = trainer(**optimizer).train(batches(2))
     assert worst_difference(state, alone) < (1e-3 if name == "muon" else WITHIN,)
 
 
-OWN_PART = """
-from flax import linen as nn
-from transformer_jax.model.layers import FeedForward
-
 class Strange(FeedForward):
+    """Has a parameter that no rule knows."""
 
     @nn.compact
     def __call__(self, x_BTD, deterministic=True):
         return nn.Dense(x_BTD.shape[-1], name="strange")(x_BTD)
-"""
 
 
-def test_a_parameter_that_no_rule_covers_is_refused_until_someone_says(tmp_path):
-    (tmp_path / "own.py").write_text(OWN_PART)
-    part = {"model__parts__feed_forward": f"{tmp_path / 'own.py'}:Strange"}
-    trainer(devices=8, **part)  # on a mesh that divides no parameter there is nothing to say
-    with pytest.raises(BadInput, match=r"no sharding rule covers params/\S*strange/\S+ \(16.*mesh\.replicate"):
-        trainer(devices=8, mesh__fsdp=2, **part)
-    state = trainer(devices=8, mesh__fsdp=2, mesh__replicate=("strange",), **part).new()
-    strange = state.params["encoder"]["layers_0"]["feed_forward"]["strange"]["kernel"]
-    assert strange.sharding.spec == PartitionSpec()
+def test_a_parameter_that_no_rule_covers_is_refused_until_someone_says():
+    model, divided = small(parts=PartsConfig(feed_forward=Strange)), MeshConfig(fsdp=2)
+    shardings(MeshConfig(), model)  # on a mesh that divides no parameter there is nothing to say
+    with pytest.raises(BadInput, match=r"no sharding rule covers params/\S*strange/\S+ \(8.*mesh\.replicate"):
+        shardings(divided, model)
+    layer = shardings(divided, model, ("strange",))["params"]["encoder"]["layers_0"]
+    assert layer["feed_forward"]["strange"]["kernel"].spec == PartitionSpec()
 
 
 @pytest.mark.parametrize(
@@ -131,6 +126,6 @@ def test_the_data_axis_takes_what_the_others_leave():
 
 
 def test_an_axis_that_does_not_divide_a_dimension_leaves_it_whole():
-    state = trainer(devices=8, model__vocab_size=25, mesh__tensor=2).new()
-    assert state.params["source_embedding"]["table"].addressable_shards[0].data.shape == (25, 16)
-    assert np.isfinite(float(jax.numpy.sum(state.params["source_embedding"]["table"])))
+    specs = shardings(MeshConfig(tensor=2), small(vocab_size=25))["params"]
+    assert specs["source_embedding"]["table"].spec == PartitionSpec(None, "fsdp")
+    assert specs["encoder"]["layers_0"]["feed_forward"]["inner"]["kernel"].spec == PartitionSpec("fsdp", "tensor")
