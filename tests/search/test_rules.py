@@ -11,7 +11,6 @@ import pytest
 from tests.support.searches import (
     BOS,
     EOS,
-    IDS,
     LENGTH,
     PAD,
     VOCABULARY,
@@ -33,7 +32,6 @@ from tests.support.searches import (
 )
 from transformer_jax.search.beam import beam_search
 from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import SearchRules
 from transformer_jax.search.sampling import sample_search
 
 
@@ -134,25 +132,6 @@ def test_decoding_may_start_from_padding_or_from_the_end():
         options = {"batch_size": 16, "bos_id": first}
         result = jax.jit(functools.partial(searched, greedy_search, shifted(first), start(tables), **options))()
         np.testing.assert_array_equal(result.tokens_BNT, greedy(tables).tokens_BNT)
-
-
-def test_new_data_compiles_nothing():
-    key, traced = jax.random.key(0), []
-
-    @jax.jit
-    def search(tables, limits, prefix, key):
-        traced.append(1)
-        rules = SearchRules(4, LENGTH, **IDS, max_lengths=limits, prefix=prefix)
-        rows = start(tables)
-        return (
-            beam_search(step, start(tables, 4), rules),
-            greedy_search(step, rows, rules),
-            sample_search(step, rows, rules, key),
-        )
-
-    for seed in range(3):
-        search(tables_of(seed, 4), jnp.asarray([seed, 3, 4, 5]), jnp.asarray([[PAD], [A], [B], [PAD]]), key)
-    assert len(traced) == 1
 
 
 # What is refused.

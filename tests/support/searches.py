@@ -19,7 +19,9 @@ LENGTH = 6  # at most five of A and B, then <eos>: 63 targets
 NODES = 2**LENGTH
 IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 WIDE = 64
-BATCH = 16  # one shape for nearly all tests: compiling is what takes their time
+# One shape for nearly all tests: compiling is what takes their time.
+BATCH = 16
+LONGEST_PREFIX = 3
 
 # The model: a prefix of As and Bs is a node of a binary tree (the root is 1), a sentence is a table of node -> logits.
 
@@ -64,8 +66,9 @@ def run(search, tables, *keys, max_lengths=LENGTH, prefix=None, **options):
     def filled(rows):
         return np.concatenate([rows, np.broadcast_to(rows[:1], (BATCH - count, *rows.shape[1:]))])
 
-    traced = {"max_lengths": filled(np.broadcast_to(max_lengths, count))}
-    traced |= {} if prefix is None else {"prefix": filled(np.asarray(prefix))}
+    prefix = np.full((count, 0), PAD) if prefix is None else np.asarray(prefix)
+    prefix = np.pad(prefix, ((0, 0), (0, LONGEST_PREFIX - prefix.shape[1])), constant_values=PAD)
+    traced = {"max_lengths": filled(np.broadcast_to(max_lengths, count)), "prefix": filled(prefix)}
     result = compiled(search, filled(tables), traced, keys, tuple(sorted(options.items())))
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], result)
 

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import signal
+from unittest import mock
 
+import jax
 import pytest
 
 from tests.support.sweep_runs import experiment_file
@@ -15,6 +17,14 @@ from transformer_jax.sweeps.worker import Worker
 @pytest.fixture
 def folder(tmp_path):
     return SweepFolder(tmp_path / "sweep")
+
+
+@contextlib.contextmanager
+def one_device():
+    """As in a worker on a machine with a single one."""
+    devices = jax.devices()[:1]
+    with mock.patch.multiple(jax, devices=lambda: devices, local_devices=lambda: devices):
+        yield
 
 
 def work(folder, definition, *addresses):
@@ -53,7 +63,7 @@ def worked(tmp_path_factory):
     (full / "config.json.unfinished").symlink_to("/dev/full")
     folder.save(spec.load(str(path), overrides=[("train.compile_cache", "none")]))
     definition = folder.load()
-    with contextlib.chdir(place):
+    with contextlib.chdir(place), one_device():
         together = work(folder, definition, "dropout/seed-0", "base/seed-0")
         alone = work(folder, definition, "h-=-4/seed-0")
     return folder, definition, {"base/seed-0": together, "dropout/seed-0": together, "h-=-4/seed-0": alone}

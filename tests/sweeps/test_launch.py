@@ -1,6 +1,7 @@
 """Launching: what is missing runs, what is finished is not repeated, and learning rates are tuned first."""
 
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,9 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.launch import Launcher, LaunchOptions, adopt_tuned, grouped, prepare_data
+from transformer_jax.sweeps.launch import Launcher, LaunchOptions, adopt_tuned, grouped, prepare_data, run_jobs
+from transformer_jax.sweeps.process import Outcome
+from transformer_jax.sweeps.status import Display
 
 
 def launcher(folder, definition, signals=None, **options):
@@ -138,6 +141,94 @@ def test_two_launchers_do_not_work_on_one_sweep(folder):
         launch.launch(folder, defined(), LaunchOptions())
 
 
+# Running jobs: retries, --fail-fast and signals, whatever the processes are.
+
+
+class FakePool:
+    """Runs go as `script` says, one state an attempt; "long" runs until it is stopped."""
+
+    seconds_between_polls = 0.0
+
+    def __init__(self, script, slots):
+        self.script, self.slots = script, slots
+        self.running, self.started, self.stopped = [], [], False
+
+    def start(self, jobs):
+        free = self.slots - len(self.running)
+        for job in jobs[:free]:
+            self.started.append([run.address for run in job])
+            self.running += [(run, self.script.get(run.address, ["finished"]).pop(0)) for run in job]
+        return jobs[free:]
+
+    def is_busy(self):
+        return bool(self.running)
+
+    def ended(self):
+        over = [(run, state) for run, state in self.running if state != "long" or self.stopped]
+        self.running = [item for item in self.running if item not in over]
+        for run, state in over:
+            if state == "finished":
+                pretend_finished(run)
+            yield run, Outcome("stopped" if state == "long" else state, "why")
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture
+def states(folder):
+    """Runs the runs of a definition one by one; returns (the state of each, the pool)."""
+
+    def states(definition, script, slots=1, signals=None, **options):
+        runs, pool = folder.runs(definition), FakePool(script, slots)
+        display = Display(runs, io.StringIO())
+        run_jobs(pool, [[run] for run in runs], display, signals or StopSignals(), **options)
+        return {address: status.state for address, status in display.statuses().items()}, pool
+
+    return states
+
+
+def test_a_failure_affects_no_other_run(states):
+    found, _ = states(defined(FOUR), {"base/seed-0": ["failed"]})
+    assert found == {"base/seed-0": "failed", "h-=-4/seed-0": "finished"}
+
+
+def test_retries(states):
+    script = {"base/seed-0": ["failed", "failed", "finished"], "h-=-4/seed-0": ["failed"] * 4}
+    found, pool = states(defined(FOUR), script, retries=2)
+    assert found == {"base/seed-0": "finished", "h-=-4/seed-0": "failed"}
+    assert pool.started.count(["h-=-4/seed-0"]) == 3
+
+
+def test_fail_fast_stops_the_others(states):
+    script = {"base/seed-0": ["long"], "h-=-4/seed-0": ["failed"]}
+    found, _ = states(defined(FOUR, seeds=2), script, slots=2, fail_fast=True)
+    assert found == {
+        "base/seed-0": "stopped",
+        "h-=-4/seed-0": "failed",
+        "base/seed-1": "waiting",
+        "h-=-4/seed-1": "waiting",
+    }
+
+
+def test_a_signal_stops_all(states):
+    signals = StopSignals()
+    signals.asked = "by SIGINT"
+    found, pool = states(defined(FOUR), {}, signals=signals)
+    assert set(found.values()) == {"waiting"} and pool.stopped and pool.started == []
+
+
+def test_a_process_that_died_silently_is_recorded_as_failed(states, folder):
+    (run,) = folder.runs(defined())
+    run.path.mkdir(parents=True)
+    run.record_attempt(state="running", tries=1)
+    states(defined(), {"base/seed-0": ["failed"]})
+    assert run.attempt()["state"] == "failed" and run.attempt()["error"] == "why" and run.attempt()["tries"] == 1
+
+
+# The whole command.
+
+
 @pytest.mark.slow
 def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_path, monkeypatch, capfd):
     """Two worker processes at a time; one finds the folder of its run damaged, the other has room on its disk now."""
@@ -147,6 +238,7 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     (folder.path / "runs/h-=-4/seed-0/config.json.unfinished").unlink(missing_ok=True)
     before = (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns
     monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     monkeypatch.setattr(launch, "use_cpu_only", lambda: None)
     assert cli.main(["sweep", f"--workdir={folder.path}", "--jobs=2"]) == 1
     printed = capfd.readouterr()

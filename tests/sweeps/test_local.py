@@ -8,7 +8,7 @@ import pytest
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import local
-from transformer_jax.sweeps.jobs import run_jobs
+from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.process import Outcome
 from transformer_jax.sweeps.status import Display
 

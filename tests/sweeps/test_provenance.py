@@ -51,13 +51,10 @@ def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
         provenance.refuse_edited(folder.runs(definition)[1], definition)
 
 
-def test_a_sweep_file_keeps_its_code_and_one_without_can_be_read(sweep):
+def test_a_sweep_file_keeps_its_code(sweep):
     _, definition = sweep
     record = json.loads(json.dumps(definition.to_json()))
     assert spec.from_json(record, "sweep.json").code == definition.code != {}
-    for name in ("code", "accept_changed_code"):
-        del record[name]
-    assert spec.from_json(record, "sweep.json").code == {}
 
 
 def test_mixtures_are_named_and_uniform_runs_are_not():

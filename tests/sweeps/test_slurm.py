@@ -12,7 +12,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
-from transformer_jax.sweeps.jobs import run_jobs
+from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.status import Display

@@ -11,12 +11,12 @@ from tests.support.small_models import built
 from tests.support.translating_runs import make_run, sentence
 from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig, MeshConfig
+from transformer_jax.search import stages
 from transformer_jax.translation import translate
 from transformer_jax.update.sharding import batch_sharding, make_mesh
 
 pytestmark = pytest.mark.slow
 
-# Of two shapes only, which are compiled for every search and mesh.
 TEXTS = [sentence(number) for number in (1, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 21, 22, 23, 25, 26)]
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 
@@ -25,17 +25,18 @@ def small_run(folder):
     return make_run(folder, d_model=16, num_heads=2)
 
 
-def on_one_device(folder):
+def on_one_device(folder, beams=(1, 4)):
     with pytest.MonkeyPatch.context() as patch:
         devices = jax.local_devices()[:1]
         patch.setattr(jax, "local_devices", lambda: devices)
-        return decoded(folder, MeshConfig())
+        return decoded(folder, MeshConfig(), beams)
 
 
-def decoded(folder, mesh):
-    """Texts and scores by greedy and by beam search, and the log-probabilities of given translations."""
+def decoded(folder, mesh, beams=(1, 4)):
+    """Texts and scores by searches with these beams, all texts in one batch, and log-probabilities of given texts."""
     run = load_run(folder, "averaged", mesh=mesh)
-    found = [translation for beam in (1, 4) for translation in run.translations(TEXTS, beam=beam)]
+    options = {"tokens_per_batch": 4096}
+    found = [translation for beam in beams for translation in run.translations(TEXTS, beam=beam, **options)]
     texts, scores = zip(*((one.text, one.hypotheses[0].score) for one in found), strict=True)
     return texts, scores, [score.log_probability for score in run.score(PAIRS)]
 
@@ -50,17 +51,20 @@ def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch)
     """Of a mesh of all three axes and of one that has whole models; the others are in drills/test_every_mesh.py."""
     folder = small_run(tmp_path / "run")
     monkeypatch.setattr(translate, "MIN_TAIL", 100)
-    one = on_one_device(folder)
-    assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2)), one)
+    one = on_one_device(folder, beams=(4,))
+    assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2), beams=(4,)), one)
     monkeypatch.setattr(translate, "MIN_TAIL", 1)  # sentences that are over leave their device
-    assert_decoded_alike(decoded(folder, MeshConfig()), one)
+    taken, rows_of = [], stages._rows_of
+    monkeypatch.setattr(stages, "_rows_of", lambda *given: taken.append((given[2], given[1].size)) or rows_of(*given))
+    assert_decoded_alike(decoded(folder, MeshConfig(), beams=(4,)), one)
+    assert taken == [(4, 1)]  # a quarter of the sentences of each device
 
 
 def test_devices_that_have_the_whole_model_send_nothing():
     model, variables = built()
     mesh = make_mesh(MeshConfig(), jax.local_devices())
     rows = translate.Rows(np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32))
-    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(), "max_length": 12, "tail": 1}
+    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(beam=2), "max_length": 12, "tail": 1}
     searched = jax.jit(functools.partial(translate.search_on, **options))
     program = searched.lower(variables["params"], jax.device_put(rows, batch_sharding(mesh))).compile()
     # Only who asks for all results where each device is has them sent, once, at the end.

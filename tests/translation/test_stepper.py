@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import SOURCE, assert_close, built, every_encoding, every_norm
+from tests.support.small_models import SOURCE, assert_close, built
 from transformer_jax.config import DecodeConfig
 from transformer_jax.search.beam import beam_search, repeat_beams
 from transformer_jax.search.rules import SearchRules
@@ -16,36 +16,55 @@ BEAMS, LENGTH, GROWS_AT = 6, 5, 3  # more beams than positions
 IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 
-@every_norm
-@every_encoding
-def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm):
-    check_steps(*built(positions=positions, norm=norm))
-
-
-def test_there_may_be_more_beams_than_learned_positions():
-    check_steps(*built(positions="learned", max_length=LENGTH))
-
-
-def check_steps(model, variables):
+# What the encodings do depends on positions, and so on the cache; a norm comes before or after it, whatever it is.
+@pytest.mark.parametrize(
+    ("positions", "norm", "grows"),
+    [
+        ("sinusoidal", "post", True),
+        ("learned", "pre", False),
+        ("rotary", "post", False),
+        ("relative", "pre", False),
+        ("t5", "post", False),
+        ("alibi", "post", True),
+    ],
+)
+def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm, grows):
     """The beams are mixed at random after each step; every beam's logits are then those of its own whole target.
 
     Whole targets are filled up to LENGTH with tokens that a causal model does not see: one shape for all positions.
+    There are more beams than positions, learned ones as well.
     """
+    model, variables = built(positions=positions, norm=norm, max_length=LENGTH)
     stepper, rng = Stepper(model.config, variables["params"]), np.random.default_rng(0)
-    cache = stepper.start(SOURCE, GROWS_AT, BEAMS)
-    targets_BKT = np.full((len(SOURCE), BEAMS, LENGTH), 3, np.int32)
-    targets_BKT[:, :, 0] = 1
-    for position in range(LENGTH):
-        if position == GROWS_AT:
-            cache = stepper.grow(cache, LENGTH)
-        logits_RN, cache = stepper.step(targets_BKT[:, :, position].reshape(-1), cache)
-        whole_RTN = model.apply(variables, np.repeat(SOURCE, BEAMS, 0), targets_BKT.reshape(-1, LENGTH))
-        assert_close(logits_RN, whole_RTN[:, position])
-        parents_BK = rng.integers(0, BEAMS, targets_BKT.shape[:2])
-        cache = stepper.reorder(cache, jnp.asarray(parents_BK))
-        targets_BKT = np.take_along_axis(targets_BKT, parents_BK[..., None], 1)
-        if position + 1 < LENGTH:
-            targets_BKT[:, :, position + 1] = rng.integers(3, 20, parents_BK.shape)
+    tokens_TBK = rng.integers(3, 20, (LENGTH, len(SOURCE), BEAMS)).astype(np.int32)
+    tokens_TBK[0] = 1
+    parents_TBK = rng.integers(0, BEAMS, tokens_TBK.shape)
+
+    @jax.jit
+    def by_steps():
+        def advance(cache, given):
+            tokens_BK, parents_BK = given
+            logits_RN, cache = stepper.step(tokens_BK.reshape(-1), cache)
+            return stepper.reorder(cache, parents_BK), logits_RN
+
+        first = GROWS_AT if grows else LENGTH
+        cache, logits_TRN = jax.lax.scan(
+            advance, stepper.start(SOURCE, first, BEAMS), (tokens_TBK[:first], parents_TBK[:first])
+        )
+        if not grows:
+            return logits_TRN
+        rest = (tokens_TBK[first:], parents_TBK[first:])
+        return jnp.concatenate([logits_TRN, jax.lax.scan(advance, stepper.grow(cache, LENGTH), rest)[1]])
+
+    target_BKT, targets = np.full((len(SOURCE), BEAMS, LENGTH), 3, np.int32), []
+    for position, (tokens_BK, parents_BK) in enumerate(zip(tokens_TBK, parents_TBK, strict=True)):
+        target_BKT[:, :, position] = tokens_BK
+        targets.append(target_BKT)
+        target_BKT = np.take_along_axis(target_BKT, parents_BK[..., None], 1)
+    sources = np.tile(np.repeat(SOURCE, BEAMS, 0), (LENGTH, 1))
+    whole_XTN = jax.jit(model.apply)(variables, sources, np.reshape(targets, (-1, LENGTH)))
+    whole_TRTN = whole_XTN.reshape(LENGTH, -1, *whole_XTN.shape[1:])
+    assert_close(by_steps(), whole_TRTN[np.arange(LENGTH), :, np.arange(LENGTH)])
 
 
 def test_the_search_finds_what_it_finds_with_copied_caches():
@@ -72,31 +91,23 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
 
 
 def test_the_tail_finds_what_the_whole_batch_finds():
-    """In a cache that has grown, with one sentence and with four at a time."""
+    """In a cache that has grown, with four sentences at a time."""
     model, variables = built()
     source_BS = np.random.default_rng(0).integers(3, 20, (8, 4)).astype(np.int32)
     limits_B, decode = jnp.asarray([3, 14, 5, 9, 4, 13, 4, 12]), DecodeConfig(beam=3, n_best=2, alpha=4.0)
     searched = jax.jit(search, static_argnames=("model", "decode", "max_length", "tail"))
-    found = [
-        searched(
-            variables["params"],
-            Rows(source_BS, limits_B, jnp.arange(8)),
-            model=model.config,
-            decode=decode,
-            max_length=14,
-            tail=tail,
-        )
-        for tail in (None, 1, 4)
-    ]
-    assert (found[0].lengths_BN[:, 0] > 11).sum() >= 2  # and so into the room that is made in the tail
-    for other in found[1:]:
-        np.testing.assert_array_equal(other.tokens_BNT, found[0].tokens_BNT)
-        assert_close(other.scores_BN, found[0].scores_BN)
+    rows, options = (
+        Rows(source_BS, limits_B, jnp.arange(8)),
+        {"model": model.config, "decode": decode, "max_length": 14},
+    )
+    whole, by_tail = (searched(variables["params"], rows, **options, tail=tail) for tail in (None, 4))
+    assert (whole.lengths_BN[:, 0] > 11).sum() >= 2  # and so into the room that is made in the tail
+    np.testing.assert_array_equal(by_tail.tokens_BNT, whole.tokens_BNT)
+    assert_close(by_tail.scores_BN, whole.scores_BN)
 
 
 def test_learned_positions_count_positions_and_not_slots():
     model, variables = built(positions="learned")
     stepper = Stepper(model.config, variables["params"])
-    stepper.start(SOURCE, model.config.max_length, BEAMS)
     with pytest.raises(ValueError, match="learned positions end at max_length = 16, but 17 are asked for"):
-        stepper.start(SOURCE, model.config.max_length + 1, BEAMS)
+        jax.eval_shape(lambda: stepper.start(SOURCE, model.config.max_length + 1, BEAMS))

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -47,10 +48,6 @@ class SweepFolder:
     @property
     def definition_file(self) -> Path:
         return self.path / "sweep.json"
-
-    @property
-    def tuned_file(self) -> Path:
-        return self.path / "tuned.json"
 
     def load(self) -> Definition:
         """The sweep in this folder."""
@@ -148,44 +145,32 @@ class SweepFolder:
 
     def tuned(self) -> dict[str, dict[str, Any]]:
         """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}}."""
-        return read_json(self.tuned_file) or {}
+        return read_json(self.path / "tuned.json") or {}
 
     def record_tuned(self, variant: str, factor: float, losses: dict[str, float | None]) -> None:
         with explained(self.path):
-            publish_json(self.tuned_file, {**self.tuned(), variant: {"factor": factor, "losses": losses}})
+            publish_json(self.path / "tuned.json", {**self.tuned(), variant: {"factor": factor, "losses": losses}})
 
     def runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs, seed by seed, so that a sweep that is cut short has all variants of the first seeds."""
-        tuned = self.tuned() if definition.tune else {}
-        return [
-            SweepRun(
-                self.path / "runs" / variant.slug / f"seed-{seed}",
-                variant.name,
-                seed,
-                definition.experiment(variant.name, seed, tuned.get(variant.name, {}).get("factor", 1.0)),
-                tuple(definition.sweep.tests),
-                tuple(definition.sweep.analyses),
-            )
-            for seed in definition.seeds
-            for variant in definition.sweep.variants
-            if variants is None or variant.name in variants
-        ]
+        tuned, sweep = self.tuned() if definition.tune else {}, definition.sweep
+        names = [variant.name for variant in sweep.variants if variants is None or variant.name in variants]
+        runs = []
+        for seed, name in itertools.product(definition.seeds, names):
+            path = self.path / "runs" / definition.variant(name).slug / f"seed-{seed}"
+            experiment = definition.experiment(name, seed, tuned.get(name, {}).get("factor", 1.0))
+            runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
+        return runs
 
     def tuning_runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """The runs that try learning rates, for variants whose rate is not chosen yet."""
-        tuned, seed = self.tuned(), definition.seeds[0]
-        return [
-            SweepRun(
-                self.path / "runs" / variant.slug / f"tune-{factor:g}",
-                variant.name,
-                seed,
-                definition.experiment(variant.name, seed, factor),
-                factor=factor,
-            )
-            for factor in definition.tune or ()
-            for variant in definition.sweep.variants
-            if variant.name not in tuned and (variants is None or variant.name in variants)
-        ]
+        tuned, seed, runs = self.tuned(), definition.seeds[0], []
+        for factor, variant in itertools.product(definition.tune or (), definition.sweep.variants):
+            if variant.name not in tuned and (variants is None or variant.name in variants):
+                path = self.path / "runs" / variant.slug / f"tune-{factor:g}"
+                experiment = definition.experiment(variant.name, seed, factor)
+                runs.append(SweepRun(path, variant.name, seed, experiment, factor=factor))
+        return runs
 
     def find(self, definition: Definition, address: str) -> SweepRun:
         """The run with this address."""
@@ -208,30 +193,24 @@ def data_key(experiment: ExperimentConfig) -> str:
 
 def differences(stored: Definition, given: Definition) -> list[str]:
     """How two definitions differ, where a sweep may not change, a line each."""
-    pairs: list[tuple[str, Any, Any]] = [
-        ("name", stored.sweep.name, given.sweep.name),
-        ("scale", stored.scale, given.scale),
-        ("tune", _listed(stored.tune), _listed(given.tune)),
+    kept = [variant.name for variant in stored.sweep.variants if variant.name in given.experiments]
+    old, new = _fixed(stored, kept), _fixed(given, kept)
+    pairs = {what: (old.get(what, "not changed"), new.get(what, "not changed")) for what in {**old, **new}}
+    return [f"{what}: {there} there, {here} here" for what, (there, here) in pairs.items() if there != here] + [
+        f"variant {variant.name!r}: there, but not here (use --only to leave it out)"
+        for variant in stored.sweep.variants
+        if variant.name not in kept
     ]
+
+
+def _fixed(definition: Definition, variants: Sequence[str]) -> dict[str, Any]:
+    """What may not change in a sweep, described in words, with its value as JSON has it."""
+    tune = "none" if definition.tune is None else ",".join(f"{factor:g}" for factor in definition.tune)
+    fixed: dict[str, Any] = {"name": definition.sweep.name, "scale": definition.scale, "tune": tune}
     for option in schema.options(ExperimentConfig):
         if option.affects not in ("computation", "environment"):
-            old, new = (schema.value_at(definition.base, option.path) for definition in (stored, given))
-            pairs.append((f"base: {option.path}", old, new))
-    removed = []
-    for variant in stored.sweep.variants:
-        if variant.name not in given.experiments:
-            removed.append(f"variant {variant.name!r}: there, but not here (use --only to leave it out)")
-            continue
-        old_changes, new_changes = variant.changes, given.variant(variant.name).changes
-        for path in dict.fromkeys([*old_changes, *new_changes]):
-            old, new = (_as_json(changes.get(path, "not changed")) for changes in (old_changes, new_changes))
-            pairs.append((f"variant {variant.name!r}: {path}", old, new))
-    return [f"{what}: {old} there, {new} here" for what, old, new in pairs if old != new] + removed
-
-
-def _listed(factors: tuple[float, ...] | None) -> str:
-    return "none" if factors is None else ",".join(f"{factor:g}" for factor in factors)
-
-
-def _as_json(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
+            fixed[f"base: {option.path}"] = schema.value_at(definition.base, option.path)
+    for name in variants:
+        changes = json.loads(json.dumps(dict(definition.variant(name).changes), default=str))
+        fixed |= {f"variant {name!r}: {path}": value for path, value in changes.items()}
+    return fixed

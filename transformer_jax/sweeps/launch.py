@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +19,8 @@ from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance, status
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.jobs import run_jobs
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.run import Job, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition, training_flops
 from transformer_jax.sweeps.status import Display
@@ -66,22 +68,17 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
             accept_changed_code=options.accept_changed_code,
         )
         provenance.check(sweep, definition)
-        _check_groups(sweep, definition, options)
+        for group in grouped(sweep.runs(definition), options.together):
+            if len(group) > 1:  # refused now rather than when runs start to train together
+                from transformer_jax.training.together import refuse_incompatible
+
+                refuse_incompatible([run.experiment for run in group])
         prepare_data(sweep, definition, variants)
         sweep.save(definition)
         if together:
             print(TOGETHER[definition.data_order], flush=True)
         with StopSignals() as signals:
             return Launcher(sweep, definition, variants, options, signals).run()
-
-
-def _check_groups(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -> None:
-    """Refuses now what would be refused when runs start to train together."""
-    from transformer_jax.training.together import refuse_incompatible
-
-    for group in grouped(sweep.runs(definition), options.together):
-        if len(group) > 1:
-            refuse_incompatible([run.experiment for run in group])
 
 
 def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
@@ -107,21 +104,17 @@ def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[
         raise ConfigError(problems)
 
 
+@dataclasses.dataclass
 class Launcher:
     """One launch: first the runs that tune learning rates, if the sweep has them, then the runs themselves."""
 
-    def __init__(
-        self,
-        sweep: SweepFolder,
-        definition: Definition,
-        variants: Sequence[str],
-        options: LaunchOptions,
-        signals: StopSignals,
-    ):
-        self.sweep, self.definition, self.variants = sweep, definition, list(variants)
-        self.options, self.signals = options, signals
-        self.failed: list[str] = []  # names of runs
-        self.unfinished = 0
+    sweep: SweepFolder
+    definition: Definition
+    variants: list[str]
+    options: LaunchOptions
+    signals: StopSignals
+    failed: list[str] = dataclasses.field(default_factory=list)  # names of runs
+    unfinished: int = 0
 
     def run(self) -> int:
         if self.definition.tune:
@@ -166,7 +159,10 @@ class Launcher:
             if options.slurm is None
             else SlurmPool(self.sweep, options.slurm, display)
         )
-        jobs = longest_first(grouped(missing, options.together))
+        # The most expensive job first, so that no device is idle while the last long one runs.
+        jobs = sorted(
+            grouped(missing, options.together), key=lambda job: -sum(training_flops(run.experiment) for run in job)
+        )
         run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
         statuses = display.close()
         self.unfinished = sum(status.state not in ("finished", "failed") for status in statuses.values())
@@ -202,6 +198,41 @@ class Launcher:
         return 0
 
 
+def run_jobs(
+    pool: LocalPool | SlurmPool,
+    jobs: Sequence[Job],
+    display: Display,
+    signals: StopSignals,
+    retries: int = 0,
+    fail_fast: bool = False,
+) -> None:
+    """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved."""
+    waiting, failures, stopping = list(jobs), collections.Counter[str](), False
+    display.pending |= {run.address: "waiting" for job in jobs for run in job}
+    while waiting or pool.is_busy():
+        if not stopping and (signals.asked or (fail_fast and any(count > retries for count in failures.values()))):
+            stopping = True
+            pool.stop()
+        waiting = [] if stopping else pool.start(waiting)
+        for run, outcome in pool.ended():
+            display.outcomes[run.address] = outcome
+            display.pending.pop(run.address, None)
+            if outcome.state != "failed":
+                continue
+            failures[run.address] += 1
+            if run.attempt().get("state") == "running":  # the process could not record the failure itself
+                with contextlib.suppress(OSError):
+                    run.record_attempt(state="failed", error=outcome.error, ended=now())
+            if failures[run.address] <= retries and not stopping:
+                display.print(f"{run.name}: failed, retrying: {outcome.error.splitlines()[0]}")
+                display.pending[run.address] = "waiting"
+                waiting.append([run])
+        display.refresh()
+        if waiting or pool.is_busy():
+            time.sleep(pool.seconds_between_polls)
+    display.refresh(now=True)
+
+
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
     """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
@@ -218,11 +249,6 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
         else:
             groups.append([run])
     return groups
-
-
-def longest_first(jobs: list[list[SweepRun]]) -> list[list[SweepRun]]:
-    """The most expensive job first, so that no device is idle while the last long one runs."""
-    return sorted(jobs, key=lambda job: -sum(training_flops(run.experiment) for run in job))
 
 
 def valid_loss(run: SweepRun) -> float | None:

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.jobs import Job
 from transformer_jax.sweeps.process import Outcome, WorkerProcess
-from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.run import Job, SweepRun
 
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
@@ -78,6 +77,7 @@ class LocalPool:
         self.not_started: list[tuple[SweepRun, Outcome]] = []
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
+        """Starts as many jobs as there is room for; returns those that have to wait."""
         waiting = list(jobs)
         while waiting and self.free:
             job = waiting.pop(0)
@@ -93,20 +93,22 @@ class LocalPool:
 
     def _start(self, job: Job) -> None:
         slot = self.free[0]
-        all_cores = os.sched_getaffinity(0) if slot.cores else set()
+        all_cores = os.sched_getaffinity(0) if slot.cores else ()
         try:
             if slot.cores:
                 os.sched_setaffinity(0, slot.cores)  # of this thread; the process inherits it
             self.busy.append((WorkerProcess(self.sweep, job, slot.environment), slot))
             self.free.pop(0)
         finally:
-            if slot.cores:
+            if all_cores:
                 os.sched_setaffinity(0, all_cores)
 
     def is_busy(self) -> bool:
+        """Whether there is anything to wait for."""
         return bool(self.busy or self.not_started)
 
     def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
+        """The runs that have ended since the last call."""
         yield from self.not_started
         self.not_started = []
         for process, slot in list(self.busy):
@@ -117,5 +119,6 @@ class LocalPool:
                 yield from ((run, outcomes[run.address]) for run in process.runs)
 
     def stop(self) -> None:
+        """Asks all processes to save and end."""
         for process, _ in self.busy:
             process.ask_to_stop()

@@ -1,6 +1,5 @@
 """Evaluates a trained run of a sweep on every test set, analyses it, and writes its result.json."""
 
-import hashlib
 import json
 import os
 import statistics
@@ -10,7 +9,6 @@ import jax
 
 from transformer_jax import extension
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.custom_code import read_code
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
@@ -28,7 +26,7 @@ from transformer_jax.translation.load import Run, load_run
 
 
 def finish(run: SweepRun, definition: Definition, together: int) -> None:
-    """Evaluates and analyses a trained run, as far as that is not done yet; writes result.json last."""
+    """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     model = load_run(run.path)
     if model.steps[-1] > run.experiment.train.steps:
         raise BadInput(
@@ -39,14 +37,10 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
     for name in run.analyses:
-        address = definition.sweep.analyses[name]
-        done, inputs = run.attempt().get("analyses", {}), analysis_digest(model, test_sets, address)
-        if done.get(name) != inputs or not run.analysis(name).is_file():
-            found = analyse(model, config, test_sets, name, address)
-            with explained(run.path):
-                run.analysis(name).parent.mkdir(exist_ok=True)
-                publish_json(run.analysis(name), found)
-            run.record_attempt(analyses={**done, name: inputs})
+        found = analyse(model, config, test_sets, name, definition.sweep.analyses[name])
+        with explained(run.path):
+            run.analysis(name).parent.mkdir(exist_ok=True)
+            publish_json(run.analysis(name), found)
     with explained(run.path):
         publish_record(
             run.path / "result.json",
@@ -84,17 +78,6 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
         "chrf": record["measures"]["chrf"]["score"],
         "perplexity_per_token": record["perplexity"]["per_token"],
     }
-
-
-def analysis_digest(model: Run, tests: dict[str, TestSet], address: str) -> str:
-    """Identifies what an analysis is made from: its code, the weights, and the test sets."""
-    parts = [
-        address,
-        read_code(extension.file_of(address)).digest,
-        model.weights_sha256,
-        *(test_set.digest for test_set in tests.values()),
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str) -> dict[str, Any]:

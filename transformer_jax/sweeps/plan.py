@@ -81,15 +81,13 @@ def measured_rate(runs: Sequence[SweepRun]) -> float | None:
     return statistics.median(r["training_flops"] / r["train_seconds"] for r in results) if results else None
 
 
+_products_rate = functools.cache(hardware.products_rate)
+
+
 def fastest_rate(experiment: ExperimentConfig) -> float:
     """The FLOP/s of matrix products of the model's widths on this machine, measured now; training is slower."""
     model = experiment.model
-    return _products_rate(model.d_model, model.d_ff, model.dtype, model.matmul_precision)
-
-
-@functools.cache
-def _products_rate(width: int, inner: int, dtype: str, precision: str) -> float:
-    return hardware.products_rate(ROWS, width, inner, dtype, precision)
+    return _products_rate(ROWS, model.d_model, model.d_ff, model.dtype, model.matmul_precision)
 
 
 def changes(variant: Variant) -> str:

@@ -14,7 +14,7 @@ import functools
 import hashlib
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,10 @@ class SweepRun:
         with open(self.path / ".worker.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+# The runs that one process trains.
+Job = Sequence[SweepRun]
 
 
 def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,9 +18,8 @@ from typing import Any
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.jobs import Job
 from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
-from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps.run import Job, SweepRun, read_json
 from transformer_jax.sweeps.status import Display
 
 # A job is requeued whenever its time is up; it ends when its runs do.
@@ -154,13 +153,13 @@ class SlurmPool:
     def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
         if self.slurm.detach:
             return
-        known = read_json(self.folder / "jobs.json") or {}
-        states = job_states() if known else {}
-        alive = {job: addresses for job, addresses in known.items() if is_alive(states, job)}
+        known = with_states(self.sweep)
+        alive = {job: addresses for job, (addresses, state) in known.items() if state not in OVER}
         self.jobs = self._of_these_runs(alive)
         for job in known.keys() - alive.keys():
-            for run in (self.runs[address] for address in known[job] if address in self.runs):
-                yield run, self._outcome(run, job, states.get(job) in BROKEN)
+            addresses, state = known[job]
+            for run in (self.runs[address] for address in addresses if address in self.runs):
+                yield run, self._outcome(run, job, state in BROKEN)
         if known:
             publish_json(self.folder / "jobs.json", alive)
 
@@ -183,9 +182,14 @@ class SlurmPool:
 
 def in_flight(sweep: SweepFolder) -> dict[str, list[str]]:
     """The jobs of a sweep that are queued or running, with the addresses of their runs."""
+    return {job: addresses for job, (addresses, state) in with_states(sweep).items() if state not in OVER}
+
+
+def with_states(sweep: SweepFolder) -> dict[str, tuple[list[str], str]]:
+    """The jobs of a sweep, with the addresses of their runs and their states; one that squeue has forgotten ended."""
     jobs = read_json(sweep.path / "slurm" / "jobs.json") or {}
     states = job_states() if jobs else {}
-    return {job: addresses for job, addresses in jobs.items() if is_alive(states, job)}
+    return {job: (addresses, states.get(job, "CD")) for job, addresses in jobs.items()}
 
 
 def job_states() -> dict[str, str]:
@@ -195,7 +199,3 @@ def job_states() -> dict[str, str]:
     if listed.returncode != 0:
         raise Failed(f"squeue does not answer: {listed.stderr.strip()}")
     return dict(line.split() for line in listed.stdout.splitlines())
-
-
-def is_alive(states: Mapping[str, str], job: str) -> bool:
-    return states.get(job, "CD") not in OVER

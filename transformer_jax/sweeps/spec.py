@@ -128,8 +128,7 @@ class Definition:
 
     def to_json(self) -> dict[str, Any]:
         """The content of sweep.json: all that is needed to run or resume the sweep without its file."""
-        sweep = {field.name: getattr(self.sweep, field.name) for field in dataclasses.fields(Sweep)}
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Definition)}
+        settings = {**vars(self), **vars(self.sweep)}
         del settings["sweep"], settings["experiments"]
         variants = [
             {
@@ -140,8 +139,8 @@ class Definition:
             }
             for variant in self.sweep.variants
         ]
-        checked = {"base": schema.to_dict(self.base), "variants": variants}
-        return {"format": FORMAT, "directory": os.getcwd(), **sweep, **settings, **checked}  # paths start there
+        checked = {"seeds": self.seeds, "base": schema.to_dict(self.base), "variants": variants}
+        return {"format": FORMAT, "directory": os.getcwd(), **settings, **checked}  # paths start there
 
 
 def from_json(record: Mapping[str, Any], place: str) -> Definition:
@@ -150,20 +149,11 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
     variants = [Variant(**{name: stored[name] for name in variant_fields}) for stored in record["variants"]]
     sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants"}
     sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
-    tune = record["tune"]
-    data_order = record.get("data_order", SAME_FOR_ALL)  # the only order in versions that did not record it
-    if data_order not in (BY_SEED, SAME_FOR_ALL):
+    if (data_order := record.get("data_order")) not in (BY_SEED, SAME_FOR_ALL):
         raise BadInput(f"{place}: data_order = {data_order!r}: must be {BY_SEED!r} or {SAME_FOR_ALL!r}")
-    return dataclasses.replace(
-        define(sweep, place, record["scale"], trying=False),
-        file=record["file"],
-        tune=None if tune is None else tuple(tune),
-        together=record["together"],
-        # Sweeps of earlier versions have neither.
-        code=record.get("code", {}),
-        accept_changed_code=record.get("accept_changed_code", False),
-        data_order=data_order,
-    )
+    settings = {name: record[name] for name in ("file", "together", "code", "accept_changed_code", "data_order")}
+    tune = None if record["tune"] is None else tuple(record["tune"])
+    return dataclasses.replace(define(sweep, place, record["scale"], trying=False), tune=tune, **settings)
 
 
 def load(
@@ -190,8 +180,7 @@ def define(
     if problems := _type_problems(sweep):  # what follows relies on these types
         raise ConfigError([f"{place}: {problem}" for problem in problems])
     base, problems = _base(sweep, place, overrides)
-    problems += [f"{place}: {line}" for line in _seed_problems(sweep.seeds) + _name_problems(sweep)]
-    problems += [f"{place}: {line}" for line in _analysis_problems(sweep)]
+    problems += [f"{place}: {line}" for line in [*_seed_problems(sweep.seeds), *_name_problems(sweep)]]
     experiments = {}
     of_base = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
@@ -273,11 +262,10 @@ def _type_problems(sweep: Sweep) -> list[str]:
 
 
 def _seed_problems(seeds: Any) -> list[str]:
-    is_number = isinstance(seeds, int) and not isinstance(seeds, bool)
-    listed = [seeds] if is_number or isinstance(seeds, (str, bool)) or not isinstance(seeds, Sequence) else list(seeds)
-    if not all(isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= MAX_SEED for seed in listed):
+    listed = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else [seeds]
+    if not all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in listed):
         return [f"seeds = {seeds!r}: must be a whole number, or a list of different ones, from 0 to {MAX_SEED}"]
-    if (is_number and seeds == 0) or not listed:
+    if not listed or seeds == 0:
         return [f"seeds = {seeds!r}: there must be at least one seed; 3 is usual"]
     return [f"seeds = {listed}: {', '.join(map(str, twice))} is repeated"] if (twice := _repeated(listed)) else []
 
@@ -290,25 +278,16 @@ def _name_problems(sweep: Sweep) -> list[str]:
     """Names that are not unique, and names of nothing."""
     names = [variant.name for variant in sweep.variants]
     problems = [f"{names.count(name)} variants are called {name!r}" for name in _repeated(names)]
-    folders = collections.defaultdict(list)
-    for variant in {variant.name: variant for variant in sweep.variants}.values():
-        folders[variant.slug.lower()].append(variant.name)  # some file systems ignore case
-    problems += [
-        f"variants {' and '.join(map(repr, alike))} would have the same folder; rename one"
-        for alike in folders.values()
-        if len(alike) > 1
-    ]
+    folders = {name: variant.slug.lower() for name, variant in zip(names, sweep.variants, strict=True)}
+    for folder in _repeated(list(folders.values())):  # some file systems ignore case
+        alike = " and ".join(repr(name) for name in folders if folders[name] == folder)
+        problems.append(f"variants {alike} would have the same folder; rename one")
     baselines = {f"variant {variant.name!r}: baseline": variant.baseline for variant in sweep.variants}
     for where, name in {"baseline": sweep.baseline, **baselines}.items():
         if name is not None and name not in names:
             problems.append(f"{where} = {name!r}: no such variant; {schema.nearest(str(name), names)}")
     if isinstance(sweep.tests, str) or not sweep.tests or _repeated(sweep.tests):
         problems.append(f"tests = {sweep.tests!r}: must be a list of different splits, such as ['test']")
-    return problems
-
-
-def _analysis_problems(sweep: Sweep) -> list[str]:
-    problems = []
     for name, address in sweep.analyses.items():
         try:
             if not callable(extension.load_object(address)):

@@ -63,8 +63,13 @@ class Worker:
                         self.record(run, "stopped")
         return 1 if self.failed else 0
 
-    def stop(self) -> None:
-        """Called from another thread: training saves and ends, anything else is abandoned."""
+    def stop_when_stdin_ends(self) -> None:
+        """In another thread: when the launcher closes the pipe (the kernel does if it dies), training saves and ends.
+
+        Anything else is abandoned.
+        """
+        while os.read(0, 4096):
+            pass
         self.stopping = True
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -178,20 +183,6 @@ def _last_lines(text: str) -> str:
     return "\n".join(text.rstrip().splitlines()[-KEPT_LINES:])
 
 
-def stop_when_stdin_ends(worker: Worker) -> None:
-    """Stops when the launcher closes the pipe; the kernel closes it if the launcher dies."""
-    while os.read(0, 4096):
-        pass
-    worker.stop()
-
-
-def take_stdout() -> int:
-    """Keeps stdout for the report alone: from now on what anything prints goes to stderr. Returns its descriptor."""
-    report = os.dup(1)
-    os.dup2(2, 1)
-    return report
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
@@ -206,13 +197,14 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return BAD_INPUT
-    report = take_stdout()
+    report = os.dup(1)
+    os.dup2(2, 1)  # stdout is for the report alone: from now on what anything prints goes to stderr
     keep_freed_memory()  # must come before any thread is started
     with SweepFolder(options.sweep).in_original_directory() as sweep:
         definition = sweep.load()
         worker = Worker(sweep, definition, [sweep.find(definition, address) for address in options.runs], report)
         if options.until_stdin_ends:
-            threading.Thread(target=stop_when_stdin_ends, args=[worker], daemon=True).start()
+            threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
         return worker.work()
 
 

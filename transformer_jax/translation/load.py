@@ -96,7 +96,11 @@ class Run:
 
     def score_tokens(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The log-probabilities of pairs of token lists (without special tokens): an array for each pair."""
-        self._check_lengths(sources, targets)
+        limit = position_limit(self.config.model)
+        for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
+            longest = max(map(len, sides)) + 1
+            if limit is not None and longest > limit:
+                raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
         return self._scorer.score(self.params, token_pairs(sources, targets), self.config.decode.tokens_per_batch)
 
     def attention(self, translation: Translation, rank: int = 0) -> Attention:
@@ -105,13 +109,6 @@ class Run:
             raise BadInput(f"{translation.source.text!r}: has no tokens, so that there is no attention to them")
         target = translation.hypotheses[rank].tokens
         return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
-
-    def _check_lengths(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
-        limit = position_limit(self.config.model)
-        for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
-            longest = max(map(len, sides)) + 1
-            if limit is not None and longest > limit:
-                raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
 
 
 class Weights(NamedTuple):
@@ -142,23 +139,21 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
         if weights != "latest" or at_step is not None:
             asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
             raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
-        return _exported(workdir)
+        return Weights(*read_export(workdir))
     folder = RunFolder(workdir)
     if weights == "averaged":
         if not folder.averaged.is_dir():
             raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
-        return _exported(folder.averaged)
+        return Weights(*read_export(folder.averaged))
     if weights not in ("latest", "best"):
         if not (place := Path(paths.expanded(weights))).is_dir():
             raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
-        return _exported(place)
+        return Weights(*read_export(place))
     saved = SavedWeights(folder)
-    if at_step is not None:
-        step, params = at_step, saved.of_step(at_step)
-    elif weights == "latest":
+    if at_step is None and weights == "latest":
         step, params = saved.newest()
     else:
-        step = saved.best_steps(1)[0]
+        step = saved.best_steps(1)[0] if at_step is None else at_step
         params = saved.of_step(step)
     return Weights(saved.config, params, saved.data(step).tokenizer_files, [step])
 
@@ -173,7 +168,3 @@ def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
         return saved.last_steps(1) if weights == "latest" else saved.best_steps(1) if weights == "best" else None
     except (BadInput, OSError):
         return None
-
-
-def _exported(directory: Path) -> Weights:
-    return Weights(*read_export(directory))

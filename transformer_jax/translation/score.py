@@ -1,6 +1,7 @@
 """The log-probabilities of given translations, and attention weights: one forward pass, no search."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -79,12 +80,16 @@ def token_pairs(sources: Sequence[Tokens], targets: Sequence[Tokens]) -> TokenPa
     return TokenPairs(*arrays)
 
 
-def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
-    """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
-    source_BS, target_BT = np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
+@partial(jax.jit, static_argnums=0)
+def _intermediates(model: ModelConfig, params: Any, source_BS: Any, target_BT: Any) -> Any:
     with matmul_precision(model):
         _, shown = Transformer(model).apply({"params": params}, source_BS, target_BT, mutable=["intermediates"])
-    stacks = shown["intermediates"]
+    return shown["intermediates"]
+
+
+def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
+    """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
+    stacks = _intermediates(model, params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]]))
 
     def weights(stack: str, attention: str, layers: int) -> np.ndarray:
         return np.stack([np.asarray(stacks[stack][f"layers_{i}"][attention]["weights"][0][0]) for i in range(layers)])

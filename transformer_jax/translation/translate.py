@@ -102,7 +102,7 @@ class Translator:
             [len(sources[number].tokens) for number in shown],
             extra_length=decode.extra_length,
             min_length=decode.min_length,
-            longest_target=_longest_target(self._config.model, decode),
+            longest_target=min(filter(None, (decode.max_length, position_limit(self._config.model))), default=None),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
         ):
@@ -216,12 +216,6 @@ def search(
         return sample_search(step, cache, rules, keys_B, decode.temperature, decode.top_k, decode.top_p)
     cache = stepper.start(rows.source_BS, rooms[0], decode.beam)
     return beam_search(step, cache, rules, decode.beam, decode.n_best, reorder=stepper.reorder)
-
-
-def _longest_target(model: ModelConfig, decode: DecodeConfig) -> int | None:
-    """Tokens, <eos> included, of the longest translation of any source; None where only the source limits it."""
-    limits = [limit for limit in (decode.max_length, position_limit(model)) if limit is not None]
-    return min(limits, default=None)
 
 
 def _renormalized(step: Step) -> Step:
