@@ -165,16 +165,16 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
         unfinished.rename(directory)
 
 
-class Exported(NamedTuple):
-    """The content of an exported folder."""
+class Weights(NamedTuple):
+    """A set of parameters, with its config and tokenizers."""
 
     config: ExperimentConfig
     params: Any
-    tokenizers: dict[str, Path]  # the files, by side
+    tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
     steps: list[int]
 
 
-def read_export(directory: Path) -> Exported:
+def read_export(directory: Path) -> Weights:
     """Reads an exported folder. Refuses one that was damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -191,7 +191,7 @@ def read_export(directory: Path) -> Exported:
     params = traverse_util.unflatten_dict(arrays, sep="/")
     for difference in other_shapes(config, params):
         raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
-    return Exported(config, params, tokenizers, steps)
+    return Weights(config, params, tokenizers, steps)
 
 
 def steps_of_export(directory: Path) -> list[int]:

@@ -26,7 +26,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, publish_json
+from transformer_jax.files.atomic import explained, made, publish_json
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.run import SweepRun, read_json
@@ -44,10 +44,7 @@ class SweepFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(paths.expanded(path))
-
-    @property
-    def definition_file(self) -> Path:
-        return self.path / "sweep.json"
+        self.definition_file = self.path / "sweep.json"
 
     def load(self) -> Definition:
         """The sweep in this folder."""
@@ -116,10 +113,11 @@ class SweepFolder:
         """Locks the sweep against a second launcher."""
         refuse_patterns(self.path)
         self.refuse_foreign()
-        with explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / ".lock").touch()
-        with open(self.path / ".lock", "r+") as lock:
+        with contextlib.ExitStack() as stack:
+            with explained(self.path):
+                stack.enter_context(made(self.path))
+                lock = stack.enter_context(open(self.path / ".lock", "a+"))
+            lock.seek(0)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -134,8 +132,6 @@ class SweepFolder:
             finally:
                 if not self.definition_file.exists():  # the sweep was refused: leave no trace
                     (self.path / ".lock").unlink()
-                    with contextlib.suppress(OSError):
-                        self.path.rmdir()
 
     def data(self, experiment: ExperimentConfig) -> Path:
         """The folder of a run's prepared data, the same for all runs that need the same data."""

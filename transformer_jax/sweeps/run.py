@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
-import functools
 import hashlib
 import json
 import socket
@@ -56,7 +55,7 @@ class SweepRun:
     def log(self) -> Path:
         return self.path / "log.txt"
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
         return digest(self.experiment)
 

@@ -15,7 +15,7 @@ from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.model.stacks import position_limit
-from transformer_jax.runs.export import SavedWeights, flat, read_export, steps_of_export
+from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export, steps_of_export
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import WEIGHTS
 from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
@@ -111,15 +111,6 @@ class Run:
         return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
 
 
-class Weights(NamedTuple):
-    """A set of parameters, with its config and tokenizers."""
-
-    config: ExperimentConfig
-    params: Any
-    tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
-    steps: list[int]
-
-
 def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
     """The model of a run, or of an exported folder.
 
@@ -139,16 +130,16 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
         if weights != "latest" or at_step is not None:
             asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
             raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
-        return Weights(*read_export(workdir))
+        return read_export(workdir)
     folder = RunFolder(workdir)
     if weights == "averaged":
         if not folder.averaged.is_dir():
             raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
-        return Weights(*read_export(folder.averaged))
+        return read_export(folder.averaged)
     if weights not in ("latest", "best"):
         if not (place := Path(paths.expanded(weights))).is_dir():
             raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
-        return Weights(*read_export(place))
+        return read_export(place)
     saved = SavedWeights(folder)
     if at_step is None and weights == "latest":
         step, params = saved.newest()

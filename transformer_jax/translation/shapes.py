@@ -48,11 +48,3 @@ def rounded_up(length: int) -> int:
     while size < length:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size
-
-
-def padded(rows: Sequence[Sequence[int]], count: int, width: int, pad_id: int) -> np.ndarray:
-    """Token lists as an array of `count` rows."""
-    array = np.full((count, width), pad_id, np.int32)
-    for index, row in enumerate(rows):
-        array[index, : len(row)] = row
-    return array

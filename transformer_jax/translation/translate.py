@@ -20,7 +20,7 @@ from transformer_jax.search.beam import beam_search
 from transformer_jax.search.rules import SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
-from transformer_jax.translation.shapes import groups, padded
+from transformer_jax.translation.shapes import groups
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.update.sharding import batch_devices, batch_sharding
 
@@ -106,19 +106,21 @@ class Translator:
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
         ):
-            members = [shown[member] for member in group.members]
-            wanted = [len(sources[number].tokens) + decode.extra_length for number in members]
-            limits = [min(max(length, decode.min_length), group.target) for length in wanted]
-            empty = [0] * (group.rows - len(members))
             rows = Rows(
-                padded([sources[number].tokens for number in members], group.rows, group.source, PAD),
-                # An empty row is one token long: it never delays the others.
-                np.asarray([*limits, *(1 for _ in empty)], np.int32),
-                np.asarray([*(first_id + number for number in members), *empty], np.int32),
+                np.full((group.rows, group.source), PAD, np.int32),
+                np.ones(group.rows, np.int32),  # an empty row is one token long: it never delays the others
+                np.zeros(group.rows, np.int32),
             )
+            numbers = [shown[member] for member in group.members]
+            for row, number in enumerate(numbers):
+                length = len(sources[number].tokens)
+                rows.source_BS[row, :length] = sources[number].tokens
+                rows.limits_B[row] = min(max(length + decode.extra_length, decode.min_length), group.target)
+                rows.ids_B[row] = first_id + number
             found = self._decode(params, rows, group.target, decode)
-            for row, number in enumerate(members):
-                translations[number] = Translation(sources[number], self._hypotheses(found, row, limits[row]))
+            for row, number in enumerate(numbers):
+                limit = int(rows.limits_B[row])
+                translations[number] = Translation(sources[number], self._hypotheses(found, row, limit))
         return translations
 
     def _sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
