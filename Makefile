@@ -30,12 +30,13 @@ demo: $(VENV)/ready
 	@echo "Look at $(DEMO)/page.html and $(DEMO)/attention.html. Translate your own sentences:"
 	@echo "  $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
+# Each worker takes neighbouring tests, which share trained runs and compiled programs, and then from the others' ends.
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The fast tests, for a second interpreter.
 smoke: $(VENV)/ready
-	$(BIN)/python -m pytest -n auto -m "not slow and not drill"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not drill"
 
 drill: $(VENV)/ready
 	$(BIN)/python -m pytest tests/drills -m ""
