@@ -1,9 +1,8 @@
 """A synchronous English -> German grammar: an endless parallel corpus with exactly one right translation a sentence.
 
-A sampler (`sampler.py`, from `clauses.py` and `phrases.py`) grows an abstract sentence (`tree.py`) out of the lexicon
-(`words.py`, `nouns.py`, `verbs.py`, `modifiers.py`); two realisers (`english.py`; `german.py` with `declension.py` and
-`conjugation.py`) put it into words and never see one another's strings. Sentences are tokens separated by single
-spaces, punctuation included, and begin in lower case. `docs/grammar.md` lists the constructions.
+A sampler (`sampler.py`, from `clauses.py` and `phrases.py`) makes a random abstract sentence (`tree.py`) from the
+`lexicon.py`; `english.py` and `german.py` put it into words and never see one another's strings. Sentences are tokens
+separated by single spaces, punctuation included, and begin in lower case. `docs/grammar.md` lists the constructions.
 """
 
 from transformer_jax.grammar.corpus import MAX_TOKENS, CorpusSection, sentence_pairs

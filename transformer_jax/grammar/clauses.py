@@ -10,20 +10,9 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.lexicon import ANY_TENSE, Adjective, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
-from transformer_jax.grammar.phrases import (
-    DEFINITE,
-    DEFINITE_PLACE,
-    FREE,
-    INDEFINITE,
-    OWNED,
-    PLACE,
-    SUBJECT,
-    Freedom,
-    PhraseSampler,
-    adjectives_of,
-)
+from transformer_jax.grammar import lexicon, phrases
+from transformer_jax.grammar.lexicon import ANY_TENSE, Case, Frame, Kind, Modal, Pronoun, Tense, Verb
+from transformer_jax.grammar.phrases import Freedom, PhraseSampler, adjectives_of
 from transformer_jax.grammar.rng import Rng
 from transformer_jax.grammar.tree import Clause, Location, NounPhrase, Phrase, RelativePronoun
 
@@ -68,12 +57,15 @@ def _verbs_with_object(kind: Kind) -> tuple[Verb, ...]:
     return tuple(verb for verb in lexicon.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
 
 
+def _kind(phrase: Phrase) -> Kind:
+    """The kind of what a phrase is about; pronouns are about persons."""
+    if isinstance(phrase, RelativePronoun):
+        return phrase.antecedent.kind
+    return phrase.noun.kind if isinstance(phrase, NounPhrase) else Kind.PERSON
+
+
 def is_animate(subject: Phrase) -> bool:
-    if isinstance(subject, NounPhrase):
-        return bool(subject.noun.kind & _BEING)
-    if isinstance(subject, RelativePronoun):
-        return bool(subject.antecedent.kind & _BEING)
-    return True
+    return bool(_kind(subject) & _BEING)
 
 
 def has_relative(phrase: Phrase | None) -> bool:
@@ -119,9 +111,9 @@ class ClauseSampler:
         """A clause with the verb, and with the subject or object if one is given."""
         negated = form.may_negate and self._rng.chance(0.15)
         if subject is None:
-            freedom = SUBJECT if form.may_negate else FREE
+            freedom = phrases.SUBJECT if form.may_negate else phrases.FREE
             if negated or form.is_question:
-                freedom = DEFINITE
+                freedom = phrases.DEFINITE
             subject = self._subject(verb, 0 if form.is_question else depth, freedom, tenses)
         tense = self._tense(verb, tenses)
         clause = Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
@@ -145,7 +137,7 @@ class ClauseSampler:
         if kind & Kind.PERSON and self._rng.chance(0.3):
             return self.phrases.pronoun()
         if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
-            phrase = replace(self.phrases.noun_phrase(kind, DEFINITE), adjectives=())
+            phrase = replace(self.phrases.noun_phrase(kind, phrases.DEFINITE), adjectives=())
         else:
             phrase = self.phrases.noun_phrase(kind, freedom)
         return self._maybe_with_relative(phrase, 0.2, min(depth, 1), tenses)
@@ -154,7 +146,7 @@ class ClauseSampler:
         """Adds what the frame requires and the clause lacks."""
         verb, frame = clause.verb, clause.verb.frame
         if frame is Frame.COPULA:
-            return replace(clause, predicate=self._predicate(clause.subject))
+            return replace(clause, predicate=self._rng.pick(adjectives_of(_kind(clause.subject), colours=False)))
         if frame is Frame.MOTION:
             return replace(clause, goal=self._location(verb.object, clause, is_goal=True))
         if frame is Frame.POSITION:
@@ -167,21 +159,14 @@ class ClauseSampler:
             return replace(clause, recipient=self._recipient(clause))
         return clause
 
-    def _predicate(self, subject: Phrase) -> Adjective:
-        kind = subject.noun.kind if isinstance(subject, NounPhrase) else Kind.PERSON
-        if isinstance(subject, RelativePronoun):
-            kind = subject.antecedent.kind
-        return self._rng.pick(adjectives_of(kind, colours=False))
-
     def _object(self, clause: Clause, depth: int, form: Form) -> Phrase:
         verb = clause.verb
         if verb.object & Kind.PERSON and _is_light(clause.subject) and self._rng.chance(0.2):
             return self._object_pronoun(clause.subject)
         if clause.is_negated:
-            is_direct = verb.frame is not Frame.PREPOSITIONAL
-            freedom = INDEFINITE if is_direct else DEFINITE
+            freedom = phrases.DEFINITE if verb.frame is Frame.PREPOSITIONAL else phrases.INDEFINITE
         else:
-            freedom = INDEFINITE if form.is_question else FREE
+            freedom = phrases.INDEFINITE if form.is_question else phrases.FREE
         phrase = self.phrases.noun_phrase(verb.object, freedom)
         is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
         if is_plain_dative and phrase.determiner is lexicon.NONE and not clause.is_negated:
@@ -200,10 +185,10 @@ class ClauseSampler:
     def _recipient(self, clause: Clause) -> NounPhrase | Pronoun:
         if _is_light(clause.subject) and self._rng.chance(0.3):
             return self._object_pronoun(clause.subject)
-        return self.phrases.noun_phrase(Kind.PERSON, DEFINITE)
+        return self.phrases.noun_phrase(Kind.PERSON, phrases.DEFINITE)
 
     def _location(self, kind: Kind, clause: Clause, *, is_goal: bool) -> Location:
-        freedom = DEFINITE_PLACE if clause.is_negated else PLACE
+        freedom = phrases.DEFINITE_PLACE if clause.is_negated else phrases.PLACE
         phrase = self.phrases.noun_phrase(kind, freedom)
         at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(lexicon.AROUND_FURNITURE)
         preposition = to if is_goal else at
@@ -238,9 +223,8 @@ class ClauseSampler:
 
     def _may_be_frequent(self, clause: Clause) -> bool:
         """Only with definite subjects, for a clear scope, and not after a relative clause: *who sleeps often reads*."""
-        if clause.is_negated or clause.tense is Tense.FUTURE or clause.verb.is_stative:
-            return False
-        return _is_light(clause.subject)
+        is_plain = not (clause.is_negated or clause.tense is Tense.FUTURE or clause.verb.is_stative)
+        return is_plain and _is_light(clause.subject)
 
     def _may_have_manner(self, clause: Clause) -> bool:
         if clause.frequency:
@@ -268,15 +252,14 @@ class ClauseSampler:
     def _relative(self, head: NounPhrase, depth: int, tenses: frozenset[Tense]) -> Clause:
         """The head is subject or object in it, or owns the subject or object (*whose*)."""
         pronoun = RelativePronoun(head.noun, head.number)
-        kind = head.noun.kind
-        if kind & Kind.PERSON and self._rng.chance(0.2):
-            owned = self.phrases.noun_phrase(OWNED, DEFINITE)
+        if head.noun.kind & Kind.PERSON and self._rng.chance(0.2):
+            owned = self.phrases.noun_phrase(phrases.OWNED, phrases.DEFINITE)
             owned = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
-            return self._clause_about(owned, owned.noun.kind, depth, tenses)
-        return self._clause_about(pronoun, kind, depth, tenses)
+            return self._clause_about(owned, depth, tenses)
+        return self._clause_about(pronoun, depth, tenses)
 
-    def _clause_about(self, opener: Phrase, kind: Kind, depth: int, tenses: frozenset[Tense]) -> Clause:
-        as_subject, as_object = _verbs_with_subject(kind), _verbs_with_object(kind)
+    def _clause_about(self, opener: Phrase, depth: int, tenses: frozenset[Tense]) -> Clause:
+        as_subject, as_object = _verbs_with_subject(_kind(opener)), _verbs_with_object(_kind(opener))
         if as_subject and self._rng.chance(0.5):
             return self.clause(self._rng.pick(as_subject), depth, tenses, subject=opener)
         return self.clause(self._rng.pick(as_object), depth, tenses, object=opener)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from transformer_jax.grammar import english, german
 from transformer_jax.grammar.lexicon import Case, GermanVerb, Number, Tense
 from transformer_jax.grammar.sampler import SentenceSampler
-from transformer_jax.grammar.tree import Clause, Coordination, Location, NounPhrase, Phrase, Sentence, Statement
+from transformer_jax.grammar.tree import Clause, Coordination, NounPhrase, Phrase, Sentence, Statement
 
 # Sentences of the long section exceed this on *both* sides, all others on neither; sentences in between are not used.
 MAX_TOKENS = 24
@@ -97,15 +97,10 @@ def _of_clause(clause: Clause, *, is_verb_final: bool) -> Iterator[Pair]:
     yield from _of_phrase(clause.subject, Case.NOMINATIVE)
     yield from _of_phrase(clause.object, clause.verb.case)
     yield from _of_phrase(clause.recipient, Case.DATIVE)
-    for location in (clause.place, clause.goal):
-        yield from _of_location(location)
+    for location in filter(None, (clause.place, clause.goal)):
+        yield from _of_phrase(location.phrase, location.preposition.case)
     if clause.complement:
         yield from _of_clause(clause.complement.clause, is_verb_final=True)
-
-
-def _of_location(location: Location | None) -> Iterator[Pair]:
-    if location:
-        yield from _of_phrase(location.phrase, location.preposition.case)
 
 
 def _of_phrase(phrase: Phrase | None, case: Case) -> Iterator[Pair]:

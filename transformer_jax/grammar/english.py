@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.lexicon import BE, Kind, Noun, Number, Pronoun, Tense, Verb
-from transformer_jax.grammar.tree import (
-    Clause,
-    Coordination,
-    Embedded,
-    Location,
-    NounPhrase,
-    Phrase,
-    Question,
-    RelativePronoun,
-    Sentence,
-    Statement,
-    opens,
-)
+from transformer_jax.grammar import lexicon, tree
+from transformer_jax.grammar.lexicon import BE, Adjective, Expression, Kind, Noun, Number, Pronoun, Tense
 
 
-def render(sentence: Sentence) -> str:
+def render(sentence: tree.Sentence) -> str:
     """The English sentence: tokens with single spaces between them, lower case but for *I* and the days."""
-    if isinstance(sentence, Question):
+    if isinstance(sentence, tree.Question):
         tokens = [*_question(sentence.clause), "?"]
-    elif isinstance(sentence, Coordination):
+    elif isinstance(sentence, tree.Coordination):
         comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _declarative(sentence.left), _declarative(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.english, *right, "."]
@@ -32,7 +19,7 @@ def render(sentence: Sentence) -> str:
     return " ".join(tokens)
 
 
-def _statement(statement: Statement) -> list[str]:
+def _statement(statement: tree.Statement) -> list[str]:
     clause = _declarative(statement.clause)
     if statement.adverbial is None:
         return clause
@@ -40,77 +27,67 @@ def _statement(statement: Statement) -> list[str]:
     return [*adverbial, ",", *clause] if statement.adverbial_first else [*clause, *adverbial]
 
 
-def _embedded(embedded: Embedded) -> list[str]:
+def _embedded(embedded: tree.Embedded) -> list[str]:
     return [embedded.introducer.english, *_declarative(embedded.clause)]
 
 
-def _declarative(clause: Clause) -> list[str]:
+def _declarative(clause: tree.Clause) -> list[str]:
     auxiliary, main = _verb_group(clause, needs_auxiliary=clause.is_negated)
-    time_first = clause.time.english.split() if clause.time and clause.time_first else []
+    time_first = _words(clause.time) if clause.time_first else []
     if auxiliary == ["can"] and clause.is_negated:
         auxiliary = ["cannot"]
     elif clause.is_negated:
         auxiliary = [*auxiliary, "not"]
-    return [*time_first, *_subject(clause), *auxiliary, *_frequency(clause), *main, *_after_the_verb(clause)]
+    frequency = _words(clause.frequency)
+    return [*time_first, *_subject(clause), *auxiliary, *frequency, *main, *_after_the_verb(clause)]
 
 
-def _question(clause: Clause) -> list[str]:
+def _question(clause: tree.Clause) -> list[str]:
     """Subject questions keep the order of statements; in all others the auxiliary comes before the subject."""
-    if opens(clause.subject):
+    if tree.opens(clause.subject):
         return _declarative(clause)
     auxiliary, main = _verb_group(clause, needs_auxiliary=True)
     if clause.question:
         auxiliary = [clause.question.english, *auxiliary]
-    elif opens(clause.object):
+    elif tree.opens(clause.object):
         assert clause.object is not None
         auxiliary = [*_phrase(clause.object, is_subject=False), *auxiliary]
     negation = ["not"] if clause.is_negated else []
-    stranded = clause.verb.english_preposition if opens(clause.object) else ""
+    stranded = clause.verb.english_preposition if tree.opens(clause.object) else ""
     rest = _after_the_verb(clause, stranded_preposition=stranded)
-    return [*auxiliary, *_subject(clause), *negation, *_frequency(clause), *main, *rest]
+    return [*auxiliary, *_subject(clause), *negation, *_words(clause.frequency), *main, *rest]
 
 
-def _relative(clause: Clause) -> list[str]:
-    if opens(clause.subject):
+def _relative(clause: tree.Clause) -> list[str]:
+    if tree.opens(clause.subject):
         return _declarative(clause)
     assert clause.object is not None
     preposition = clause.verb.english_preposition
     return [*_prepositional(preposition, clause.object), *_declarative(clause)]
 
 
-def _subject(clause: Clause) -> list[str]:
+def _subject(clause: tree.Clause) -> list[str]:
     return _phrase(clause.subject, is_subject=True)
 
 
-def _frequency(clause: Clause) -> list[str]:
-    return [clause.frequency.english] if clause.frequency else []
+def _words(entry: Expression | Adjective | None) -> list[str]:
+    return entry.english.split() if entry else []
 
 
-def _after_the_verb(clause: Clause, stranded_preposition: str = "") -> list[str]:
+def _after_the_verb(clause: tree.Clause, stranded_preposition: str = "") -> list[str]:
     """Particle, objects, predicate, goal, manner, place, time, complement."""
-    tokens = _particle_and_objects(clause)
-    if stranded_preposition:
-        tokens.append(stranded_preposition)
-    if clause.predicate:
-        tokens.append(clause.predicate.english)
-    if clause.goal:
-        tokens += _location(clause.goal)
-    if clause.manner:
-        tokens += clause.manner.english.split()
-    if clause.place:
-        tokens += _location(clause.place)
-    if clause.time and not clause.time_first:
-        tokens += clause.time.english.split()
-    if clause.complement:
-        tokens += _embedded(clause.complement)
-    return tokens
+    objects = [*_particle_and_objects(clause), *stranded_preposition.split(), *_words(clause.predicate)]
+    places = [*_location(clause.goal), *_words(clause.manner), *_location(clause.place)]
+    time = [] if clause.time_first else _words(clause.time)
+    complement = _embedded(clause.complement) if clause.complement else []
+    return [*objects, *places, *time, *complement]
 
 
-def _particle_and_objects(clause: Clause) -> list[str]:
+def _particle_and_objects(clause: tree.Clause) -> list[str]:
     """*picks up the child*, but *picks him up*; *gives him a book*, but *explains the book to him*."""
     particle = [clause.verb.particle] if clause.verb.particle else []
     direct = []
-    if clause.object is not None and not opens(clause.object):
+    if clause.object is not None and not tree.opens(clause.object):
         direct = _prepositional(clause.verb.english_preposition, clause.object)
     recipient = _phrase(clause.recipient, is_subject=False) if clause.recipient else []
     if clause.verb.recipient_to:
@@ -120,29 +97,31 @@ def _particle_and_objects(clause: Clause) -> list[str]:
     return [*particle, *recipient, *direct]
 
 
-def _location(location: Location) -> list[str]:
+def _location(location: tree.Location | None) -> list[str]:
+    if location is None:
+        return []
     return [*location.preposition.english.split(), *_phrase(location.phrase, is_subject=False)]
 
 
-def _prepositional(preposition: str, phrase: Phrase) -> list[str]:
+def _prepositional(preposition: str, phrase: tree.Phrase) -> list[str]:
     if not preposition:
         return _phrase(phrase, is_subject=False)
-    if isinstance(phrase, RelativePronoun) and not _is_person(phrase.antecedent):
+    if isinstance(phrase, tree.RelativePronoun) and not _is_person(phrase.antecedent):
         return [preposition, "which"]
     return [preposition, *_phrase(phrase, is_subject=False)]
 
 
-def _phrase(phrase: Phrase, *, is_subject: bool) -> list[str]:
+def _phrase(phrase: tree.Phrase, *, is_subject: bool) -> list[str]:
     if isinstance(phrase, Pronoun):
         return [phrase.english if is_subject else phrase.english_object]
-    if isinstance(phrase, RelativePronoun):
+    if isinstance(phrase, tree.RelativePronoun):
         if not _is_person(phrase.antecedent):
             return ["that"]
         return ["who" if is_subject else "whom"]
     return _noun_phrase(phrase)
 
 
-def _noun_phrase(phrase: NounPhrase) -> list[str]:
+def _noun_phrase(phrase: tree.NounPhrase) -> list[str]:
     adjectives = [word.english for word in phrase.adjectives]
     head = noun_form(phrase.noun, phrase.number)
     if phrase.possessor:
@@ -157,7 +136,7 @@ def _noun_phrase(phrase: NounPhrase) -> list[str]:
     return [*determiner, *adjectives, *head.split(), *relative]
 
 
-def _determiner(phrase: NounPhrase, following: str) -> list[str]:
+def _determiner(phrase: tree.NounPhrase, following: str) -> list[str]:
     word = phrase.determiner
     if word is lexicon.A:
         return ["an" if following[0] in "aeiou" else "a"]
@@ -171,31 +150,16 @@ def _is_person(noun: Noun) -> bool:
 
 
 def noun_form(noun: Noun, number: Number) -> str:
-    return noun.english if number is Number.SINGULAR else noun.english_plural or _with_s(noun.english)
+    return noun.english if number is Number.SINGULAR else noun.english_plural
 
 
-def _with_s(word: str) -> str:
-    """The ending of both the plural and the third person."""
-    if word.endswith("y") and word[-2] not in "aeiou":
-        return word[:-1] + "ies"
-    return word + ("es" if word.endswith(("s", "sh", "ch", "x", "z", "o")) else "s")
-
-
-def _past(verb: Verb) -> str:
-    if verb.past:
-        return verb.past
-    if verb.english.endswith("y") and verb.english[-2] not in "aeiou":
-        return verb.english[:-1] + "ied"
-    return verb.english + ("d" if verb.english.endswith("e") else "ed")
-
-
-def _verb_group(clause: Clause, *, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
+def _verb_group(clause: tree.Clause, *, needs_auxiliary: bool) -> tuple[list[str], list[str]]:
     """(auxiliary, rest), with *do* where an auxiliary is needed and the verb has none."""
     verb, modal, is_past = clause.verb, clause.modal, clause.tense is Tense.PAST
     if clause.tense is Tense.FUTURE:
         return ["will"], [verb.english]
     if clause.tense is Tense.PERFECT:
-        return ["has" if _is_third_singular(clause.subject) else "have"], [verb.participle or _past(verb)]
+        return ["has" if _is_third_singular(clause.subject) else "have"], [verb.participle]
     if verb is BE:
         return [_form_of_be(clause)], []
     if modal is lexicon.CAN:
@@ -205,16 +169,16 @@ def _verb_group(clause: Clause, *, needs_auxiliary: bool) -> tuple[list[str], li
         return [_inflected("do", "does", "did", clause)], infinitive
     if modal:
         return [], [_inflected(modal.english, modal.english_third, modal.english_past, clause), "to", verb.english]
-    return [], [_inflected(verb.english, _with_s(verb.english), _past(verb), clause)]
+    return [], [_inflected(verb.english, verb.third, verb.past, clause)]
 
 
-def _inflected(base: str, third: str, past: str, clause: Clause) -> str:
+def _inflected(base: str, third: str, past: str, clause: tree.Clause) -> str:
     if clause.tense is Tense.PAST:
         return past
     return third if _is_third_singular(clause.subject) else base
 
 
-def _form_of_be(clause: Clause) -> str:
+def _form_of_be(clause: tree.Clause) -> str:
     is_past = clause.tense is Tense.PAST
     if _is_third_singular(clause.subject):
         return "was" if is_past else "is"
@@ -223,6 +187,6 @@ def _form_of_be(clause: Clause) -> str:
     return "were" if is_past else "are"
 
 
-def _is_third_singular(subject: Phrase) -> bool:
+def _is_third_singular(subject: tree.Phrase) -> bool:
     is_first_person = isinstance(subject, Pronoun) and subject.is_first_person
     return subject.number is Number.SINGULAR and not is_first_person

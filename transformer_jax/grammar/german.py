@@ -12,32 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from transformer_jax.grammar import lexicon
+from transformer_jax.grammar import lexicon, tree
 from transformer_jax.grammar.lexicon import (
-    BE,
     Adjective,
     Case,
     Determiner,
-    Frame,
     Gender,
     GermanVerb,
     Noun,
     Number,
     Pronoun,
     Tense,
-)
-from transformer_jax.grammar.tree import (
-    Clause,
-    Coordination,
-    Embedded,
-    Location,
-    NounPhrase,
-    Phrase,
-    Question,
-    RelativePronoun,
-    Sentence,
-    Statement,
-    opens,
 )
 
 _HABEN = GermanVerb.parse("haben hat hatte gehabt")
@@ -53,11 +38,11 @@ _CONTRACTIONS = {
 }
 
 
-def render(sentence: Sentence) -> str:
+def render(sentence: tree.Sentence) -> str:
     """The German sentence: tokens with single spaces between them, lower case but for nouns."""
-    if isinstance(sentence, Question):
-        tokens = [*_question(sentence.clause), "?"]
-    elif isinstance(sentence, Coordination):
+    if isinstance(sentence, tree.Question):
+        tokens = [*_verb_second(_opening(sentence.clause), sentence.clause), "?"]
+    elif isinstance(sentence, tree.Coordination):
         comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _main_clause(sentence.left), _main_clause(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.german, *right, "."]
@@ -75,7 +60,7 @@ def _without_redundant_commas(tokens: list[str]) -> list[str]:
     return kept
 
 
-def _statement(statement: Statement) -> list[str]:
+def _statement(statement: tree.Statement) -> list[str]:
     if statement.adverbial is None:
         return _main_clause(statement.clause)
     if statement.adverbial_first:
@@ -83,46 +68,42 @@ def _statement(statement: Statement) -> list[str]:
     return [*_main_clause(statement.clause), *_embedded(statement.adverbial)]
 
 
-def _main_clause(clause: Clause) -> list[str]:
+def _main_clause(clause: tree.Clause) -> list[str]:
     if clause.time_first and clause.time:
-        return _verb_second(clause.time.german.split(), clause)
+        return _verb_second(_words(clause.time), clause)
     subject = [*_phrase(clause.subject, Case.NOMINATIVE), *_relative(clause.subject)]
     return _verb_second(subject, clause, subject_is_first=True)
 
 
-def _question(clause: Clause) -> list[str]:
-    return _verb_second(_opening(clause), clause)
-
-
-def _verb_second(forefield: list[str], clause: Clause, *, subject_is_first: bool = False) -> list[str]:
+def _verb_second(forefield: list[str], clause: tree.Clause, *, subject_is_first: bool = False) -> list[str]:
     group = _verb_group(clause)
-    subject = [] if subject_is_first or opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
+    subject = [] if subject_is_first or tree.opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _after_the_subject(clause, postpones_relative=bool(subject))
     return [*forefield, group.finite, *subject, *midfield, *group.right_bracket, *postfield]
 
 
-def _verb_final(clause: Clause, introducer: list[str]) -> list[str]:
-    subject = [] if opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
+def _verb_final(clause: tree.Clause, introducer: list[str]) -> list[str]:
+    subject = [] if tree.opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _after_the_subject(clause, postpones_relative=True)
     return [",", *introducer, *subject, *midfield, *_verb_group(clause).verb_final, *postfield, ","]
 
 
-def _embedded(embedded: Embedded) -> list[str]:
+def _embedded(embedded: tree.Embedded) -> list[str]:
     return _verb_final(embedded.clause, [embedded.introducer.german])
 
 
-def _opening(clause: Clause) -> list[str]:
+def _opening(clause: tree.Clause) -> list[str]:
     """The interrogative or relative word or phrase a clause opens with; nothing in a yes/no question."""
     if clause.question:
         return [clause.question.german]
-    if opens(clause.subject):
+    if tree.opens(clause.subject):
         return _phrase(clause.subject, Case.NOMINATIVE)
-    if opens(clause.object):
+    if tree.opens(clause.object):
         return _object(clause)
     return []
 
 
-def _after_the_subject(clause: Clause, *, postpones_relative: bool) -> tuple[list[str], list[str]]:
+def _after_the_subject(clause: tree.Clause, *, postpones_relative: bool) -> tuple[list[str], list[str]]:
     """The rest of the midfield, and the postfield.
 
     If nothing but the verb would follow it, the subject's relative clause goes to the postfield as well: *gestern kam
@@ -134,56 +115,55 @@ def _after_the_subject(clause: Clause, *, postpones_relative: bool) -> tuple[lis
     return ([*relative, *midfield], postfield) if midfield else ([], [*relative, *postfield])
 
 
-def _midfield(clause: Clause) -> list[str]:
+def _midfield(clause: tree.Clause) -> list[str]:
     """Pronouns, recipient, time, definite objects, negation, manner, place, and what is closest to the verb.
 
     Definite objects move before the time in negated clauses and with adverbs of frequency (*liest das Buch heute
     nicht*, *liest das Buch oft*); indefinite ones stay after the place (*liest im Garten ein Buch*).
     """
     recipient = _phrase(clause.recipient, Case.DATIVE) if clause.recipient else []
-    time = clause.time.german.split() if clause.time and not clause.time_first else []
+    time = [] if clause.time_first else _words(clause.time)
     pronoun, definite, indefinite, closest = _objects(clause)
     says_kein = _turns_to_kein(clause.object, clause)
     scope = ["nicht"] if clause.is_negated and not says_kein else []
-    if clause.frequency:
-        scope = [clause.frequency.german]
+    scope = _words(clause.frequency) or scope
     objects_and_time = [*definite, *time, *scope] if scope else [*time, *definite]
-    manner = clause.manner.german.split() if clause.manner else []
-    place = _location(clause.place) if clause.place else []
-    goal = _location(clause.goal) if clause.goal else []
-    predicate = [clause.predicate.german] if clause.predicate else []
-    return [
-        *pronoun, *recipient, *objects_and_time, *manner, *place, *indefinite, *closest, *goal, *predicate
-    ]  # fmt: skip
+    manner_and_place = [*_words(clause.manner), *_location(clause.place)]
+    goal_and_predicate = [*_location(clause.goal), *_words(clause.predicate)]
+    return [*pronoun, *recipient, *objects_and_time, *manner_and_place, *indefinite, *closest, *goal_and_predicate]
 
 
-def _objects(clause: Clause) -> tuple[list[str], list[str], list[str], list[str]]:
+def _words(entry: lexicon.Expression | Adjective | None) -> list[str]:
+    return entry.german.split() if entry else []
+
+
+def _objects(clause: tree.Clause) -> tuple[list[str], list[str], list[str], list[str]]:
     """The object's tokens, in one of the four places of the midfield: pronoun, definite, indefinite, closest."""
     phrase = clause.object
-    if phrase is None or opens(phrase):
+    if phrase is None or tree.opens(phrase):
         return [], [], [], []
     tokens = _object(clause)
-    if clause.verb.frame is Frame.PREPOSITIONAL:
+    if clause.verb.frame is lexicon.Frame.PREPOSITIONAL:
         return [], [], [], tokens
     if isinstance(phrase, Pronoun):
         return tokens, [], [], []
-    if isinstance(phrase, NounPhrase) and phrase.determiner.is_definite:
+    if isinstance(phrase, tree.NounPhrase) and phrase.determiner.is_definite:
         return [], tokens, [], []
     return [], [], tokens, []
 
 
-def _relative(phrase: Phrase | None) -> list[str]:
+def _relative(phrase: tree.Phrase | None) -> list[str]:
     """The relative clause of a phrase, if it has one."""
-    if not isinstance(phrase, NounPhrase) or phrase.relative is None:
+    if not isinstance(phrase, tree.NounPhrase) or phrase.relative is None:
         return []
     return _verb_final(phrase.relative, _opening(phrase.relative))
 
 
-def _turns_to_kein(phrase: Phrase | None, clause: Clause) -> bool:
-    return clause.is_negated and isinstance(phrase, NounPhrase) and phrase.is_indefinite
+def _turns_to_kein(phrase: tree.Phrase | None, clause: tree.Clause) -> bool:
+    return clause.is_negated and isinstance(phrase, tree.NounPhrase) and phrase.is_indefinite
 
 
-def _object(clause: Clause) -> list[str]:
+def _object(clause: tree.Clause) -> list[str]:
     phrase, verb = clause.object, clause.verb
     assert phrase is not None
     if not verb.german_preposition:
@@ -194,28 +174,32 @@ def _object(clause: Clause) -> list[str]:
     return _contracted(verb.german_preposition, phrase, verb.case)
 
 
-def _location(location: Location) -> list[str]:
+def _location(location: tree.Location | None) -> list[str]:
+    if location is None:
+        return []
     return _contracted(location.preposition.german, location.phrase, location.preposition.case)
 
 
-def _contracted(preposition: str, phrase: Phrase, case: Case) -> list[str]:
+def _contracted(preposition: str, phrase: tree.Phrase, case: Case) -> list[str]:
     """Preposition and phrase: *im Garten*, but *in dem Garten , in dem ...*, where the article points ahead."""
     tokens = _phrase(phrase, case)
-    has_plain_article = isinstance(phrase, NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None
+    has_plain_article = (
+        isinstance(phrase, tree.NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None
+    )
     contraction = _CONTRACTIONS.get((preposition, tokens[0])) if has_plain_article else None
     return [contraction, *tokens[1:]] if contraction else [preposition, *tokens]
 
 
-def _phrase(phrase: Phrase, case: Case, determiner: Determiner | None = None) -> list[str]:
+def _phrase(phrase: tree.Phrase, case: Case, determiner: Determiner | None = None) -> list[str]:
     """A phrase without its relative clause; `determiner` overrides that of a noun phrase."""
     if isinstance(phrase, Pronoun):
         return [phrase.german[case]]
-    if isinstance(phrase, RelativePronoun):
+    if isinstance(phrase, tree.RelativePronoun):
         return [relative_pronoun(phrase.antecedent.gender, phrase.number, case)]
     return _noun_phrase(phrase, case, determiner or phrase.determiner)
 
 
-def _noun_phrase(phrase: NounPhrase, case: Case, determiner: Determiner) -> list[str]:
+def _noun_phrase(phrase: tree.NounPhrase, case: Case, determiner: Determiner) -> list[str]:
     gender, number = phrase.noun.gender, phrase.number
     if phrase.whose:
         whose = phrase.whose
@@ -249,7 +233,7 @@ class VerbGroup:
         return [self.ending, self.finite] if self.ending else [self.prefix + self.finite]
 
 
-def finite(verb: GermanVerb, subject: Phrase, tense: Tense) -> str:
+def finite(verb: GermanVerb, subject: tree.Phrase, tense: Tense) -> str:
     """Present or past form that agrees with the subject, without the separable prefix."""
     is_plural = subject.number is Number.PLURAL
     if tense is Tense.PAST:
@@ -262,7 +246,7 @@ def finite(verb: GermanVerb, subject: Phrase, tense: Tense) -> str:
     return verb.third
 
 
-def _verb_group(clause: Clause) -> VerbGroup:
+def _verb_group(clause: tree.Clause) -> VerbGroup:
     verb, modal, is_plural = clause.verb.german, clause.modal, clause.subject.number is Number.PLURAL
     infinitive = verb.prefix + verb.infinitive
     if modal:
@@ -272,7 +256,7 @@ def _verb_group(clause: Clause) -> VerbGroup:
     if clause.tense is Tense.FUTURE:
         return VerbGroup(finite(_WERDEN, clause.subject, Tense.PRESENT), ending=infinitive)
     if clause.tense is Tense.PERFECT:
-        auxiliary = BE.german if verb.takes_sein else _HABEN
+        auxiliary = lexicon.BE.german if verb.takes_sein else _HABEN
         return VerbGroup(finite(auxiliary, clause.subject, Tense.PRESENT), ending=verb.prefix + verb.participle)
     return VerbGroup(finite(verb, clause.subject, clause.tense), prefix=verb.prefix)
 
@@ -304,7 +288,7 @@ def inflected(word: Determiner, gender: Gender, number: Number, case: Case) -> s
 
 
 def declined(word: Adjective, declension: str, gender: Gender, number: Number, case: Case) -> str:
-    return (word.stem or word.german) + _ending(_ADJECTIVE[declension], gender, number, case)
+    return word.stem + _ending(_ADJECTIVE[declension], gender, number, case)
 
 
 def relative_pronoun(gender: Gender, number: Number, case: Case) -> str:

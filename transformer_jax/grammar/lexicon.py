@@ -1,4 +1,5 @@
-"""The lexicon: grammatical categories, the small words, and nouns, adjectives and verbs read from CSV files beside it.
+"""The lexicon: grammatical categories, small words, and nouns, adjectives, verbs and adverbials, read from CSV
+files beside it.
 
 An entry is a *pair*: one English word and its only German counterpart, which is what makes the whole grammar a function
 from English to German. So these are left out: *you*, *it*, *as*, *when* and *after*, whose German counterparts depend
@@ -111,7 +112,7 @@ class Noun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
-    """`stem` is what endings are added to where it is not the bare adjective: *teuer*, but *teure*."""
+    """`stem` is what endings are added to: *teuer*, but *teure*."""
 
     english: str
     german: str
@@ -147,7 +148,7 @@ class GermanVerb:
 class Verb:
     """A verb with its valency.
 
-    english, past, participle: the English principal parts (regular ones are left out); `particle` as in *pick up*.
+    english, third, past, participle: the English principal parts.  particle: as in *pick up*.
     subject, object: what these may be.  case: of the German object.
     english_preposition, german_preposition: before the object, independently: *look for* is plain *suchen*.
     recipient_to: English says *explains the game to the child*, not *explains the child the game*.
@@ -156,6 +157,7 @@ class Verb:
 
     frame: Frame
     english: str
+    third: str
     past: str
     participle: str
     particle: str
@@ -204,28 +206,18 @@ def _verb(row: dict[str, Any]) -> Verb:
     return Verb(**row)
 
 
-_MANNERS = {
-    english: Expression(english, german)
-    for english, german in {
-        "well": "gut",
-        "deeply": "tief",
-        "hard": "hart",
-        "slowly": "langsam",
-        "quickly": "schnell",
-        "loudly": "laut",
-        "softly": "leise",
-        "happily": "fröhlich",
-        "bitterly": "bitterlich",
-        "carefully": "vorsichtig",
-        "thoroughly": "gründlich",
-        "patiently": "geduldig",
-        "warmly": "herzlich",
-        "by bus": "mit dem Bus",
-        "by train": "mit dem Zug",
-        "by car": "mit dem Auto",
-        "by bicycle": "mit dem Fahrrad",
-    }.items()
-}
+def _expressions(role: str) -> tuple[Expression, ...]:
+    found = (row for row in _rows("adverbials") if row["role"] == role)
+    return tuple(Expression(row["english"], row["german"], _tenses(row["tenses"])) for row in found)
+
+
+def _tenses(names: str) -> frozenset[Tense]:
+    return frozenset(Tense[name.upper()] for name in names.split()) or ANY_TENSE
+
+
+TIMES, FREQUENCIES = _expressions("time"), _expressions("frequency")
+EVERY_DAY = next(time for time in TIMES if time.english == "every day")
+_MANNERS = {manner.english: manner for manner in _expressions("manner")}
 NOUNS = tuple(map(_noun, _rows("nouns")))
 ADJECTIVES = tuple(
     Adjective(**{**row, "kind": _kind(row["kind"]), "is_colour": bool(row["is_colour"])}) for row in _rows("adjectives")
@@ -233,16 +225,11 @@ ADJECTIVES = tuple(
 _verbs = tuple(map(_verb, _rows("verbs")))
 VERBS, BE = _verbs[:-1], _verbs[-1]
 
+_TWO_WAY = {"on": "auf", "under": "unter", "beside": "neben", "behind": "hinter", "in front of": "vor"}
 # (location, goal) for pieces of furniture: the two-way prepositions, dative for where, accusative for where to.
 AROUND_FURNITURE = tuple(
     (Preposition(english, german, Case.DATIVE), Preposition(english, german, Case.ACCUSATIVE))
-    for english, german in (
-        ("on", "auf"),
-        ("under", "unter"),
-        ("beside", "neben"),
-        ("behind", "hinter"),
-        ("in front of", "vor"),
-    )
+    for english, german in _TWO_WAY.items()
 )
 
 THE = Determiner("the", "", "der", "weak", is_definite=True)
@@ -277,39 +264,15 @@ WHERE, WHERE_TO = Expression("where", "wo"), Expression("where", "wohin")
 WHEN, WHY = Expression("when", "wann"), Expression("why", "warum")
 QUESTION_ADVERBS = (WHERE, WHERE_TO, WHEN, WHY)
 
-_PRESENT, _PAST, _PERFECT, _FUTURE = (frozenset({tense}) for tense in Tense)
-EVERY_DAY = Expression("every day", "jeden Tag", _PRESENT | _PAST)
-TIMES = (
-    Expression("today", "heute"),
-    Expression("yesterday", "gestern", _PAST),
-    Expression("tomorrow", "morgen", _FUTURE),
-    Expression("now", "jetzt", _PRESENT),
-    EVERY_DAY,
-    Expression("in the morning", "am Morgen", _PRESENT | _PAST | _FUTURE),
-    Expression("in the evening", "am Abend", _PRESENT | _PAST | _FUTURE),
-    Expression("on Sunday", "am Sonntag", _PAST | _FUTURE),
-    Expression("on Monday", "am Montag", _PAST | _FUTURE),
-    Expression("in summer", "im Sommer", _PRESENT | _PAST | _FUTURE),
-    Expression("in winter", "im Winter", _PRESENT | _PAST | _FUTURE),
-    Expression("last week", "letzte Woche", _PAST),
-    Expression("next week", "nächste Woche", _FUTURE),
-    Expression("this week", "diese Woche", _PERFECT | _FUTURE),
-)
-FREQUENCIES = (
-    Expression("often", "oft"),
-    Expression("always", "immer"),
-    Expression("sometimes", "manchmal"),
-    Expression("never", "nie"),
-)
-
 CAN = Modal("can", "can", "could", "", "kann", "können", "konnte")
 HAVE_TO = Modal("have", "has", "had", "have", "muss", "müssen", "musste")
 WANT_TO = Modal("want", "wants", "wanted", "want", "will", "wollen", "wollte")
 MODALS = (CAN, HAVE_TO, WANT_TO)
 
 BECAUSE, ALTHOUGH = Expression("because", "weil"), Expression("although", "obwohl")
-IF = Expression("if", "wenn", _PRESENT)
-WHILE, BEFORE = Expression("while", "während", _PRESENT | _PAST), Expression("before", "bevor", _PRESENT | _PAST)
+IF = Expression("if", "wenn", _tenses("present"))
+WHILE = Expression("while", "während", _tenses("present past"))
+BEFORE = Expression("before", "bevor", _tenses("present past"))
 SUBORDINATORS = (BECAUSE, ALTHOUGH, IF, WHILE, BEFORE)
 THAT, WHETHER = Expression("that", "dass"), Expression("whether", "ob")
 AND, BUT = Expression("and", "und"), Expression("but", "aber")
