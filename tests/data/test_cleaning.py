@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import CleaningConfig
-from transformer_jax.data.cleaning import Rejections, SeenKeys, clean
+from transformer_jax.data.cleaning import Rejections, SeenKeys, clean, require_readable
 from transformer_jax.data.corpora.corpus import Chunk
+from transformer_jax.errors import BadInput
 
 
 def cleaned(pairs, **options) -> tuple[list[int], dict]:
@@ -46,6 +47,13 @@ def test_every_filter_can_be_off():
 def test_only_the_first_few_examples_are_kept():
     _, rejected = cleaned([("", "")] * 1000)
     assert rejected["empty"] == {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}
+
+
+def test_the_first_unreadable_pair_is_reported():
+    chunk = Chunk([""] * 3, [""] * 3, "train.en", 1, {2: "train.en:3: bad", 1: "train.en:2: worse"})
+    with pytest.raises(BadInput, match=r"train\.en:2: worse"):
+        require_readable(chunk)
+    require_readable(Chunk(["a"], ["b"], "train.en", 1))
 
 
 @settings(max_examples=50, deadline=None)

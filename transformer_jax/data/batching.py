@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.layout import LENGTH_MULTIPLE, Buckets, Shape, choose_buckets, even_rows, pack, rows_within
+from transformer_jax.data.buckets import Buckets, Shape, choose_buckets, even_rows, rows_within
+from transformer_jax.data.packing import pack, row_widths
 from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
@@ -219,7 +220,7 @@ class PackedBatches(TrainingBatches):
     _packed = True
 
     def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
-        source_width, target_width = _row_widths(self._source_lengths, self._target_lengths, limit)
+        source_width, target_width = row_widths(self._source_lengths, self._target_lengths, limit)
         self._packs = pack(self._source_lengths, self._target_lengths, source_width, target_width)
         self._num_rows = len(self._packs.starts) - 1
         rows = even_rows(self._num_rows, rows_within(tokens_per_batch, source_width, target_width))
@@ -347,16 +348,6 @@ def _check_budget(tokens_per_batch: int, longest: int) -> None:
             f"data.tokens_per_batch = {tokens_per_batch} has no room for the longest sentence: "
             f"{longest} tokens, <eos> included"
         )
-
-
-def _row_widths(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -> tuple[int, int]:
-    """The widths of packed rows: the limit for the side with more tokens, and less in proportion for the other."""
-    totals = np.array([source_lengths.sum(), target_lengths.sum()])
-    longest = np.array([source_lengths.max(), target_lengths.max()])
-    widths = np.ceil(min(limit, totals.max()) * totals / totals.max()).astype(int)
-    widths = np.maximum(widths + -widths % LENGTH_MULTIPLE, longest)
-    source_width, target_width = np.minimum(widths, limit).tolist()
-    return source_width, target_width
 
 
 def _shuffled(count: int, rng: np.random.Philox) -> np.ndarray:

@@ -50,10 +50,15 @@ class Rejections:
         }
 
 
+def require_readable(chunk: Chunk) -> None:
+    if chunk.faults:
+        raise BadInput(chunk.faults[min(chunk.faults)])
+
+
 def clean(chunk: Chunk, config: CleaningConfig, rejections: Rejections) -> list[int]:
     """The indices of the pairs to keep; the others are counted under the first filter that rejects them."""
     if config.unreadable != "drop":
-        chunk.require_readable()
+        require_readable(chunk)
     rules = _rules(config)
     kept = []
     for index, (source, target) in enumerate(zip(chunk.sources, chunk.targets, strict=True)):
@@ -237,7 +242,7 @@ def _read_split(
             sources, targets = chunk.sources, chunk.targets
             keys = np.zeros(0, np.uint64)
             if held_out is None:
-                chunk.require_readable()
+                require_readable(chunk)
             else:
                 kept = clean(chunk, config.cleaning, rejections)
                 sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]

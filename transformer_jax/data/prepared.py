@@ -7,7 +7,6 @@ import functools
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,12 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
+from transformer_jax.files import atomic
 from transformer_jax.files.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+OFFSET = np.dtype("<i8")
 SIDES = ("source", "target")
 PREPARE_AGAIN = "remove the directory and prepare it again"
 
@@ -75,33 +76,19 @@ def write_side(
     stem: Path, shards: Iterable[tuple[np.ndarray, np.ndarray]], dtype: np.dtype
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Writes one side of a split from shards of (tokens, lengths); returns what the manifest records of both arrays."""
-    with open(f"{stem}.tokens", "wb") as tokens_file, open(f"{stem}.offsets", "wb") as offsets_file:
-        tokens, offsets = _ArrayWriter(tokens_file, dtype), _ArrayWriter(offsets_file, np.dtype("<i8"))
-        offsets.append(np.zeros(1, np.int64))
-        for shard_tokens, lengths in shards:
-            offsets.append(np.cumsum(lengths, dtype=np.int64) + tokens.count)
-            tokens.append(shard_tokens)
-        return tokens.finish(), offsets.finish()
+    count = 0
+    paths = Path(f"{stem}.tokens"), Path(f"{stem}.offsets")
+    with atomic.published(paths[0]) as tokens_file, atomic.published(paths[1]) as offsets_file:
+        offsets_file.write(bytes(OFFSET.itemsize))
+        for tokens, lengths in shards:
+            tokens_file.write(tokens.astype(dtype, copy=False).tobytes())
+            offsets_file.write((np.cumsum(lengths) + count).astype(OFFSET).tobytes())
+            count += len(tokens)
+    return _array_facts(paths[0], dtype), _array_facts(paths[1], OFFSET)
 
 
-class _ArrayWriter:
-    """Appends to a raw array in a file and computes its digest."""
-
-    def __init__(self, file: Any, dtype: np.dtype):
-        self._file, self._dtype = file, dtype
-        self._digest = hashlib.sha256()
-        self.count = 0
-
-    def append(self, values: np.ndarray) -> None:
-        content = values.astype(self._dtype, copy=False).tobytes()
-        self._file.write(content)
-        self._digest.update(content)
-        self.count += len(values)
-
-    def finish(self) -> dict[str, Any]:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return {"dtype": self._dtype.name, "count": self.count, "sha256": self._digest.hexdigest()}
+def _array_facts(path: Path, dtype: np.dtype) -> dict[str, Any]:
+    return {"dtype": dtype.name, "count": path.stat().st_size // dtype.itemsize, "sha256": sha256(path)}
 
 
 def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
@@ -159,9 +146,8 @@ class Prepared:
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file; texts are kept of every split but train")
         content = path.read_bytes()
-        wanted = facts.get("texts_sha256")  # data of earlier versions have none
         try:
-            if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
+            if hashlib.sha256(content).hexdigest() != facts["texts_sha256"]:
                 raise ValueError
             records = [json.loads(line) for line in content.decode().split("\n")[:-1]]
             return [record["source"] for record in records], [record["target"] for record in records]
@@ -169,7 +155,7 @@ class Prepared:
             raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
 
     def texts_digest(self, split: str) -> str:
-        """The digest of a split's texts; "" if there is no such split, or in data of earlier versions."""
+        """The digest of a split's texts; "" if there is no such split."""
         return self.manifest["splits"].get(split, {}).get("texts_sha256", "")
 
     @functools.cached_property
@@ -234,7 +220,7 @@ class Prepared:
         for split in self.splits:
             facts = self._facts(split)
             digests = {self.directory / f"{split}.{name}": array["sha256"] for name, array in facts["arrays"].items()}
-            if "texts_sha256" in facts:  # data of earlier versions have none
+            if split != "train":
                 digests[texts_path(self.directory, split)] = facts["texts_sha256"]
             for path, digest in digests.items():
                 if not path.is_file():

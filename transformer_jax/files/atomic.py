@@ -20,19 +20,19 @@ NO_ROOM = {
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "a file became too large",
 }
-NO_PLACE = {
+NOT_WRITABLE = {
     errno.ENOENT: "there is no such directory",
     errno.EISDIR: "is a directory; must be a file",
+    errno.ENOTDIR: "is a file; must be a directory",
+    errno.EEXIST: "is a file; must be a directory",
     errno.ENAMETOOLONG: "the name is too long",
     errno.ELOOP: "its symbolic links form a loop",
-}
-# Something else has taken the place of a file or directory.
-TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
-NO_PERMISSION = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
     errno.EROFS: "it is on a read-only file system",
 }
+# Something else has taken the place of a file or directory.
+TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
 @contextlib.contextmanager
@@ -87,12 +87,8 @@ def explained(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise Failed(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
-        if error.errno in NO_PLACE:
-            raise BadInput(f"{error.filename or directory}: {NO_PLACE[error.errno]}") from None
-        if error.errno in NO_PERMISSION:
-            raise BadInput(f"{error.filename or directory}: {NO_PERMISSION[error.errno]}") from None
-        if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            raise BadInput(f"{error.filename or directory}: is a file; must be a directory") from None
+        if error.errno in NOT_WRITABLE:
+            raise BadInput(f"{error.filename or directory}: {NOT_WRITABLE[error.errno]}") from None
         raise
 
 

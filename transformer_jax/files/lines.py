@@ -89,20 +89,10 @@ def append(block: Block, text: bytes) -> None:
 
 
 def _split(block: Block, size: int) -> tuple[Block, Block]:
-    head = Block(
-        block.path,
-        block.first_line,
-        block.lines[:size],
-        {index: fault for index, fault in block.faults.items() if index < size},
-        block.oddities,
-    )
-    tail = Block(
-        block.path,
-        block.first_line + size,
-        block.lines[size:],
-        {index - size: fault for index, fault in block.faults.items() if index >= size},
-    )
-    return head, tail
+    head_faults = {index: fault for index, fault in block.faults.items() if index < size}
+    tail_faults = {index - size: fault for index, fault in block.faults.items() if index >= size}
+    head = Block(block.path, block.first_line, block.lines[:size], head_faults, block.oddities)
+    return head, Block(block.path, block.first_line + size, block.lines[size:], tail_faults)
 
 
 def _whole_lines(path: str) -> Iterator[bytes]:
@@ -163,11 +153,9 @@ def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Ex
             try:
                 content = stream.decompress(piece)
             except failure as error:
-                what = (
-                    f"is damaged, or has other data after its {kind} data"
-                    if complete
-                    else f"is not a valid {kind} file"
-                )
+                what = f"is not a valid {kind} file"
+                if complete:
+                    what = f"is damaged, or has other data after its {kind} data"
                 raise BadInput(f"{path}: {what}: {error}") from None
             yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
             piece = b""

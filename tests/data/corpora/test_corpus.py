@@ -3,18 +3,10 @@
 import pytest
 
 from transformer_jax.data.corpora.corpus import Chunk, text_fault
-from transformer_jax.errors import BadInput
 
 
 def test_a_chunk_knows_where_its_pairs_come_from():
     assert Chunk(["a", "b"], ["c", "d"], "train.en", 20).place(1) == "train.en:21"
-
-
-def test_the_first_unreadable_pair_is_reported():
-    chunk = Chunk([""] * 3, [""] * 3, "train.en", 1, {2: "train.en:3: bad", 1: "train.en:2: worse"})
-    with pytest.raises(BadInput, match=r"train\.en:2: worse"):
-        chunk.require_readable()
-    Chunk(["a"], ["b"], "train.en", 1).require_readable()
 
 
 @pytest.mark.parametrize(

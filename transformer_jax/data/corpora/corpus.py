@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from transformer_jax.errors import BadInput
-
 
 @dataclasses.dataclass
 class Chunk:
@@ -24,11 +22,6 @@ class Chunk:
     def place(self, index: int) -> str:
         """Where a pair comes from, as a person would look it up: "train.en:17"."""
         return f"{self.origin}:{self.first + index}"
-
-    def require_readable(self) -> None:
-        """Refuses a chunk with an unreadable pair."""
-        if self.faults:
-            raise BadInput(self.faults[min(self.faults)])
 
 
 class Corpus(Protocol):

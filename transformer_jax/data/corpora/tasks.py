@@ -23,9 +23,6 @@ from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 
 Pair = tuple[str, str]
 
-DEFAULT_SIZES = {"train": TaskConfig.train_size, "valid": TaskConfig.valid_size}
-DEFAULT_SIZES |= dict.fromkeys(("test", "test_long", "test_compositional"), TaskConfig.test_size)
-
 _COMMON_SPLITS = ("train", "valid", "test")
 _SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": CorpusSection.COMPOSITIONAL}
 # The corpus counts as exhausted after this many sentences in a row that are not new.
@@ -37,8 +34,7 @@ class TaskCorpus:
 
     def __init__(self, config: DataConfig):
         self._name = config.corpus
-        self._sizes = {"train": config.task.train_size, "valid": config.task.valid_size}
-        self._sizes |= {split: config.task.test_size for split in splits(self._name) if split not in self._sizes}
+        self._sizes = {split: _size(config.task, split) for split in splits(self._name)}
         self._options = {"seed": config.task.seed}
         if self._name in TOY_TASKS:
             self._options |= {name: getattr(config.task, name) for name in ("alphabet", "min_length", "max_length")}
@@ -67,36 +63,33 @@ def splits(task: str) -> tuple[str, ...]:
     return (*_COMMON_SPLITS, *_SPECIAL_SPLITS) if task == "grammar" else _COMMON_SPLITS
 
 
-def generate(
-    task: str,
-    split: str,
-    *,
-    size: int | None = None,
-    seed: int = 0,
-    alphabet: int | None = None,
-    min_length: int | None = None,
-    max_length: int | None = None,
-) -> list[Pair]:
-    """`size` pairs with distinct sources. The last three options are for the toy tasks only."""
+def _size(config: TaskConfig, split: str) -> int:
+    return {"train": config.train_size, "valid": config.valid_size}.get(split, config.test_size)
+
+
+def generate(task: str, split: str, *, size: int | None = None, seed: int = 0, **options: int) -> list[Pair]:
+    """`size` pairs with distinct sources. The toy tasks have the options alphabet, min_length and max_length."""
     if split not in splits(task):
         raise BadInput(f"task {task} has no split {split!r}: it is one of {', '.join(splits(task))}")
+    config = TaskConfig(seed=seed, **options)
     if size is None:
-        size = DEFAULT_SIZES[split]
+        size = _size(config, split)
     if size < 1:
         raise BadInput(f"size = {size} of task {task}: at least 1 pair is needed")
     seed_text = f"{task}/{split}/{seed}"
     if task == "grammar":
-        given = {"alphabet": alphabet, "min_length": min_length, "max_length": max_length}
-        for name, value in given.items():
-            if value is not None:
-                raise BadInput(f"{name} = {value}: task grammar has no such option, only {', '.join(TOY_TASKS)} do")
+        for name, value in options.items():
+            raise BadInput(f"{name} = {value}: task grammar has no such option, only {', '.join(TOY_TASKS)} do")
         stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text)
     else:
-        alphabet = TaskConfig.alphabet if alphabet is None else alphabet
-        min_length = TaskConfig.min_length if min_length is None else min_length
-        max_length = TaskConfig.max_length if max_length is None else max_length
-        _check_toy_options(task, size, alphabet, min_length, max_length)
-        stream = _toy_pairs(task, seed_text, alphabet, min_length, max_length)
+        lengths = range(config.min_length, config.max_length + 1)
+        possible = sum(config.alphabet**length for length in lengths)
+        if size > possible:
+            raise BadInput(
+                f"task {task}: {size} pairs asked, but {config.alphabet} symbols in lengths {lengths[0]} to "
+                f"{lengths[-1]} make only {possible} sequences"
+            )
+        stream = _toy_pairs(task, seed_text, config.alphabet, lengths)
     pairs = list(islice(_distinct(stream, split), size))
     if len(pairs) < size:
         hint = "" if task == "grammar" else ": a larger alphabet or max_length gives more"
@@ -117,27 +110,11 @@ def symbols(alphabet: int) -> list[str]:
     return names
 
 
-def _check_toy_options(task: str, size: int, alphabet: int, min_length: int, max_length: int) -> None:
-    if alphabet < 1:
-        raise BadInput(f"alphabet = {alphabet} of task {task}: at least 1 symbol is needed")
-    if not 1 <= min_length <= max_length:
-        raise BadInput(
-            f"min_length = {min_length}, max_length = {max_length} of task {task}: 1 <= min <= max is needed"
-        )
-    possible = sum(alphabet**length for length in range(min_length, max_length + 1))
-    if size > possible:
-        raise BadInput(
-            f"task {task}: {size} pairs asked, but {alphabet} symbols in lengths {min_length} to {max_length} "
-            f"make only {possible} sequences"
-        )
-
-
-def _toy_pairs(task: str, seed_text: str, alphabet: int, min_length: int, max_length: int) -> Iterator[Pair]:
+def _toy_pairs(task: str, seed_text: str, alphabet: int, lengths: range) -> Iterator[Pair]:
     """An endless stream; lengths and symbols are uniformly distributed."""
     rng, names = Rng(seed_text), symbols(alphabet)
     while True:
-        length = min_length + rng.below(max_length - min_length + 1)
-        source = [rng.below(alphabet) for _ in range(length)]
+        source = [rng.below(alphabet) for _ in range(rng.pick(lengths))]
         target = {"copy": source, "reverse": source[::-1], "sort": sorted(source)}[task]
         yield " ".join(names[index] for index in source), " ".join(names[index] for index in target)
 
