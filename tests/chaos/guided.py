@@ -71,8 +71,8 @@ class Parser:
         self.name, self.file, self.read, self.beginning = name, file, read, beginning
 
 
-def _beside(name: str) -> Callable[[Place], bytes]:
-    return lambda place: (place.finished() / name).read_bytes()
+def _trained(name: str) -> Callable[[Place], bytes]:
+    return lambda place: (place.reference(place.variants[0])[0] / name).read_bytes()
 
 
 def _corpus(path: Path) -> None:
@@ -80,6 +80,10 @@ def _corpus(path: Path) -> None:
     data = configuration.from_config_dict({"data": files}).data
     for chunk in open_corpus(data).chunks("train", 7):
         assert len(chunk.sources) == len(chunk.targets)
+
+
+def _exported(place: Place) -> bytes:
+    return (place.finished() / "exported/model.safetensors").read_bytes()
 
 
 def _folder(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
@@ -123,12 +127,12 @@ PARSERS = (
     Parser("gzip", "text.gz", _corpus, lambda place: gzip.compress(b"a b\nc d\n" * 9)),
     Parser("zstd", "text.zst", _corpus, lambda place: zstandard.compress(b"a b\nc d\n" * 9)),
     Parser("record", "record.json", read_record, lambda place: b'{"a": [1, {"b": null}], "crc32": 7}'),
-    Parser("config", "config.json", _folder(lambda folder: RunFolder(folder).load_config()), _beside("config.json")),
-    Parser("metrics", "metrics.jsonl", read_metrics, _beside("metrics.jsonl")),
-    Parser("manifest", "manifest.json", _folder(Prepared.open), _beside("data/manifest.json")),
-    Parser("tokenizer", "tokenizer.json", _tokenizer, _beside("data/tokenizer.json")),
+    Parser("config", "config.json", _folder(lambda folder: RunFolder(folder).load_config()), _trained("config.json")),
+    Parser("metrics", "metrics.jsonl", read_metrics, _trained("metrics.jsonl")),
+    Parser("manifest", "manifest.json", _folder(Prepared.open), _trained("data/manifest.json")),
+    Parser("tokenizer", "tokenizer.json", _tokenizer, _trained("data/tokenizer.json")),
     Parser("sentencepiece", "some.model", _tokenizer, _from_sentencepiece),
-    Parser("safetensors", "model.safetensors", _folder(_tensors), _beside("exported/model.safetensors")),
+    Parser("safetensors", "model.safetensors", _folder(_tensors), _exported),
     Parser("sweep", "sweep.json", _folder(load_sweep), _sweep),
     Parser("overrides", "overrides", _overrides, lambda place: b"--config.model.d_model=8\n--config.data.source=a,b"),
     Parser("object", "object", lambda path: parse_object(path.read_bytes(), path), lambda place: b"{}"),
@@ -139,7 +143,9 @@ def guided_parsing(place: Place, dice: random.Random, tally: Tally) -> None:
     """A parser reads any bytes, or refuses them as bad input: it raises nothing else, and does not crash."""
     parser, folder = dice.choice(PARSERS), place.new("parsing")
     beginning = parser.beginning(place)
-    shutil.copytree(place.finished() / "data", folder, symlinks=True)  # what lies beside a manifest
+    shutil.copytree(
+        place.reference(place.variants[0])[0] / "data", folder, symlinks=True
+    )  # what lies beside a manifest
     seed = dice.getrandbits(32)
     ended = Child(lambda: fuzz(parser, folder, beginning, random.Random(seed))).end()
     told = (folder / "inputs").read_text().splitlines()

@@ -14,11 +14,19 @@ HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corrupt
 
 @pytest.mark.slow
 def test_a_short_bad_week():
-    command = [sys.executable, "-m", "tests.chaos", "--seed=69", "--runs=5", "--variants=plain", f"--only={HAPPENINGS}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.chaos",
+        "--seed=211",
+        "--runs=3",
+        "--variants=plain",
+        f"--only={HAPPENINGS}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
     lines = (line.rpartition("  ") for line in done.stdout.splitlines() if line[-1:].isdecimal())
     counts = {name.strip(): count.strip() for name, _, count in lines}
-    assert counts["violations"] == "0" and counts["inputs of parsers"] == "800"
+    assert counts["violations"] == "0" and counts["inputs of parsers"] == "400"
     # Which of them meet it at work is a matter of the machine's speed.
     assert sum(int(counts.get(name, 0)) for name in HARMS) >= 1
