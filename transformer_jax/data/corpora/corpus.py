@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Pair = tuple[str, str]
 
 
 @dataclasses.dataclass
@@ -19,26 +22,39 @@ class Chunk:
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
     oddities: Counter[str] = dataclasses.field(default_factory=Counter)
 
+    @classmethod
+    def of(cls, entries: Iterable[Pair | str], origin: str, first: int) -> Chunk:
+        """A chunk of pairs, and of texts that say what is wrong with the pair in their place."""
+        chunk = cls([], [], origin, first)
+        for index, entry in enumerate(entries):
+            if isinstance(entry, str):
+                chunk.faults[index] = f"{chunk.place(index)}: {entry}"
+            source, target = ("", "") if isinstance(entry, str) else entry
+            chunk.sources.append(source)
+            chunk.targets.append(target)
+        return chunk
+
     def place(self, index: int) -> str:
         """Where a pair comes from, as a person would look it up: "train.en:17"."""
         return f"{self.origin}:{self.first + index}"
 
 
-class Corpus(Protocol):
+class Corpus(ABC):
     """A source of sentence pairs."""
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """train, and those of valid, test and others that the corpus has."""
+    splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
 
+    @abstractmethod
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         """The pairs of a split in order, at most `size` per chunk, so that no split need fit into memory."""
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Plain facts that change when, and only when, the text does."""
 
     def sources(self) -> list[dict[str, Any]]:
         """Where the text came from, for the manifest; complete when every split has been read."""
+        return [self.identity()]
 
 
 def text_fault(text: str) -> str | None:

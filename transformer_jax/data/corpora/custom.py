@@ -9,13 +9,13 @@ from typing import Any
 from transformer_jax import extension
 from transformer_jax.config import DataConfig
 from transformer_jax.custom_code import read_code
-from transformer_jax.data.corpora.corpus import Chunk, text_fault
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
 
 SPLITS = ("train", "valid", "test")
 END: Any = object()
 
 
-class CustomCorpus:
+class CustomCorpus(Corpus):
     """What `path/to/file.py:Name` yields for train and, if it yields anything, for valid and test."""
 
     def __init__(self, config: DataConfig):
@@ -37,18 +37,10 @@ class CustomCorpus:
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         pairs, first = self._read(split), 1
         while block := list(itertools.islice(pairs, size)):
-            chunk = Chunk([], [], f"{self._function.address}/{split}", first)
-            for index, pair in enumerate(block):
-                for side, text in zip(("source", "target"), pair, strict=True):
-                    if fault := text_fault(text):
-                        chunk.faults.setdefault(index, f"{chunk.place(index)}: the {side} {fault}")
-                source, target = ("", "") if index in chunk.faults else pair
-                chunk.sources.append(source)
-                chunk.targets.append(target)
-            yield chunk
+            yield Chunk.of(map(_checked, block), f"{self._function.address}/{split}", first)
             first += len(block)
 
-    def _read(self, split: str) -> Iterator[tuple[str, str]]:
+    def _read(self, split: str) -> Iterator[Pair]:
         """The pairs of a split, each checked to be one; none for a split that does not exist."""
         given = self._function(split)
         try:
@@ -65,3 +57,9 @@ class CustomCorpus:
                     f"pair {number} of {split} is {repr(pair)[:60]}; (source, target), two strings, is expected"
                 )
             yield pair[0], pair[1]
+
+
+def _checked(pair: Pair) -> Pair | str:
+    """The pair, or what is wrong with it."""
+    faults = [(side, text_fault(text)) for side, text in zip(("source", "target"), pair, strict=True)]
+    return next((f"the {side} {fault}" for side, fault in faults if fault), pair)

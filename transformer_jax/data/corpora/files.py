@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, text_fault
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
 from transformer_jax.data.prepared import sha256
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
 
 
-class FileCorpus:
+class FileCorpus(Corpus):
     """Two aligned text files per split, or TSV or JSONL files with both sides; several files are read in turn."""
 
     def __init__(self, config: DataConfig):
@@ -39,10 +39,7 @@ class FileCorpus:
                     raise BadInput(
                         f"data.{prefix}target: names no file, and {path} is not a .tsv or .jsonl with both sides"
                     )
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self._files)
+        self.splits = tuple(self._files)
 
     def identity(self) -> dict[str, Any]:
         checksums = {
@@ -80,25 +77,21 @@ class FileCorpus:
         parse = _tsv_pair if _kind(source) == "tsv" else self._jsonl_pair
         return (_parsed(block, parse) for block in read_blocks(source, size))
 
-    def _jsonl_pair(self, line: str) -> tuple[str, str]:
+    def _jsonl_pair(self, line: str) -> Pair | str:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _Fault(f"is not JSON: {error}") from None
+            return f"is not JSON: {error}"
         # The layout of other libraries' data sets: {"translation": {"de": ..., "en": ...}}.
         record = record.get("translation", record) if isinstance(record, dict) else record
         for key in self._keys:
             if not isinstance(record, dict) or not isinstance(record.get(key), str):
                 has = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
-                raise _Fault(f"has no text under the key {key!r} (it has: {has}); set data.source_language and target_")
+                return f"has no text under the key {key!r} (it has: {has}); set data.source_language and target_"
             if fault := text_fault(record[key]):
-                raise _Fault(fault)
+                return fault
         source, target = (record[key] for key in self._keys)
         return source, target
-
-
-class _Fault(Exception):
-    """What is wrong with a line, in words that follow its place."""
 
 
 def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
@@ -115,26 +108,21 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
 
 
-def _parsed(block: Block, parse: Callable[[str], tuple[str, str]]) -> Chunk:
-    pairs = [("", "")] * len(block.lines)
-    for index, line in enumerate(block.lines):
-        if index not in block.faults:
-            try:
-                pairs[index] = parse(line)
-            except _Fault as fault:
-                block.faults[index] = str(fault)
-    sources, targets = map(list, zip(*pairs, strict=True))
-    return Chunk(sources, targets, visible(block.path), block.first_line, _placed(block), block.oddities)
+def _parsed(block: Block, parse: Callable[[str], Pair | str]) -> Chunk:
+    entries = (block.faults.get(index) or parse(line) for index, line in enumerate(block.lines))
+    chunk = Chunk.of(entries, visible(block.path), block.first_line)
+    chunk.oddities = block.oddities
+    return chunk
 
 
 def _placed(block: Block) -> dict[int, str]:
     return {index: f"{block.place(index)}: {fault}" for index, fault in block.faults.items()}
 
 
-def _tsv_pair(line: str) -> tuple[str, str]:
+def _tsv_pair(line: str) -> Pair | str:
     columns = line.split("\t")
     if len(columns) != 2:
-        raise _Fault(f"has {len(columns)} columns; expected two: source and target, separated by one tab")
+        return f"has {len(columns)} columns; expected two: source and target, separated by one tab"
     return columns[0], columns[1]
 
 

@@ -16,12 +16,10 @@ from itertools import islice
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.data_config import TASKS, TOY_TASKS, TaskConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
-
-Pair = tuple[str, str]
 
 _COMMON_SPLITS = ("train", "valid", "test")
 _SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": CorpusSection.COMPOSITIONAL}
@@ -29,25 +27,19 @@ _SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": Corpus
 _PATIENCE = 100_000
 
 
-class TaskCorpus:
+class TaskCorpus(Corpus):
     """The embedded corpus of a task, as the options `data.task` describe it."""
 
     def __init__(self, config: DataConfig):
         self._name = config.corpus
         self._sizes = {split: _size(config.task, split) for split in splits(self._name)}
+        self.splits = tuple(split for split, size in self._sizes.items() if size)
         self._options = {"seed": config.task.seed}
         if self._name in TOY_TASKS:
             self._options |= {name: getattr(config.task, name) for name in ("alphabet", "min_length", "max_length")}
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(split for split, size in self._sizes.items() if size)
-
     def identity(self) -> dict[str, Any]:
         return {"task": self._name, "sizes": self._sizes, **self._options}
-
-    def sources(self) -> list[dict[str, Any]]:
-        return [self.identity()]
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         pairs = generate(self._name, split, size=self._sizes[split], **self._options)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
 from transformer_jax.errors import BadInput
 from transformer_jax.schema import nearest
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
 
 
-class TfdsCorpus:
+class TfdsCorpus(Corpus):
     """A prepared TFDS data set in either direction; array_record is read by index, tfrecord in sequence."""
 
     def __init__(self, config: DataConfig):
@@ -31,28 +31,20 @@ class TfdsCorpus:
                 f"data.corpus = {self._name!r}: is not prepared in {directory}; "
                 f"once, with TensorFlow installed: tfds build {self._name} --file_format=array_record{place}"
             )
-        names = {
-            split: next((name for name in choices if name in self._builder.info.splits), None)
-            for split, choices in SPLIT_NAMES.items()
-        }
-        self._splits = {split: name for split, name in names.items() if name is not None}
-        if "train" not in self._splits:
+        # Ours and theirs: the first of the names that the data set has.
+        found = self._builder.info.splits
+        self._names = {split: next(filter(found.__contains__, names), "") for split, names in SPLIT_NAMES.items()}
+        self.splits = tuple(split for split, name in self._names.items() if name)
+        if "train" not in self.splits:
             raise BadInput(f"data.corpus = {self._name!r}: has no split train; {sorted(self._builder.info.splits)}")
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self._splits)
-
     def identity(self) -> dict[str, Any]:
-        infos = {split: self._info(split) for split in self._splits}
+        infos = {split: self._info(split) for split in self.splits}
         return {
             "data set": self._builder.info.full_name,
             "direction": f"{self._source} to {self._target}",
             "splits": {split: [info.num_examples, int(info.num_bytes)] for split, info in infos.items()},
         }
-
-    def sources(self) -> list[dict[str, Any]]:
-        return [self.identity()]
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         info = self._info(split)
@@ -60,7 +52,7 @@ class TfdsCorpus:
         examples = self._tfrecord_examples(info, size) if is_tfrecord else self._indexed_examples(info, size)
         seen = 0
         for batch in examples:
-            yield self._chunk(batch, split, seen)
+            yield Chunk.of(map(self._pair, batch), f"{self._name}/{self._names[split]}", seen)
             seen += len(batch)
         if seen != info.num_examples:
             raise BadInput(
@@ -69,7 +61,7 @@ class TfdsCorpus:
             )
 
     def _info(self, split: str) -> Any:
-        return self._builder.info.splits[self._splits[split]]
+        return self._builder.info.splits[self._names[split]]
 
     def _languages(self, source: str, target: str) -> tuple[str, str]:
         """The source and target language; if a data set of two languages is given one, the other follows."""
@@ -96,15 +88,17 @@ class TfdsCorpus:
             )
         return source, target
 
-    def _chunk(self, examples: Sequence[dict[str, bytes]], split: str, first: int) -> Chunk:
-        chunk = Chunk([], [], f"{self._name}/{self._splits[split]}", first)
-        for language, texts in ((self._source, chunk.sources), (self._target, chunk.targets)):
-            for index, example in enumerate(examples):
-                text, fault = _decoded(example[language])
-                texts.append(text)
-                if fault:
-                    chunk.faults[index] = f"{chunk.place(index)}: {language} {fault}"
-        return chunk
+    def _pair(self, example: dict[str, bytes]) -> Pair | str:
+        """The pair of an example, or what is wrong with it."""
+        texts = []
+        for language in (self._source, self._target):
+            try:
+                texts.append(example[language].decode())
+            except UnicodeDecodeError as error:
+                return f"{language} is not UTF-8: {error.reason}"
+            if fault := text_fault(texts[-1]):
+                return f"{language} {fault}"
+        return texts[0], texts[1]
 
     def _indexed_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
         try:
@@ -124,15 +118,6 @@ class TfdsCorpus:
                     batch = []
         if batch:
             yield batch
-
-
-def _decoded(content: bytes) -> tuple[str, str | None]:
-    """The text, or "" and what is wrong with it."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        return "", f"is not UTF-8: {error.reason}"
-    return ("", "has a NUL character") if "\0" in text else (text, None)
 
 
 def _open(name: str, data_dir: str | None) -> Any:
