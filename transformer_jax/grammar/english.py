@@ -51,7 +51,7 @@ def _question(clause: tree.Clause) -> list[str]:
         auxiliary = [clause.question.english, *auxiliary]
     elif tree.opens(clause.object):
         assert clause.object is not None
-        auxiliary = [*_phrase(clause.object, is_subject=False), *auxiliary]
+        auxiliary = [*_phrase(clause.object), *auxiliary]
     negation = ["not"] if clause.is_negated else []
     stranded = clause.verb.english_preposition if tree.opens(clause.object) else ""
     rest = _after_the_verb(clause, stranded_preposition=stranded)
@@ -85,11 +85,10 @@ def _after_the_verb(clause: tree.Clause, stranded_preposition: str = "") -> list
 
 def _particle_and_objects(clause: tree.Clause) -> list[str]:
     """*picks up the child*, but *picks him up*; *gives him a book*, but *explains the book to him*."""
-    particle = [clause.verb.particle] if clause.verb.particle else []
-    direct = []
+    particle, direct = clause.verb.particle.split(), []
     if clause.object is not None and not tree.opens(clause.object):
         direct = _prepositional(clause.verb.english_preposition, clause.object)
-    recipient = _phrase(clause.recipient, is_subject=False) if clause.recipient else []
+    recipient = _phrase(clause.recipient) if clause.recipient else []
     if clause.verb.recipient_to:
         return [*direct, "to", *recipient]
     if direct and isinstance(clause.object, Pronoun) and not clause.verb.english_preposition:
@@ -100,24 +99,21 @@ def _particle_and_objects(clause: tree.Clause) -> list[str]:
 def _location(location: tree.Location | None) -> list[str]:
     if location is None:
         return []
-    return [*location.preposition.english.split(), *_phrase(location.phrase, is_subject=False)]
+    return [*location.preposition.english.split(), *_phrase(location.phrase)]
 
 
 def _prepositional(preposition: str, phrase: tree.Phrase) -> list[str]:
-    if not preposition:
-        return _phrase(phrase, is_subject=False)
-    if isinstance(phrase, tree.RelativePronoun) and not _is_person(phrase.antecedent):
+    if preposition and isinstance(phrase, tree.RelativePronoun) and not _is_person(phrase.antecedent):
         return [preposition, "which"]
-    return [preposition, *_phrase(phrase, is_subject=False)]
+    return [*preposition.split(), *_phrase(phrase)]
 
 
-def _phrase(phrase: tree.Phrase, *, is_subject: bool) -> list[str]:
+def _phrase(phrase: tree.Phrase, *, is_subject: bool = False) -> list[str]:
     if isinstance(phrase, Pronoun):
         return [phrase.english if is_subject else phrase.english_object]
     if isinstance(phrase, tree.RelativePronoun):
-        if not _is_person(phrase.antecedent):
-            return ["that"]
-        return ["who" if is_subject else "whom"]
+        who = "who" if is_subject else "whom"
+        return [who if _is_person(phrase.antecedent) else "that"]
     return _noun_phrase(phrase)
 
 
@@ -142,7 +138,7 @@ def _determiner(phrase: tree.NounPhrase, following: str) -> list[str]:
         return ["an" if following[0] in "aeiou" else "a"]
     if phrase.number is Number.PLURAL and word.english_plural:
         return [word.english_plural]
-    return [word.english] if word.english else []
+    return word.english.split()
 
 
 def _is_person(noun: Noun) -> bool:
@@ -179,12 +175,10 @@ def _inflected(base: str, third: str, past: str, clause: tree.Clause) -> str:
 
 
 def _form_of_be(clause: tree.Clause) -> str:
-    is_past = clause.tense is Tense.PAST
-    if _is_third_singular(clause.subject):
-        return "was" if is_past else "is"
-    if isinstance(clause.subject, Pronoun) and clause.subject.number is Number.SINGULAR:
-        return "was" if is_past else "am"
-    return "were" if is_past else "are"
+    is_plural = clause.subject.number is Number.PLURAL
+    if clause.tense is Tense.PAST:
+        return "were" if is_plural else "was"
+    return "are" if is_plural else _inflected("am", "is", "was", clause)
 
 
 def _is_third_singular(subject: tree.Phrase) -> bool:

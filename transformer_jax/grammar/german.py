@@ -123,33 +123,31 @@ def _midfield(clause: tree.Clause) -> list[str]:
     """
     recipient = _phrase(clause.recipient, Case.DATIVE) if clause.recipient else []
     time = [] if clause.time_first else _words(clause.time)
-    pronoun, definite, indefinite, closest = _objects(clause)
-    says_kein = _turns_to_kein(clause.object, clause)
-    scope = ["nicht"] if clause.is_negated and not says_kein else []
-    scope = _words(clause.frequency) or scope
+    pronoun, definite, closest = _objects(clause)
+    says_nicht = clause.is_negated and not _turns_to_kein(clause.object, clause)
+    scope = _words(clause.frequency) or ["nicht"] * says_nicht
     objects_and_time = [*definite, *time, *scope] if scope else [*time, *definite]
     manner_and_place = [*_words(clause.manner), *_location(clause.place)]
     goal_and_predicate = [*_location(clause.goal), *_words(clause.predicate)]
-    return [*pronoun, *recipient, *objects_and_time, *manner_and_place, *indefinite, *closest, *goal_and_predicate]
+    return [*pronoun, *recipient, *objects_and_time, *manner_and_place, *closest, *goal_and_predicate]
 
 
 def _words(entry: lexicon.Expression | Adjective | None) -> list[str]:
     return entry.german.split() if entry else []
 
 
-def _objects(clause: tree.Clause) -> tuple[list[str], list[str], list[str], list[str]]:
-    """The object's tokens, in one of the four places of the midfield: pronoun, definite, indefinite, closest."""
+def _objects(clause: tree.Clause) -> tuple[list[str], list[str], list[str]]:
+    """The object's tokens in one of three places of the midfield: as a pronoun, as definite, or close to the verb."""
     phrase = clause.object
     if phrase is None or tree.opens(phrase):
-        return [], [], [], []
+        return [], [], []
     tokens = _object(clause)
-    if clause.verb.frame is lexicon.Frame.PREPOSITIONAL:
-        return [], [], [], tokens
-    if isinstance(phrase, Pronoun):
-        return tokens, [], [], []
-    if isinstance(phrase, tree.NounPhrase) and phrase.determiner.is_definite:
-        return [], tokens, [], []
-    return [], [], tokens, []
+    if clause.verb.frame is not lexicon.Frame.PREPOSITIONAL:
+        if isinstance(phrase, Pronoun):
+            return tokens, [], []
+        if isinstance(phrase, tree.NounPhrase) and phrase.determiner.is_definite:
+            return [], tokens, []
+    return [], [], tokens
 
 
 def _relative(phrase: tree.Phrase | None) -> list[str]:
@@ -201,17 +199,14 @@ def _phrase(phrase: tree.Phrase, case: Case, determiner: Determiner | None = Non
 
 def _noun_phrase(phrase: tree.NounPhrase, case: Case, determiner: Determiner) -> list[str]:
     gender, number = phrase.noun.gender, phrase.number
+    first, declension = inflected(determiner, gender, number, case), determiner.declension
     if phrase.whose:
-        whose = phrase.whose
-        first = relative_pronoun(whose.antecedent.gender, whose.number, Case.GENITIVE)
+        first = relative_pronoun(phrase.whose.antecedent.gender, phrase.whose.number, Case.GENITIVE)
         declension = "strong"
-    else:
-        first = inflected(determiner, gender, number, case)
-        declension = determiner.declension
     adjectives = [declined(word, declension, gender, number, case) for word in phrase.adjectives]
     possessor = _phrase(phrase.possessor, Case.GENITIVE) if phrase.possessor else []
     head = noun_form(phrase.noun, number, case)
-    return [*([first] if first else []), *adjectives, head, *possessor]
+    return [*first.split(), *adjectives, head, *possessor]
 
 
 @dataclass(frozen=True, slots=True)
