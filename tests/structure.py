@@ -7,6 +7,7 @@ the package of another checkout.
 import argparse
 import ast
 import collections
+import functools
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ LAYERS = [
     ["files", "shipped"],
     ["schema"],
     ["extension", "model_config", "data_config"],
-    ["config", "custom_code"],
+    ["config", "code_digest"],
     ["search", "grammar", "model", "pictures"],
     ["data", "processes"],
     ["update"],
@@ -41,7 +42,7 @@ LAYERS = [
 ]
 # Left out of the diagram: what nearly every package imports, and the two entries.
 BASICS = {"errors", "version", "shipped", "table3", "files", "schema", "extension", "model_config", "data_config"}
-BASICS |= {"custom_code", "config", "__init__", "__main__"}
+BASICS |= {"code_digest", "config", "__init__", "__main__"}
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -50,10 +51,16 @@ def modules(package: Path = PACKAGE) -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in sorted(paths.items())}
 
 
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, package: Path = PACKAGE) -> set[str]:
     """The modules of the package that a file imports, wherever in the file."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +97,7 @@ def parameters(package: Path = PACKAGE) -> list[tuple[int, str]]:
     """The number of parameters of every function, `self` included, the most first."""
     found = []
     for name, path in modules(package).items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef):
                 count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
                 found.append((count, f"{name}.{node.name}"))
@@ -116,7 +123,7 @@ def mentions(*words: str, package: Path = PACKAGE) -> list[str]:
             return node.value.rpartition(".")[2] in words
         return any(getattr(node, field, None) in words for field in ("id", "attr", "arg", "name"))
 
-    return [name for name, path in modules(package).items() if any(map(found, ast.walk(ast.parse(path.read_text()))))]
+    return [name for name, path in modules(package).items() if any(map(found, ast.walk(tree(path))))]
 
 
 def traced(package: Path = PACKAGE) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import UserCodeError, load_function, load_module, load_object, load_once
+from transformer_jax.extension import UserCodeError, load_function, load_module, load_object
 
 
 @pytest.fixture
@@ -14,11 +14,10 @@ def mine(tmp_path, monkeypatch):
 
 def test_a_file_is_executed_once_until_it_is_edited(mine):
     mine.write_text("class Norm: pass")
-    first = load_once("mine.py:Norm")
-    assert load_once("mine.py:Norm") is first
-    assert load_object("mine.py:Norm") is not first
+    first = load_object("mine.py:Norm")
+    assert load_object("mine.py:Norm") is first
     mine.write_text("class Norm: edited = True")
-    assert load_once("mine.py:Norm").edited
+    assert load_object("mine.py:Norm").edited
 
 
 @pytest.mark.parametrize(

@@ -252,10 +252,7 @@ class DecodeConfig(Section, affects="translation"):
     seed: int = option(0, "random seed of sampling", at_least=0, at_most=MAX_SEED, condition=SAMPLING)
 
     tokens_per_batch: int = option(
-        4096,
-        "tokens decoded at once: sentences x longest possible translation",
-        at_least=1,
-        affects="computation",
+        4096, "tokens decoded at once: sentences x longest possible translation", at_least=1, affects="computation"
     )
     bleu_sentences: int = option(
         0,

@@ -109,10 +109,7 @@ class DataConfig(Section, affects="data"):
         condition=_held_out("valid", "validation"),
     )
     test_size: int = option(
-        1_000,
-        "pairs to hold out for testing; at most a tenth of all",
-        at_least=0,
-        condition=_held_out("test", "test"),
+        1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0, condition=_held_out("test", "test")
     )
     corpus: str = option(
         "",
@@ -146,11 +143,7 @@ class DataConfig(Section, affects="data"):
         True, "encode rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
     )
     character_coverage: float = option(
-        0.9995,
-        "share of the text's characters that get a token",
-        above=0,
-        at_most=1,
-        condition=TRAINED_TOKENIZER,
+        0.9995, "share of the text's characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
     )
     tokenizer_sentences: int = option(
         1_000_000,

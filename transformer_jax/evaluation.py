@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.code_digest import read_code
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.custom_code import read_code
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.extension import CustomFunction, file_of, load_function
 from transformer_jax.translation.translate import Translator

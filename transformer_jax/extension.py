@@ -56,47 +56,43 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
 
 
 def load_object(address: str) -> Any:
-    """The object at the address `path/to/file.py:Name`."""
-    path, name = _split(address)
-    return _named(_load_custom(path), path, name)
+    """The object at the address `path/to/file.py:Name`.
 
-
-def load_once(address: str) -> Any:
-    """Like `load_object`, but executes each file once: linen and jit distinguish classes and functions by identity."""
-    path, name = _split(address)
-    return _named(module_once(path), path, name)
+    Each file is executed once, because linen and jit distinguish classes and functions by identity.
+    """
+    path, separator, name = address.rpartition(":")
+    if not separator or not path or not name.isidentifier():
+        raise BadInput(f"{address!r}: must be path/to/file.py:Name")
+    module = module_once(path)
+    if not hasattr(module, name):
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise BadInput(f"{path} has no {name}; {nearest(name, public)}")
+    return getattr(module, name)
 
 
 def module_once(path: str) -> ModuleType:
+    """The module of a custom file, which is executed again only after an edit."""
     place = Path(path).resolve()
     return _module_at(path, place, place.read_bytes() if place.is_file() else b"")
 
 
 @functools.cache
 def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
-    """The key includes the resolved path and the content, so that an edited file is executed again."""
-    return _load_custom(path)
-
-
-def _load_custom(path: str) -> ModuleType:
-    """A custom file, which may import modules beside it. Installed packages of the same name take precedence."""
-    folder = Path(path).resolve().parent
+    """A custom file may import modules beside it. Installed packages of the same name take precedence."""
+    folder = place.parent
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     _custom_folders.add(folder)
     module = load_module(path)
     for value in vars(module).values():
-        _refuse_namesake(path, folder, value.__name__ if isinstance(value, ModuleType) else _module_of(value))
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(name, str):
+            _refuse_namesake(path, folder, name)
     return module
 
 
 # Where custom files were loaded from.
 _custom_folders: set[Path] = set()
-
-
-def _module_of(value: Any) -> str:
-    name = getattr(value, "__module__", None)
-    return name if isinstance(name, str) else ""
 
 
 def _refuse_namesake(path: str, folder: Path, name: str) -> None:
@@ -107,20 +103,6 @@ def _refuse_namesake(path: str, folder: Path, name: str) -> None:
     place = Path(loaded).resolve()
     if place.parent in _custom_folders - {folder} and place.read_bytes() != beside.read_bytes():
         raise BadInput(f"{path}: imports {name}, but another custom file has already loaded {place}; rename {beside}")
-
-
-def _split(address: str) -> tuple[str, str]:
-    path, separator, name = address.rpartition(":")
-    if not separator or not path or not name.isidentifier():
-        raise BadInput(f"{address!r}: must be path/to/file.py:Name")
-    return path, name
-
-
-def _named(module: ModuleType, path: str, name: str) -> Any:
-    if not hasattr(module, name):
-        public = [known for known in vars(module) if not known.startswith("_")]
-        raise BadInput(f"{path} has no {name}; {nearest(name, public)}")
-    return getattr(module, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +129,7 @@ def load_function(
     option: str, address: str, required: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> CustomFunction:
     """The function at an address, which takes required arguments by position and may take optional ones by name."""
-    function = load_once(address)
+    function = load_object(address)
     custom = CustomFunction(option, address, function, ())
     if not callable(function):
         raise custom.refusal(f"is of type {type(function).__name__}; must be a function")

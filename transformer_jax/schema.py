@@ -3,6 +3,7 @@
 `config.py` declares the options; nothing here knows any of them by name.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -17,6 +18,7 @@ from transformer_jax.errors import ConfigError
 from transformer_jax.files import paths
 
 LARGEST_INT = 2**63 - 1
+BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
 # The longest choice that is listed in full.
 SHOWN_NAMES = 40
@@ -170,12 +172,33 @@ def value_at(section: Any, path: str) -> Any:
     return section
 
 
-def build(section: type, values: Mapping[str, Any], path: str = "") -> Any:
+def build(section: type, values: Any, path: str = "") -> Any:
     """The section with these nested values, or a `ConfigError` with all problems."""
-    result, problems = _try_build(section, values, path)
+    if not isinstance(values, Mapping):
+        raise ConfigError([f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"])
+    fields = {field.name: (field, kind) for field, kind in _fields(section)}
+    problems = [
+        f"{path}{name}: no such option; {nearest(path + str(name), [path + known for known in fields])}"
+        for name in values
+        if name not in fields
+    ]
+    chosen: dict[str, Any] = {}
+    for name, (field, kind) in fields.items():
+        if _is_section(kind):
+            try:
+                chosen[name] = build(kind, values.get(name, {}), f"{path}{name}.")
+            except ConfigError as error:
+                problems += error.problems
+        elif name in values:
+            chosen[name] = _normalised(values[name], kind)
+            problems += _value_problems(path + name, chosen[name], kind, field.metadata["limits"])
     if problems:
         raise ConfigError(problems)
-    return result
+    try:
+        return section(**chosen)
+    except ConfigError as error:
+        where = f"{path.rstrip('.')}: " if path else ""
+        raise ConfigError([where + problem for problem in error.problems]) from None
 
 
 def to_dict(section: Any) -> dict[str, Any]:
@@ -209,10 +232,10 @@ def parse(text: str, kind: Any, path: str) -> Any:
         return None
     if typing.get_origin(kind) is tuple:
         return tuple(item for item in text.split(",") if item)
-    for candidate in (bool, int, float):
-        if candidate in _alternatives(kind):
-            value = _NUMBER_READERS[candidate](text)
-            if value is not None:
+    for read in (lambda text: BOOLS[text.lower()], int, float):
+        with contextlib.suppress(ValueError, KeyError):
+            value = _normalised(read(text), kind)
+            if _is_instance(value, kind):
                 return value
     if {str, Address, FilePath} & set(_alternatives(kind)) or _choices(kind):
         return text
@@ -275,34 +298,6 @@ def type_name(kind: Any) -> str:
     return " or ".join(names[alternative] for alternative in _alternatives(kind))
 
 
-def _try_build(section: type, values: Any, path: str) -> tuple[Any, list[str]]:
-    if not isinstance(values, Mapping):
-        return None, [f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"]
-    fields = {field.name: (field, kind) for field, kind in _fields(section)}
-    problems = [
-        f"{path}{name}: no such option; {nearest(path + str(name), [path + known for known in fields])}"
-        for name in values
-        if name not in fields
-    ]
-    chosen: dict[str, Any] = {}
-    for name, (field, kind) in fields.items():
-        if name not in values and not _is_section(kind):
-            continue
-        if _is_section(kind):
-            chosen[name], found = _try_build(kind, values.get(name, {}), f"{path}{name}.")
-        else:
-            chosen[name] = _normalised(values[name], kind)
-            found = _value_problems(path + name, chosen[name], kind, field.metadata["limits"])
-        problems += found
-    if problems:
-        return None, problems
-    try:
-        return section(**chosen), []
-    except ConfigError as error:
-        where = path.rstrip(".")
-        return None, [f"{where}: {problem}" if where else problem for problem in error.problems]
-
-
 def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float]) -> list[str]:
     if not _is_instance(value, kind):
         if (choices := _choices(kind)) and isinstance(value, str) and not is_meant_as_address(value):
@@ -352,27 +347,6 @@ def _normalised(value: Any, kind: Any) -> Any:
         except OverflowError:
             return math.inf  # which is then refused
     return value
-
-
-BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-def _read_int(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        number = _read_float(text)
-    return int(number) if number is not None and number.is_integer() else None
-
-
-def _read_float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-_NUMBER_READERS: dict[type, Any] = {bool: lambda text: BOOLS.get(text.lower()), int: _read_int, float: _read_float}
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def table(record: dict[str, Any]) -> str:
     """The scores as text."""
-    steps = ", ".join(f"{step:,}" for step in record["steps"])
-    lines = [f"{record['test_set']}: {record['n']:,} sentences; {record['weights']} weights, of step {steps}", ""]
+    about = f"{record['n']:,} sentences; {record['weights']} weights, of step {_listed(record['steps'])}"
+    lines = [f"{record['test_set']}: {about}", ""]
     for name, measure in record["measures"].items():
         lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
     for name in ("per_token", "per_word", "per_character"):
@@ -79,8 +79,7 @@ def table(record: dict[str, Any]) -> str:
 def _compared(record: dict[str, Any]) -> list[str]:
     """The comparison as text."""
     other = record["against"]
-    steps = ", ".join(f"{step:,}" for step in other["steps"])
-    about = f"{other['run']}: {other['weights']} weights, of step {steps}"
+    about = f"{other['run']}: {other['weights']} weights, of step {_listed(other['steps'])}"
     search = {name: value for name, value in record["decode"].items() if name in evaluations.SEARCH}
     if changed := evaluations.search_difference(other, search):
         about += f"; with another search: {changed}"
@@ -105,7 +104,8 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
 
 def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tuple[dict[str, Any], list[str]]:
     """The record and the translations that --against names; refused if of another test set or incomplete."""
-    path = _other_path(arguments, name, test_set)
+    exact = arguments.against.endswith(".json")
+    path = Path(arguments.against) if exact else Path(arguments.against, "translations", f"{name}.json")
     if not path.is_file():
         exported = arguments.weights not in evaluations.NAMED_WEIGHTS
         hint = "; for an exported folder, give the .json itself" if exported else ""
@@ -117,7 +117,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
         raise BadInput(f"{path}: is not a record of an evaluation")
     if problem := evaluations.difference(record, {"test_set_sha256": test_set.digest}):
         raise BadInput(f"{path}: {problem}, not of {test_set.name}")
-    if not arguments.against.endswith(".json"):
+    if not exact:
         _warn_if_old(arguments, path, record["steps"])
     hypotheses = evaluations.translations(path, record)
     if hypotheses is None:
@@ -127,26 +127,17 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
     return record, hypotheses
 
 
-def _other_path(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> Path:
-    if arguments.against.endswith(".json"):
-        return Path(arguments.against)
-    directory = Path(arguments.against) / "translations"
-    if arguments.source is not None and not (directory / f"{name}.json").is_file():
-        # The name in earlier versions; its digest is compared in any case.
-        earlier = directory / f"{name.replace(test_set.file_name, Path(arguments.source).name, 1)}.json"
-        if earlier.is_file():
-            return earlier
-    return directory / f"{name}.json"
-
-
 def _warn_if_old(arguments: argparse.Namespace, path: Path, steps: list[int]) -> None:
     """Warns if the run was trained further since it was evaluated."""
     from transformer_jax.translation.load import newest_steps
 
     now = newest_steps(arguments.against, arguments.weights)
     if now is not None and now != steps:
-        shown = [", ".join(f"{step:,}" for step in which) for which in (steps, now)]
         tell(
-            f"warning: {path} is of step {shown[0]}, but the {arguments.weights} weights of {arguments.against} are of "
-            f"step {shown[1]} now; evaluate that run again to compare with these"
+            f"warning: {path} is of step {_listed(steps)}, but the {arguments.weights} weights of {arguments.against} "
+            f"are of step {_listed(now)} now; evaluate that run again to compare with these"
         )
+
+
+def _listed(steps: list[int]) -> str:
+    return ", ".join(f"{step:,}" for step in steps)

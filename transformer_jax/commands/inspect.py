@@ -13,7 +13,7 @@ import collections
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
@@ -123,20 +123,8 @@ def resolved(experiment: ExperimentConfig) -> str:
     return "\n".join(lines)
 
 
-class ParameterGroup(NamedTuple):
-    """Parameters of one name and shape, in all layers that have them."""
-
-    name: str
-    shape: tuple[int, ...]
-    times: int
-
-    @property
-    def total(self) -> int:
-        return math.prod(self.shape) * self.times
-
-
-def parameter_groups(model: ModelConfig) -> list[ParameterGroup]:
-    """The parameters of the model as it is built, with custom modules; identical layers are grouped."""
+def parameter_groups(model: ModelConfig) -> list[tuple[str, tuple[int, ...], int]]:
+    """The name, shape and number of layers of the parameters, as the model is built, with custom modules."""
     import jax
     import jax.numpy as jnp
 
@@ -149,18 +137,22 @@ def parameter_groups(model: ModelConfig) -> list[ParameterGroup]:
     for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
         name = "/".join(key.key for key in keys)
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
-    return [ParameterGroup(name, shape, times) for (name, shape), times in counted.items()]
+    return [(name, shape, times) for (name, shape), times in counted.items()]
 
 
 def size_report(experiment: ExperimentConfig) -> str:
     """All parameters, their number, and the FLOPs of a token and a batch."""
     model = experiment.model
-    groups = parameter_groups(model)
-    lines = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"]
-    for group in groups:
-        shape, times = " x ".join(map(str, group.shape)), f"x {group.times}" if group.times > 1 else ""
-        lines.append(f"  {group.name:<50} {shape:>14} {times:>7} {group.total:>13,}")
-    lines.append(f"  {'all':<50} {'':>14} {'':>7} {sum(group.total for group in groups):>13,}")
+    lines, all_of_them = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"], 0
+    for name, sizes, layers in parameter_groups(model):
+        shape, times, total = (
+            " x ".join(map(str, sizes)),
+            f"x {layers}" if layers > 1 else "",
+            layers * math.prod(sizes),
+        )
+        lines.append(f"  {name:<50} {shape:>14} {times:>7} {total:>13,}")
+        all_of_them += total
+    lines.append(f"  {'all':<50} {'':>14} {'':>7} {all_of_them:>13,}")
     return "\n".join([*lines, "", *_cost(model, experiment.data.tokens_per_batch)])
 
 
@@ -235,10 +227,7 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
         peak = cluster.sheet.float32
         known = "" if peak is None else f"; the data sheet's float32 peak is flops={peak:g}e12"
         lines.append(f"That peak is bfloat16's, this config computes in float32: it will take longer{known}.")
-    lines += [
-        "",
-        " data  fsdp  tensor  parts    memory      sent     update  efficiency  target tokens/s",
-    ]
+    lines += ["", " data  fsdp  tensor  parts    memory      sent     update  efficiency  target tokens/s"]
     for plan in found[:SHOWN_PLANS]:
         mesh, fits = plan.mesh, plan.memory.total <= cluster.memory
         lines.append(

@@ -2,12 +2,11 @@
 
 import argparse
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands.arguments import add_run, add_weights
-from transformer_jax.config import DecodeConfig, ExperimentConfig, why_unused
+from transformer_jax.config import DecodeConfig, why_unused
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 
@@ -48,19 +47,14 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     run = load_run(arguments.workdir, arguments.weights)
     use_cache(run.config.train.compile_cache)
     decode = run.decode_config(**changes)
-    _refuse_unused(arguments, changes, dataclasses.replace(run.config, decode=decode))
-    return run, decode
-
-
-def _refuse_unused(arguments: argparse.Namespace, changes: Iterable[str], config: ExperimentConfig) -> None:
-    """Refuses what was typed and has no effect in the resulting search; the run's own config may have such options."""
-    problems = []
-    for name in changes:
+    config, problems = dataclasses.replace(run.config, decode=decode), []
+    for name in changes:  # the run's config may have options without effect, the command line may not
         if (why := why_unused(f"decode.{name}", [config])) is not None:
             flag = f"--{name.replace('_', '-')}" if getattr(arguments, name, None) else f"--config.decode.{name}"
             problems.append(f"{flag}: {why}")
     if problems:
         raise ConfigError(problems)
+    return run, decode
 
 
 def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
@@ -79,20 +73,19 @@ def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    options = {option.path: option for option in schema.options(DecodeConfig)}
-    known = {name: options[name] for name in arguments.decode_used}
+    options = {f"decode.{option.path}": option for option in schema.options(DecodeConfig)}
+    used = [f"decode.{name}" for name in arguments.decode_used]
     changes = {}
-    for option, text in arguments.overrides:
-        group, _, name = option.partition(".")
-        if group == "decode" and name in options and name not in known:
-            raise BadInput(f"--config.{option}: has no effect on {arguments.command}")
-        if group != "decode" or name not in known:
-            nearest = schema.nearest(option, [f"decode.{name}" for name in known])
-            raise BadInput(f"--config.{option}: only decode.* can be changed here; {nearest}")
-        changes[name] = _value(f"--config.{option}", text, known[name])
-    for name in known:
+    for path, text in arguments.overrides:
+        if path in options and path not in used:
+            raise BadInput(f"--config.{path}: has no effect on {arguments.command}")
+        if path not in used:
+            raise BadInput(f"--config.{path}: only decode.* can be changed here; {schema.nearest(path, used)}")
+        changes[options[path].path] = _value(f"--config.{path}", text, options[path])
+    for path in used:
+        name = options[path].path
         if (text := getattr(arguments, name, None)) is not None:
-            changes[name] = _value(f"--{name.replace('_', '-')}", text, known[name])
+            changes[name] = _value(f"--{name.replace('_', '-')}", text, options[path])
     return changes
 
 

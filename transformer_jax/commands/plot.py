@@ -22,7 +22,6 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, published
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
-from transformer_jax.model_config import ModelConfig
 from transformer_jax.pictures import plots
 from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
 from transformer_jax.runs import evaluations
@@ -202,29 +201,23 @@ def draw_page(arguments: argparse.Namespace) -> str:
     sources, references = prepared.texts(split) if split else ([], [])
     translations = run.translations(sources[:SAMPLES])
     samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
-    write_page(
-        output,
-        run_page(
-            title=folder.path.name,
-            about="; ".join(
-                [
-                    describe(run.config.model),
-                    *([f"the translations are of the first sentences of {split}"] if samples else []),
-                    *folder.notes(),
-                ]
-            ),
-            numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
-            pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
-            samples=samples,
-            commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
-        ),
+    model = run.config.model
+    about = [
+        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"{model.num_heads} heads, {model.norm}-norm",
+        *([f"the translations are of the first sentences of {split}"] if samples else []),
+        *folder.notes(),
+    ]
+    page = run_page(
+        title=folder.path.name,
+        about="; ".join(about),
+        numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
+        pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
+        samples=samples,
+        commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )
+    write_page(output, page)
     return output
-
-
-def describe(model: ModelConfig) -> str:
-    layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers"
-    return f"{layers}, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads, {model.norm}-norm"
 
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
@@ -238,14 +231,14 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
         return {}
     report = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    # Earlier versions recorded only the steps of the weights; the version itself does not matter here.
-    wanted = {key: wanted[key] for key in evaluations.IDENTITY if key in report}
+    wanted = {key: wanted[key] for key in evaluations.IDENTITY}  # the version does not matter here
     if problem := evaluations.difference(report, wanted):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
-    names = {"bleu": "BLEU", "chrf": "chrF"}
     try:
-        return {f"{names[name]} on {split}": f"{report['measures'][name]['score']:.1f}" for name in names}
+        return {
+            f"{label} on {split}": f"{report['measures'][label.lower()]['score']:.1f}" for label in ("BLEU", "chrF")
+        }
     except (KeyError, TypeError, ValueError):
         raise BadInput(f"{found}: is not a record of an evaluation") from None
 
@@ -254,9 +247,7 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The last values in metrics.jsonl, in order of interest."""
     from transformer_jax.runs.export import flat
 
-    latest: dict[str, Any] = {}
-    for line in lines:
-        latest.update({name: value for name, value in line.items() if value is not None})
+    latest = {name: value for line in lines for name, value in line.items() if value is not None}
     formats = {
         "bleu": ("validation BLEU", "{:.1f}"),
         "valid_perplexity": ("validation perplexity", "{:.3f}"),
@@ -282,10 +273,11 @@ def run_pictures(
     rate = make_schedule(config.optimizer, config.model.d_model, steps)
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
-    curves = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
+    loss = plots.learning_curves(lines, losses, "Loss")
+    perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
-        Picture(plots.learning_curves(lines, losses, "Loss"), "Label-smoothed, per token; training has dropout."),
-        Picture(curves, "Per token, without label smoothing."),
+        Picture(loss, "Label-smoothed, per token; training has dropout."),
+        Picture(perplexity, "Per token, without label smoothing."),
         *sample_attention(run, translations),
         Picture(plots.schedule(rate, steps), "The learning rate: a warmup, then its decay."),
     ]

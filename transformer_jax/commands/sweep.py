@@ -17,6 +17,7 @@ status: 0 when all runs are finished, 1 when one failed, 2 for bad input.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import math
 from typing import TYPE_CHECKING
@@ -147,31 +148,24 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.folder import SweepFolder
-
-    sweep = SweepFolder(arguments.workdir)
-    if arguments.file is not None:
-        return run_in(sweep, arguments)
-    with sweep.in_original_directory() as sweep:
-        return run_in(sweep, arguments)
-
-
-def run_in(sweep: "SweepFolder", arguments: argparse.Namespace) -> int:
-    if arguments.status:
-        print(overview(sweep, arguments.only))
-        return 0
-    if arguments.dry_run:
-        from transformer_jax.sweeps.plan import plan
-
-        definition = _definition(arguments, sweep)
-        print(plan(sweep, sweep.merged(definition, arguments.together is not None), definition.chosen(arguments.only)))
-        return 0
     from transformer_jax.sweeps.launch import LaunchOptions, launch, use_cpu_only
+    from transformer_jax.sweeps.plan import plan
 
-    use_cpu_only()
-    definition, slurm = _definition(arguments, sweep), _slurm(arguments)
-    names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
-    options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
-    return launch(sweep, definition, options)
+    folder = SweepFolder(arguments.workdir)
+    with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
+        if arguments.status:
+            print(overview(sweep, arguments.only))
+            return 0
+        if arguments.dry_run:
+            definition = _definition(arguments, sweep)
+            merged = sweep.merged(definition, arguments.together is not None)
+            print(plan(sweep, merged, definition.chosen(arguments.only)))
+            return 0
+        use_cpu_only()
+        definition, slurm = _definition(arguments, sweep), _slurm(arguments)
+        names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
+        options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
+        return launch(sweep, definition, options)
 
 
 def overview(sweep: "SweepFolder", only: str | None = None) -> str:

@@ -40,7 +40,7 @@ def loaded(config: ModelConfig) -> ModelConfig:
 
 
 def _load(part: Part) -> Any:
-    return extension.load_once(part) if isinstance(part, str) else part
+    return extension.load_object(part) if isinstance(part, str) else part
 
 
 def unfit(config: ModelConfig, role: str, problem: str) -> BadInput:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax import schema
+from transformer_jax.code_digest import read_code
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.custom_code import read_code
 from transformer_jax.extension import file_of
 
 # A line of metrics.jsonl with one of these is a validation's.

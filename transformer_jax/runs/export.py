@@ -24,9 +24,9 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
-from transformer_jax.runs.code import KeptCode
 from transformer_jax.runs.folder import BY_WHOM, RunFolder
 from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
+from transformer_jax.runs.kept_code import KeptCode
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh

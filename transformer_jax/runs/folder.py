@@ -21,8 +21,8 @@ from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, is_same_file, made, publish_record, published
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import parse_object, read_bytes, read_record
-from transformer_jax.runs.code import KeptCode, changes, code_of, with_addresses
 from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.kept_code import KeptCode, changes, code_of, with_addresses
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.version import source_digest
 

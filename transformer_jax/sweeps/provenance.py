@@ -6,12 +6,12 @@ import collections
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from transformer_jax.custom_code import read_code
+from transformer_jax.code_digest import read_code
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import file_of
 from transformer_jax.files.progress import tell
-from transformer_jax.runs.code import addresses
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
+from transformer_jax.runs.kept_code import addresses
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import Definition

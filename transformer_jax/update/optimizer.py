@@ -11,7 +11,7 @@ import optax
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import file_of, load_function, load_once, running
+from transformer_jax.extension import file_of, load_function, load_object, running
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
 
 # Options, and optax's names for them.
@@ -124,7 +124,7 @@ def _warmed_up(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.S
 def _find(name: str) -> Callable[..., Any]:
     """An optimizer of optax, which is a public function that takes learning_rate, or a custom one."""
     if is_meant_as_address(name):
-        custom = load_once(name)
+        custom = load_object(name)
         if not callable(custom) or "learning_rate" not in _parameters(custom):
             raise BadInput(
                 f"optimizer.name = {name}: must be a function that takes learning_rate (it gets the schedule) and "

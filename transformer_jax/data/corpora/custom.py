@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax import extension
+from transformer_jax.code_digest import read_code
 from transformer_jax.config import DataConfig
-from transformer_jax.custom_code import read_code
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
 
 SPLITS = ("train", "valid", "test")

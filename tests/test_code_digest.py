@@ -6,13 +6,13 @@ import shutil
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.custom_code import CustomCode, module_files, read_code
+from transformer_jax.code_digest import CustomCode, module_files, read_code
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import load_once
+from transformer_jax.extension import load_object
 from transformer_jax.files.atomic import publish_json
-from transformer_jax.runs.code import KeptCode, changes, code_of
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 
 LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 
@@ -60,7 +60,7 @@ def test_modules_beside_a_custom_file_can_be_imported_but_take_no_name_of_an_ins
     (mine / "beside_it.py").write_text("VALUE = 3\n")
     (mine / "random.py").write_text("raise SystemExit('the wrong random')\n")
     (mine / "mine.py").write_text("import random\nfrom beside_it import VALUE\nvalue = random.Random(0) and VALUE\n")
-    assert load_once("mine.py:value") == 3
+    assert load_object("mine.py:value") == 3
     assert "random.py" not in module_files("mine.py")
 
 
@@ -69,18 +69,18 @@ def test_a_module_of_the_same_name_from_another_custom_folder_is_refused(mine):
         folder.mkdir()
         (folder / "twin_helper.py").write_text(f"def value():\n    return {number}\n")
         (folder / "mine.py").write_text("from twin_helper import value\n")
-    assert load_once("one/mine.py:value")() == 0
+    assert load_object("one/mine.py:value")() == 0
     with pytest.raises(BadInput, match="imports twin_helper, but another custom file has already loaded"):
-        load_once("two/mine.py:value")
+        load_object("two/mine.py:value")
 
 
 def test_an_edited_file_is_loaded_anew_and_an_edited_import_is_refused(mine):
     (mine / "edited_helper.py").write_text("VALUE = 1\n")
     (mine / "mine.py").write_text("from edited_helper import VALUE\nvalue = VALUE\n")
-    assert load_once("mine.py:value") == 1
+    assert load_object("mine.py:value") == 1
     read_code("mine.py")
     (mine / "mine.py").write_text("from edited_helper import VALUE\nvalue = VALUE + 1\n")
-    assert load_once("mine.py:value") == 2
+    assert load_object("mine.py:value") == 2
     (mine / "edited_helper.py").write_text("VALUE = 5\n")
     with pytest.raises(BadInput, match="edited after this process had imported it; start a new process"):
         read_code("mine.py")
@@ -153,7 +153,7 @@ def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
     (mine / "mine.py").write_text("class Norm: edited = True\n")
     found = RunFolder(mine / "run").load_config().model.parts.feed_forward
     assert "mine.py has changed since the training; model.parts.feed_forward is the copy" in capsys.readouterr().err
-    assert not hasattr(load_once(found), "edited")
+    assert not hasattr(load_object(found), "edited")
     (mine / "mine.py").unlink()
     assert RunFolder(mine / "run").load_config().model.parts.feed_forward == found
     for copy in (mine / "run" / "code").glob("*/mine.py"):

@@ -41,10 +41,8 @@ class CustomCode:
         """One digest of all files; for a file without dependencies, its SHA-256."""
         if self.modules.keys() == {self.main} and not self.data:
             return self.modules[self.main]
-        return hashlib.sha256(json.dumps([self.main, self.to_json()], sort_keys=True).encode()).hexdigest()
-
-    def to_json(self) -> dict[str, Mapping[str, str]]:
-        return {"modules": dict(self.modules), "data": dict(self.data)}
+        files = {"modules": dict(self.modules), "data": dict(self.data)}
+        return hashlib.sha256(json.dumps([self.main, files], sort_keys=True).encode()).hexdigest()
 
     def changed_since(self, old: CustomCode) -> list[str]:
         """The names of the files that differ from an older version of this code."""
@@ -54,8 +52,11 @@ class CustomCode:
 
 def read_code(path: str | Path) -> CustomCode:
     """The current identity of a custom file."""
-    main = Path(path)
-    return CustomCode(main.name, module_digests(main), _digests(data_files(main)))
+    data = {}
+    for name, place in data_files(path).items():
+        with open(place, "rb") as opened:
+            data[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return CustomCode(Path(path).name, module_digests(path), data)
 
 
 def module_digests(path: str | Path) -> dict[str, str]:
@@ -69,6 +70,7 @@ def module_digests(path: str | Path) -> dict[str, str]:
     return digests
 
 
+# The digest that a file had when this process first read it.
 _first_seen: dict[Path, str] = {}
 
 
@@ -122,14 +124,6 @@ def code_digest(content: bytes) -> str:
 
 
 _DEFINING = (b"get_sweep", b"get_config")
-
-
-def _digests(files: Mapping[str, Path]) -> dict[str, str]:
-    digests = {}
-    for name, place in files.items():
-        with open(place, "rb") as opened:
-            digests[name] = hashlib.file_digest(opened, "sha256").hexdigest()
-    return digests
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:

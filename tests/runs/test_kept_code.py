@@ -1,7 +1,7 @@
-"""The addresses of custom code in a config. Recording, copying and finding the code: tests/test_custom_code.py."""
+"""The addresses of custom code in a config. Recording, copying and finding the code: tests/test_code_digest.py."""
 
 from tests.support.small_runs import experiment
-from transformer_jax.runs.code import addresses, with_addresses
+from transformer_jax.runs.kept_code import addresses, with_addresses
 
 CONFIG = experiment(train__loss="mine.py:loss", decode__metrics=("a.py:exact", "b.py:words"))
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from transformer_jax import config as configuration
 from transformer_jax import schema
+from transformer_jax.code_digest import CustomCode, code_digest, module_digests, module_files, read_code
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.custom_code import CustomCode, code_digest, module_digests, module_files, read_code
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of
 from transformer_jax.files.atomic import publish_record, published
