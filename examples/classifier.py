@@ -29,11 +29,11 @@ def sentences(split, count, width=32):
 if __name__ == "__main__":
     model = Classifier(ModelConfig(vocab_size=256, num_encoder_layers=1, d_model=32, d_ff=64, num_heads=4))
     (tokens_BS, labels_B), cost = sentences("train", 64), optax.softmax_cross_entropy_with_integer_labels
-    optimizer, variables = optax.adam(3e-3), model.init(jax.random.key(0), tokens_BS)
+    optimizer, variables = optax.adam(3e-3), jax.jit(model.init)(jax.random.key(0), tokens_BS)
     gradient = jax.jit(jax.grad(lambda variables: cost(model.apply(variables, tokens_BS), labels_B).mean()))
-    state = optimizer.init(variables)
+    state = jax.jit(optimizer.init)(variables)
     for _ in range(100):
         changes, state = jax.jit(optimizer.update)(gradient(variables), state)
-        variables = optax.apply_updates(variables, changes)
+        variables = jax.jit(optax.apply_updates)(variables, changes)
     tests_BS, labels_B = sentences("test", 64)
     print(f"{(model.apply(variables, tests_BS).argmax(-1) == labels_B).mean():.0%} right")

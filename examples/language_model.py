@@ -30,10 +30,10 @@ if __name__ == "__main__":
     rows_BT = jnp.array([list(text[start : start + 17].encode()) for start in range(48)])
     model = LanguageModel(ModelConfig(vocab_size=128, num_encoder_layers=1, d_model=32, d_ff=64, num_heads=4))
     variables, optimizer, said = jax.jit(model.init)(jax.random.key(0), rows_BT), optax.adam(3e-3), text[:16]
-    state, gradient = optimizer.init(variables), jax.jit(jax.grad(loss), static_argnums=1)
+    state, gradient = jax.jit(optimizer.init)(variables), jax.jit(jax.grad(loss), static_argnums=1)
     for _ in range(100):
-        changes, state = optimizer.update(gradient(variables, model, rows_BT[:, :-1], rows_BT[:, 1:]), state)
-        variables = optax.apply_updates(variables, changes)
+        changes, state = jax.jit(optimizer.update)(gradient(variables, model, rows_BT[:, :-1], rows_BT[:, 1:]), state)
+        variables = jax.jit(optax.apply_updates)(variables, changes)
     for end in range(16, 60):
         said += chr(model.apply(variables, jnp.array([list(said[end - 16 :].encode())]))[0, -1].argmax())
     print(said)

@@ -89,4 +89,5 @@ def test_what_each_option_affects_is_declared_with_it():
 
 
 def test_every_condition_can_be_asked_of_a_config():
-    assert {option.has_effect(from_config_dict({})) for option in OPTIONS} == {True, False}
+    config = from_config_dict({})
+    assert {option.has_effect(config) for option in OPTIONS} == {True, False}

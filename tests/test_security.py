@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.translating_runs import make_run
+from tests.support.translating_runs import made_run
 from transformer_jax import cli, load_run
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps.slurm import Slurm
@@ -60,11 +60,6 @@ def test_the_test_sees_what_it_looks_for(source):
     assert len(list(unsafe(source))) == 1
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("run") / "run")
-
-
 unpickled: list[tuple] = []
 watching = False
 
@@ -74,12 +69,13 @@ def _watch(event, arguments):
         unpickled.append(arguments)
 
 
-def test_loading_a_model_and_a_checkpoint_unpickles_nothing(run, tmp_path):
+def test_loading_a_model_and_a_checkpoint_unpickles_nothing(tmp_path):
     """Also none of the libraries below does: Python itself tells of every class that a pickle asks for."""
     import pickle
 
     from tests.runs.test_checkpoint import plan_of, restored, saved, state_of
 
+    run = made_run()
     global watching
     sys.addaudithook(_watch)  # it stays, but hears nothing once we are done
     watching = True
@@ -111,7 +107,7 @@ def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, message):
         Slurm(parameters, 10)
 
 
-def test_a_pickle_in_place_of_a_model_is_not_opened(run, tmp_path, capsys):
+def test_a_pickle_in_place_of_a_model_is_not_opened(tmp_path, capsys):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     (tmp_path / "config.json").write_text("{}")
     assert cli.main(["import", "marian", str(tmp_path), f"--workdir={tmp_path / 'new'}"]) == 2

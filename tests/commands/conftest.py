@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.translating_runs import make_run
+from tests.support.translating_runs import made_run
 from transformer_jax import load_run
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
+def folder():
+    return made_run()
 
 
 @pytest.fixture(scope="session")

@@ -1,33 +1,41 @@
 """evaluate: the record of a test set, its files, and the comparison with another run."""
 
+import copy
 import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from transformer_jax import cli, load_run
+from tests.support.places import ROOT
+from transformer_jax import cli
 from transformer_jax.commands import plot
 from transformer_jax.evaluation import bleu_of_statistics, measures
 
 PRIME = 13  # sentences of the test set, on eight devices
 
 
+@pytest.fixture(autouse=True)
+def _loaded_once(loaded):
+    """Programs are compiled once for all tests."""
+
+
 @pytest.fixture(scope="module")
-def record(folder):
-    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged"]) == 0
+def record(folder, model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_jax.translation.load.load_run", lambda *_: model)
+        assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged"]) == 0
     return json.loads((folder / "translations/test.averaged.json").read_text())
 
 
-def test_a_prime_number_of_sentences_on_eight_devices_is_scored_whole(folder, record):
+def test_a_prime_number_of_sentences_on_eight_devices_is_scored_whole(folder, model, record):
     hypotheses = (folder / "translations/test.averaged.txt").read_text().split("\n")[:-1]
     references = (folder / "test.target").read_text().splitlines()
     assert record["n"] == len(hypotheses) == len(references) == PRIME
     assert record["measures"]["bleu"] == measures(hypotheses, references)["bleu"]._asdict()
-    run = load_run(folder, "averaged")
     sources = (folder / "test.source").read_text().splitlines()
-    assert hypotheses == run.translate(sources)
-    scores = run.score([*zip(sources, references, strict=True)][::-1])
+    assert hypotheses == model.translate(sources)
+    scores = model.score([*zip(sources, references, strict=True)][::-1])
     total = sum(score.log_probability for score in scores)
     assert record["perplexity"]["log_probability"] == pytest.approx(total, rel=1e-6)
     assert record["perplexity"]["words"] == sum(len(text.split()) + 1 for text in references)
@@ -39,13 +47,6 @@ def test_a_record_says_what_was_measured(record):
     assert record["test_set"].endswith("test.source")
     assert record["decode"]["beam"] == 4
     assert set(record["measures"]) == {"bleu", "chrf", "paper_bleu"}
-
-
-def test_another_search_has_files_of_its_own(folder, record):
-    usual = (folder / "translations" / "test.averaged.json").read_bytes()
-    assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", "--beam=2"]) == 0
-    assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
-    assert json.loads((folder / "translations" / "test.averaged.beam=2.json").read_text())["decode"]["beam"] == 2
 
 
 def test_a_records_sentences_add_up_to_its_scores(record):
@@ -90,9 +91,13 @@ def test_a_split_and_a_text_are_one_too_many(folder, capsys):
     assert "both name a test set" in capsys.readouterr().err
 
 
-def test_what_is_compared_with_is_printed_and_complete(folder, record, capsys, tmp_path):
-    evaluate(folder, "--beam=2")
+def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_them(folder, record, capsys, tmp_path):
+    usual = (folder / "translations" / "test.averaged.json").read_bytes()
+    evaluate(folder, "--beam=2", f"--config.decode.metrics={ROOT}/examples/exact_match.py:exact_match")
+    assert f"{ROOT}/examples/exact_match.py:exact_match|sha256:" in capsys.readouterr().out
     path = folder / "translations" / "test.averaged.beam=2.json"
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
+    assert json.loads(path.read_text())["decode"]["beam"] == 2
     evaluate(folder, f"--against={path}")
     out = capsys.readouterr().out
     assert "averaged weights, of step 7; with another search: beam = 2, not 4" in out
@@ -104,8 +109,8 @@ def test_what_is_compared_with_is_printed_and_complete(folder, record, capsys, t
     assert "x.txt: is missing, or does not belong to x.json" in capsys.readouterr().err
 
 
-def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, record, capsys):
-    run = load_run(folder, "averaged")
+def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, model, record, capsys):
+    run = copy.copy(model)
     assert plot.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
     run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, beam=3))
     assert plot.scores(folder, "test", "averaged", run) == {}

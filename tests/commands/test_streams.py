@@ -30,18 +30,23 @@ def shell(command, **variables):
     )
 
 
-@pytest.mark.parametrize("command", ["inspect --options", "--version", "plot --help"])
-def test_output_to_a_full_disk_is_a_failure(command):
-    done = shell(f"{command} > /dev/full")
-    assert (done.returncode, done.stderr) == (1, "failed: stdout: the disk is full; the output is incomplete\n")
+FULL = "failed: stdout: the disk is full; the output is incomplete\n"
 
 
-def test_a_closed_stdout_is_refused():
-    done = shell("inspect --options >&-")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "error: stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed\n"
-    )
+def test_output_to_a_full_disk_is_a_failure(monkeypatch, capsys):
+    done = shell("inspect --options > /dev/full")
+    assert (done.returncode, done.stderr) == (1, FULL)
+    for command in (["--version"], ["plot", "--help"]):
+        with open("/dev/full", "w") as full:
+            monkeypatch.setattr("sys.stdout", full)
+            assert (cli.main(command), capsys.readouterr().err) == (1, FULL)
+
+
+def test_a_closed_stdout_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout", None)  # as Python has it after >&-
+    assert cli.main(["inspect", "--options"]) == 2
+    message = "error: stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed\n"
+    assert capsys.readouterr().err == message
 
 
 def test_with_a_closed_stderr_messages_do_not_go_to_stdout():

@@ -122,6 +122,7 @@ def test_output_comes_before_the_input_ends_and_ctrl_c_is_clean(folder):
         assert messages(running.stderr.read().decode()) == ["interrupted"]
 
 
+@pytest.mark.drill  # tests/commands/test_streams.py: a command whose reader is gone
 def test_a_closed_pipe_is_no_error(folder):
     with process(folder) as running:
         running.stdout.close()

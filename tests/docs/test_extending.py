@@ -46,10 +46,8 @@ def mine(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    "options", [{"train__loss": "loss"}, {"optimizer__name": "optimizer", "optimizer__schedule": "schedule"}]
-)
-def test_custom_code_that_does_the_same_makes_the_same_updates(mine, options):
+def test_custom_code_that_does_the_same_makes_the_same_updates(mine):
+    options = {"train__loss": "loss", "optimizer__name": "optimizer", "optimizer__schedule": "schedule"}
     own = {path: mine(OURS, name) for path, name in options.items()}
     theirs = trainer().train(batches(3))
     ours = Trainer(experiment(**own)).train(batches(3))

@@ -1,5 +1,9 @@
 """What the tests of translating share: a run of a tiny model with random weights, made without training it."""
 
+import atexit
+import functools
+import shutil
+import tempfile
 from pathlib import Path
 
 import jax
@@ -44,8 +48,16 @@ def make_run(folder: Path, seed: int = 0, test_size: int = 13, **model) -> Path:
     config = with_vocabulary(config, prepared)
     run.record(config)
     tokens = jax.numpy.ones((1, 2), int)
-    params = Transformer(config.model).init(jax.random.key(seed), tokens, tokens)["params"]
+    params = jax.jit(Transformer(config.model).init)(jax.random.key(seed), tokens, tokens)["params"]
     # Logits of a new model are nearly equal, and rounding would decide; these are far apart.
     params = jax.tree.map(lambda leaf: 2.5 * leaf if leaf.ndim > 1 else leaf, params)
     write_export(run.averaged, jax.device_get(params), [7], run)
     return folder
+
+
+@functools.cache
+def made_run() -> Path:
+    """The run of `make_run`, made once in a process. Only evaluations are written into it."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return make_run(folder / "run")
