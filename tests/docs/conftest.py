@@ -1,4 +1,4 @@
-"""What makes the examples of the documentation fast: modules are compiled as a whole, a run is loaded only once."""
+"""What makes the examples of the documentation fast: models are compiled as a whole, a run is loaded only once."""
 
 import functools
 

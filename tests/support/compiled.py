@@ -1,4 +1,4 @@
-"""Calls of modules that are compiled as a whole: one operation after the other takes longer to compile than to run."""
+"""Calls of models that are compiled as a whole: their operations, one after the other, take longer to compile."""
 
 import functools
 
@@ -8,7 +8,7 @@ from flax import linen as nn
 
 
 def compile_modules(patch):
-    """`init`, `init_with_output` and `apply` of every module do what they did, as one program."""
+    """`init`, `init_with_output` and `apply` of small models do what they did, as one program."""
     for name in ("init", "init_with_output", "apply"):
         patch.setattr(nn.Module, name, _compiled(getattr(nn.Module, name)))
 
@@ -30,7 +30,7 @@ def _compiled(method):
         static = tuple(None if isinstance(leaf, jax.Array | np.ndarray) else (leaf,) for leaf in leaves)
         arrays = [leaf for leaf, known in zip(leaves, static, strict=True) if known is None]
         try:
-            compiled = None if _is_deep(module) else program(module, tree, static)
+            compiled = program(module, tree, static) if _is_shallow(module) else None
         except TypeError:  # not hashable
             compiled = None
         return method(module, *args, **options) if compiled is None else compiled(arrays)
@@ -38,6 +38,7 @@ def _compiled(method):
     return run
 
 
-def _is_deep(module):
-    """Equal layers share their compiled operations, but not their part of a whole program."""
-    return getattr(getattr(module, "config", None), "num_encoder_layers", 0) > 2
+def _is_shallow(module):
+    """Whether a module is a model of few layers: many equal layers share their compiled operations, not their part of
+    a whole program."""
+    return getattr(getattr(module, "config", None), "num_encoder_layers", 9) <= 2
