@@ -100,6 +100,7 @@ def test_an_instance_that_exists_is_valid():
         ("4", int | None, 4),
         ("a,b", tuple[str, ...], ("a", "b")),
         ("fan", Literal["fan", "grill"], "fan"),
+        ("0", Literal["fan"] | schema.Address, "0"),
         ("17", str, "17"),
     ],
 )

@@ -329,7 +329,7 @@ def _is_instance(value: Any, kind: Any) -> bool:
         return bool in alternatives
     if (isinstance(value, int) and float in alternatives) or (isinstance(value, str) and FilePath in alternatives):
         return True
-    return isinstance(value, tuple(alternatives))
+    return isinstance(value, tuple(part for part in alternatives if isinstance(part, type)))
 
 
 def _normalised(value: Any, kind: Any) -> Any:
