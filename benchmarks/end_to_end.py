@@ -26,7 +26,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import train_run
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.course import Course
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 from transformer_jax.update.optimizer import make_schedule
 
@@ -67,13 +67,13 @@ class Bare:
     def __init__(self, workdir: Path):
         folder = RunFolder(workdir)
         config = folder.load_config()
-        self.course = Course(config, Prepared.open(folder.data(config)), has_evaluators=False)
+        self.inputs = Inputs(config, Prepared.open(folder.data(config)), has_evaluators=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-        self.programs = Programs(config, schedule, self.course.mesh)
+        self.programs = Programs(config, schedule, self.inputs.mesh)
         self.state: Any = self.programs.new_state()
 
     def seconds(self, first: int, last: int) -> float:
-        batches = [self.course.placed_batch(step) for step in range(first, last)]
+        batches = [self.inputs.placed_batch(step) for step in range(first, last)]
         for batch in batches:  # every shape is compiled
             self.state, _ = self.programs.step(self.state, batch)
         jax.block_until_ready(self.state)

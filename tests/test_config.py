@@ -5,11 +5,12 @@ import json
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.small_runs import experiment
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
-from transformer_jax.config import ExperimentConfig, default_config, from_config_dict
+from transformer_jax.config import ExperimentConfig, addresses, default_config, from_config_dict, with_addresses
 
 OPTIONS = list(schema.options(ExperimentConfig))
 
@@ -91,3 +92,22 @@ def test_what_each_option_affects_is_declared_with_it():
 def test_every_condition_can_be_asked_of_a_config():
     config = from_config_dict({})
     assert {option.has_effect(config) for option in OPTIONS} == {True, False}
+
+
+CUSTOM = experiment(train__loss="mine.py:loss", decode__metrics=("a.py:exact", "b.py:words"))
+
+
+def test_every_address_is_found_with_its_option():
+    assert sorted(addresses(CUSTOM)) == [
+        ("decode.metrics", "a.py:exact"),
+        ("decode.metrics", "b.py:words"),
+        ("train.loss", "mine.py:loss"),
+    ]
+    assert list(addresses(experiment())) == []
+
+
+def test_addresses_are_changed_and_nothing_else():
+    moved = with_addresses(CUSTOM, lambda option, address: f"/code/{option.path}/{address}")
+    assert moved.train.loss == "/code/train.loss/mine.py:loss"
+    assert moved.decode.metrics == ("/code/decode.metrics/a.py:exact", "/code/decode.metrics/b.py:words")
+    assert with_addresses(moved, lambda option, address: address.rpartition("/")[2]) == CUSTOM

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
@@ -320,6 +320,31 @@ def to_json(config: ExperimentConfig) -> str:
 def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
     return schema.build(ExperimentConfig, parse_object(text.encode(), name))
+
+
+def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Every option that names custom code, with the address."""
+    for path in (each.path for each in schema.options(ExperimentConfig)):
+        given = schema.value_at(config, path)
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(value, str) and is_address(value):
+                yield path, value
+
+
+def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:
+    """The config with `change(option, address)` in place of each address of custom code."""
+    if not any(addresses(config)):
+        return config
+    values: dict[str, Any] = schema.to_dict(config)
+
+    def changed(option: schema.Option, given: Any) -> Any:
+        if isinstance(given, tuple):
+            return tuple(changed(option, each) for each in given)
+        return change(option, given) if isinstance(given, str) and is_address(given) else given
+
+    for each in schema.options(ExperimentConfig):
+        schema.put(values, each.path, changed(each, schema.value_at(config, each.path)))
+    return from_config_dict(values)
 
 
 def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:

@@ -29,7 +29,7 @@ from transformer_jax.model.transformer import Transformer
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
 from transformer_jax.processes.hardware import keep_freed_memory
-from transformer_jax.runs import evaluations
+from transformer_jax.runs import evaluation_record
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
@@ -58,7 +58,7 @@ class TestSet:
 
     @property
     def digest(self) -> str:
-        return evaluations.texts_sha256(self.sources, self.references)
+        return evaluation_record.texts_sha256(self.sources, self.references)
 
 
 class Evaluation(NamedTuple):
@@ -95,8 +95,11 @@ def train_run(
     with folder.held():
         prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
         experiment = with_vocabulary(experiment, prepared)
-        if params is not None:
-            refuse_other_shapes(experiment, params)
+        if params is not None and (differences := other_shapes(experiment, params)):
+            more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
+            raise BadInput(
+                f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}"
+            )
         return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params, probes)
 
 
@@ -113,13 +116,6 @@ def try_out(config: ExperimentConfig) -> None:
         tokens = jnp.ones((1, 1), jnp.int32)
         with extension.running(extension.file_of(parts[0])):  # shapes only: nothing is computed
             jax.eval_shape(Transformer(config.model).init, jax.random.key(0), tokens, tokens)
-
-
-def refuse_other_shapes(experiment: ExperimentConfig, params: Any) -> None:
-    """Refuses initial parameters that are not those of the experiment's model."""
-    if differences := other_shapes(experiment, params):
-        more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
-        raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}")
 
 
 def train_runs_together(
@@ -188,7 +184,7 @@ def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, A
         "test_set_sha256": test_set.digest,
         "weights_sha256": model.weights_sha256,
         "steps": list(model.steps),
-        "decode": evaluations.search(decode),
+        "decode": evaluation_record.search(decode),
         "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
         "version": __version__,
     }
@@ -212,7 +208,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "decode": dataclasses.asdict(decode),
         "measures": {name: measure._asdict() for name, measure in measured.items()},
         "perplexity": perplexities(log_probabilities, test_set.references),
-        "hypotheses_sha256": evaluations.lines_sha256(hypotheses),
+        "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         # For each sentence, so that two runs can be compared without their texts.
         "sentences": {

@@ -101,8 +101,8 @@ def test_float32_is_not_measured_against_a_peak_of_bfloat16(machine, kind, dtype
 def test_what_is_not_known_is_unknown(machine, tmp_path, kinds, dtype, why):
     """No MFU then, and a line that says how to have one; the other metrics are there."""
     machine(*kinds)
-    config = types.SimpleNamespace(model=ModelConfig(dtype=dtype), train=types.SimpleNamespace(peak_flops=None))
-    measure = Throughput(config, types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90), devices=1)
+    statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
+    measure = Throughput(ModelConfig(dtype=dtype), statistics, devices=1, peak_flops=None)
     assert why in str(measure) and "no MFU; --config.train.peak_flops=FLOP/s of one device gives it" in str(measure)
     measure.start(types.SimpleNamespace(data_wait=0.0), 0)
     measure.lap(10)
@@ -113,8 +113,8 @@ def test_what_is_not_known_is_unknown(machine, tmp_path, kinds, dtype, why):
 
 def test_a_given_peak_is_taken_of_any_device(machine):
     machine("TPU v9")
-    config = types.SimpleNamespace(model=ModelConfig(), train=types.SimpleNamespace(peak_flops=2e12))
-    measure = Throughput(config, types.SimpleNamespace(pairs=1, source_tokens=8, target_tokens=9), devices=1)
+    statistics = types.SimpleNamespace(pairs=1, source_tokens=8, target_tokens=9)
+    measure = Throughput(ModelConfig(), statistics, devices=1, peak_flops=2e12)
     assert str(measure) == "2 TFLOP/s per device (train.peak_flops), the basis of MFU"
 
 

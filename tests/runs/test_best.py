@@ -49,11 +49,6 @@ def test_a_metric_of_a_line_about_training_is_no_validation():
     assert Criterion("accuracy", "highest").looked_up(LINES, 40) == {}
 
 
-def test_the_memory_of_an_earlier_version_is_made_again():
-    """It did not record the criterion, and may be of another one."""
-    assert resumed(LOSS, LOSS, None, LINES, 40) == (Best(-1.5, 2), "")
-
-
 def test_a_validation_without_a_finite_score_is_none_the_better():
     lines = [*LINES, {"step": 50, "valid_loss": None}]
     assert best_of(LOSS.looked_up(lines, 50)) == Best(-1.5, 3)
@@ -62,7 +57,8 @@ def test_a_validation_without_a_finite_score_is_none_the_better():
 
 def measured(**changes) -> Criterion:
     values = {"decode__bleu_sentences": 5, "train__best_metric": "bleu", "train__best_is": "highest"}
-    return Criterion.of(experiment(**{**values, **changes}), "texts")
+    config = experiment(**{**values, **changes})
+    return Criterion.of(config.train, config.decode, "texts")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +93,6 @@ def test_a_changed_file_of_a_metric_does_not_compare(tmp_path):
 def test_checkpoints_are_ranked_by_one_criterion():
     """Those saved by another one have the score of their step's validation, or none."""
     records = {10: noted(LOSS, -2.0), 20: noted(LOSS, -1.5), 30: noted(ACCURACY, 0.3), 99: noted(ACCURACY, 0.9)}
-    assert ACCURACY.scores(records, LINES, ACCURACY) == {10: 0.1, 20: 0.4, 30: 0.3, 99: 0.9}
-    assert LOSS.scores(records, LINES, LOSS) == {10: -2.0, 20: -1.5, 30: -1.7}
-    assert LOSS.scores(records, [], LOSS) == {10: -2.0, 20: -1.5}
-    earlier = {10: {"score": -2.0, "notes": {}}}
-    assert LOSS.scores(earlier, [], LOSS) == {10: -2.0} and ACCURACY.scores(earlier, [], LOSS) == {}
-    assert ACCURACY.scores(earlier, LINES, LOSS) == {10: 0.1}
+    assert ACCURACY.scores(records, LINES) == {10: 0.1, 20: 0.4, 30: 0.3, 99: 0.9}
+    assert LOSS.scores(records, LINES) == {10: -2.0, 20: -1.5, 30: -1.7}
+    assert LOSS.scores(records, []) == {10: -2.0, 20: -1.5}

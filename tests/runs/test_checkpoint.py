@@ -78,7 +78,7 @@ def test_the_best_are_kept_across_a_restart(tmp_path):
     saved(tmp_path, [1, 2], [9.0, 1.0], keep_best=1)
     assert saved(tmp_path, [3, 4], [2.0, 3.0], keep_best=1) == [1, 4]
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
-        assert checkpoints.scores() == {1: 9.0, 4: 3.0}
+        assert checkpoints.scores == {1: 9.0, 4: 3.0}
 
 
 def test_a_changed_setting_deletes_no_more_than_it_says(tmp_path):

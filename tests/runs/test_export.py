@@ -131,16 +131,16 @@ def test_a_diverged_runs_numbers_are_told():
     assert told == {"validation perplexity": "7.000", "updates": "2", "parameters": "3"}
 
 
-@pytest.mark.parametrize("noted", ["right", "other", None])
+@pytest.mark.parametrize("noted", ["right", "other"])
 def test_data_that_was_prepared_anew_is_noticed(run, monkeypatch, capsys, noted):
     """Its tokenizer may be another one than the model's."""
     fingerprint = Prepared.open(run / "data").fingerprint
-    notes = {} if noted is None else {"data": fingerprint if noted == "right" else "0"}  # earlier versions noted none
+    record = {"notes": {"data": fingerprint if noted == "right" else "0"}}
     config, params = (getattr(read_weights(run / "averaged"), name) for name in ("config", "params"))
 
     class Saved(SavedWeights):
         def __init__(self, folder):
-            self.config, self._checkpoints = config, types.SimpleNamespace(notes=lambda step: notes)
+            self.config, self._checkpoints = config, types.SimpleNamespace(record=lambda step: record)
             self._data = folder.data(config)
 
         def newest(self):

@@ -1,22 +1,119 @@
-"""The addresses of custom code in a config. Recording, copying and finding the code: tests/test_code_digest.py."""
+"""The custom code of a run: recorded, compared on resume, kept as a copy, found for inference."""
+
+import json
+import shutil
+
+import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.runs.kept_code import addresses, with_addresses
+from transformer_jax.code_digest import CustomCode
+from transformer_jax.errors import BadInput
+from transformer_jax.extension import load_object
+from transformer_jax.files.atomic import publish_json
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 
-CONFIG = experiment(train__loss="mine.py:loss", decode__metrics=("a.py:exact", "b.py:words"))
-
-
-def test_every_address_is_found_with_its_option():
-    assert sorted(addresses(CONFIG)) == [
-        ("decode.metrics", "a.py:exact"),
-        ("decode.metrics", "b.py:words"),
-        ("train.loss", "mine.py:loss"),
-    ]
-    assert list(addresses(experiment())) == []
+LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 
 
-def test_addresses_are_changed_and_nothing_else():
-    moved = with_addresses(CONFIG, lambda option, address: f"/code/{option.path}/{address}")
-    assert moved.train.loss == "/code/train.loss/mine.py:loss"
-    assert moved.decode.metrics == ("/code/decode.metrics/a.py:exact", "/code/decode.metrics/b.py:words")
-    assert with_addresses(moved, lambda option, address: address.rpartition("/")[2]) == CONFIG
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with a custom loss; the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSS)
+    return tmp_path
+
+
+def begun(folder, config, step=6):
+    """As a run that has a checkpoint."""
+    folder.path.mkdir(exist_ok=True)
+    folder.record(config)
+    (folder.checkpoints / str(step)).mkdir(parents=True)
+
+
+def test_a_run_is_not_resumed_with_edited_code_unless_that_is_accepted(mine, capsys):
+    config = experiment(train__loss="mine.py:loss")
+    begun(RunFolder(mine / "run"), config)
+    RunFolder(mine / "run").record(config)  # nothing has changed
+    (mine / "mine.py").write_text(LOSS + "# another\n")
+    with pytest.raises(BadInput, match=r"trained with other custom code: train\.loss:loss \(mine\.py\): mine\.py chan"):
+        RunFolder(mine / "run").record(config)
+    assert RunFolder(mine / "run").notes() == []
+    RunFolder(mine / "run", accept_changed_code=True).record(config)
+    assert "accepted" in capsys.readouterr().err
+    RunFolder(mine / "run").record(config)  # this is the run's code now
+    (note,) = RunFolder(mine / "run").notes()
+    assert note == "custom code was changed at step 6: train.loss:loss (mine.py): mine.py changed"
+    copies = sorted(path.read_text() for path in (mine / "run" / "code").glob("*/mine.py"))
+    assert copies == sorted([LOSS, LOSS + "# another\n"])
+
+
+def test_code_that_moved_with_its_content_is_the_same(mine):
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    (mine / "elsewhere").mkdir()
+    shutil.move(mine / "mine.py", mine / "elsewhere" / "mine.py")
+    RunFolder(mine / "run").record(experiment(train__loss="elsewhere/mine.py:loss"))
+    with pytest.raises(BadInput, match="holds another run"):
+        RunFolder(mine / "run").record(experiment(train__loss="elsewhere/mine.py:other"))
+
+
+def test_a_run_of_an_earlier_version_is_resumed_and_says_what_was_not_recorded(mine):
+    config = experiment(train__loss="mine.py:loss")
+    begun(RunFolder(mine / "run"), config)
+    shutil.rmtree(mine / "run" / "code")
+    RunFolder(mine / "run").record(config)
+    assert RunFolder(mine / "run").notes() == ["the code of the steps before 6 was not recorded"]
+
+
+def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
+    (mine / "mine.py").write_text("class Norm: pass\n")
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    begun(RunFolder(mine / "run"), config)
+    assert RunFolder(mine / "run").load_config().model.parts.feed_forward == "mine.py:Norm"
+    (mine / "mine.py").write_text("class Norm: edited = True\n")
+    found = RunFolder(mine / "run").load_config().model.parts.feed_forward
+    assert "mine.py has changed since the training; model.parts.feed_forward is the copy" in capsys.readouterr().err
+    assert not hasattr(load_object(found), "edited")
+    (mine / "mine.py").unlink()
+    assert RunFolder(mine / "run").load_config().model.parts.feed_forward == found
+    for copy in (mine / "run" / "code").glob("*/mine.py"):
+        copy.write_text("class Norm: damaged = True\n")
+    with pytest.raises(BadInput, match="is not what was recorded"):
+        RunFolder(mine / "run").load_config()
+
+
+def test_a_metric_may_be_edited_after_the_training(mine, capsys):
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
+    begun(RunFolder(mine / "run"), experiment(decode__metrics=("mine.py:exact",)))
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
+    assert RunFolder(mine / "run").load_config().decode.metrics == ("mine.py:exact",)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_record_is_refused(mine):
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    kept = KeptCode(mine / "run")
+    kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
+    with pytest.raises(BadInput, match="is damaged"):
+        kept.latest()
+    publish_json(kept.record, {"versions": [{"step": 0, "code": {"a:b": {"unknown": 1}}}]})
+    with pytest.raises(BadInput, match="is not a record of custom code"):
+        kept.latest()
+
+
+def test_another_library_version_is_noted(mine):
+    config = experiment()
+    begun(RunFolder(mine / "run"), config)
+    versions = mine / "run" / "versions.json"
+    record = json.loads(versions.read_text())
+    record.pop("crc32")
+    publish_json(versions, {**record, "jax": "0.1"})
+    RunFolder(mine / "run").record(config)
+    RunFolder(mine / "run").record(config)
+    assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]
+
+
+def test_changes_are_of_what_both_name(mine):
+    code = code_of([("train.loss", "mine.py:loss")])
+    assert changes({}, code) == changes(code, {}) == []
+    assert changes({"train.loss:loss": CustomCode("mine.py", {"mine.py": "0"})}, code) != []

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics
 from transformer_jax.report.write import write_report
-from transformer_jax.runs.evaluations import texts_sha256
+from transformer_jax.runs.evaluation_record import texts_sha256
 
 WORDS = (
     *("der", "die", "das", "Hund", "Katze", "liest", "Buch", "alt", "neu", "im", "Haus"),

@@ -1,13 +1,16 @@
 """What the tests of whole trainings share: `transformer-jax train` on the copy task, in this process or in another."""
 
 import contextlib
+import copy
+import functools
 import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import jax
@@ -15,8 +18,15 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from transformer_jax import cli
+from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import CLOCK
+from transformer_jax.schema import to_dict
+from transformer_jax.training import loop, together
+from transformer_jax.training.programs import Programs
+from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.update.optimizer import ends_with_the_run
 
 CONFIG = """
 from transformer_jax.config import default_config
@@ -50,19 +60,84 @@ def get_config():
 
 
 def command(workdir: Path, *options: str) -> list[str]:
-    """`transformer-jax train`, on a config and a compile cache beside the workdir."""
+    """`transformer-jax train`, on a config beside the workdir and the compile cache of all tests."""
     config = workdir.parent / "config.py"
     config.write_text(CONFIG)
-    cache = f"--config.train.compile_cache={workdir.parent / 'cache'}"
+    cache = f"--config.train.compile_cache={os.environ['CACHE_OF_TESTS']}"
     train = [sys.executable, "-m", "transformer_jax.cli", "train", f"--config={config}", f"--workdir={workdir}"]
     return [*train, cache, *(f"--config.{option}" for option in options)]
 
 
 def environment(devices: int = 1) -> dict[str, str]:
     """What a command finds that has some devices; a single one gets as many threads as there are cores."""
-    own = {"XLA_FLAGS": "", "PJRT_NPROC": ""}
-    many = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    flags = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
+    own = {"XLA_FLAGS": flags, "PJRT_NPROC": ""}
+    many = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {flags}"}
     return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+@functools.cache
+def programs_once(config: ExperimentConfig, mesh: Any, schedule: "_Equal") -> Programs:
+    return Programs(config, schedule.value, mesh)
+
+
+@functools.cache
+def _together_programs(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> TogetherPrograms:
+    return TogetherPrograms(configs, schedules.value, mesh)
+
+
+class _Equal:
+    """A value that makes no difference to the key of a cache."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Equal)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _of_programs(config: ExperimentConfig) -> ExperimentConfig:
+    """The part of a config that its compiled programs depend on."""
+    values = to_dict(config)
+    values["train"] = {
+        name: values["train"][name] for name in ("loss", "label_smoothing", "smoothing_over", "accumulate")
+    }
+    return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
+
+
+def _shared(config: ExperimentConfig, schedule: Any, mesh: Any, params: Any = None) -> Programs:
+    custom = config.train.loss is not None or config.model.parts != PartsConfig()
+    if params is not None or custom or ends_with_the_run(config.optimizer):
+        return Programs(config, schedule, mesh, params)
+    programs = copy.copy(programs_once(_of_programs(config), mesh, _Equal(schedule)))
+    programs.config, programs.schedule = config, schedule
+    return programs
+
+
+def _shared_together(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any) -> TogetherPrograms:
+    return _together_programs(tuple(configs), mesh, _Equal(schedules))
+
+
+@contextlib.contextmanager
+def shared_programs() -> Iterator[None]:
+    """Trainings with the same programs trace and compile them once in this process. Not for custom modules."""
+    with (
+        mock.patch.object(loop, "Programs", _shared),
+        mock.patch.object(together, "Programs", _shared),
+        mock.patch.object(together, "TogetherPrograms", _shared_together),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def fast_compilation() -> Iterator[None]:
+    """Commands in other processes compile as this one does: fast, and to the same bits."""
+    flags = [flag for flag in os.environ["XLA_FLAGS"].split() if flag.startswith(("--xla_cpu_use", "--xla_cpu_para"))]
+    with mock.patch.dict(os.environ, JAX_DISABLE_MOST_OPTIMIZATIONS="1", XLA_FLAGS_OF_COMMANDS=" ".join(flags)):
+        yield
 
 
 def train_here(workdir: Path, *options: str, devices: int = 1, status: int = 0, flags: Sequence[str] = ()) -> str:
@@ -74,7 +149,11 @@ def train_here(workdir: Path, *options: str, devices: int = 1, status: int = 0, 
     some, stderr = jax.devices()[:devices], io.StringIO()
     compilation_cache.reset_cache()
     try:
-        with mock.patch.object(jax, "devices", return_value=some), contextlib.redirect_stderr(stderr):
+        with (
+            mock.patch.object(jax, "devices", return_value=some),
+            contextlib.redirect_stderr(stderr),
+            shared_programs(),
+        ):
             found = cli.main([*arguments[arguments.index("train") :], *flags])
     finally:
         jax.config.update("jax_compilation_cache_dir", None)

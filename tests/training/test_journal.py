@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from tests.support.small_runs import experiment
+from transformer_jax.errors import Failed
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import CLOCK
 from transformer_jax.training import loop
-from transformer_jax.training.course import EXACT
+from transformer_jax.training.inputs import EXACT
 from transformer_jax.training.journal import Journal
-from transformer_jax.training.journals import Journals
+from transformer_jax.training.together_journal import TogetherJournal
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
 
 ROWS = 4
@@ -50,7 +51,8 @@ class Devices:
             sums = jax.tree.map(lambda total: np.asarray(total + more.astype(total.dtype)), state.sums)
         sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
         state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
-        return state, Pulse(np.ones(self.shape, np.float32), (~finite).astype(np.int32))
+        state = dataclasses.replace(state, bad_in_a_row=np.where(finite, 0, state.bad_in_a_row + 1))
+        return state, Pulse(np.ones(self.shape, np.float32), state.bad_in_a_row)
 
     def reset_sums(self, state, kept=()):
         is_kept = np.isin(np.arange(len(self.skipped)), kept).reshape(self.shape)
@@ -79,7 +81,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
     config = experiment(**{f"train__{name}": value for name, value in options.items()})
     most_tokens = ((cells or max(batches_of)) // ROWS + 1) * ROWS
     statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    course = types.SimpleNamespace(
+    inputs = types.SimpleNamespace(
         config=config,
         references="",
         batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
@@ -93,19 +95,17 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
         compilations="",
     )
     journals = [
-        Journal(Devices(config, batches_of, each), RunFolder(tmp_path / str(number)), (), course)
+        Journal(Devices(config, batches_of, each), RunFolder(tmp_path / str(number)), (), inputs)
         for number, each in enumerate(skipped)
     ]
     for journal in journals:
-        journal.recorded, journal.metrics = None, Lines()
-        journal.checkpoints = types.SimpleNamespace(
-            wait=lambda: None, save=lambda *saved: None, records=dict, rank=lambda scores: None
-        )
+        journal.is_new, journal.metrics = True, Lines()
+        journal.checkpoints = types.SimpleNamespace(wait=lambda: None, save=lambda *saved: None, records=dict)
     if len(journals) == 1:
-        loop.take_steps(None, 0, course, journals[0].programs, journals[0], SIGNALS)
+        loop.take_steps(None, 0, inputs, journals[0].programs, journals[0], SIGNALS)
     else:
         programs = Devices(config, batches_of, *skipped)
-        loop.take_steps(None, 0, course, programs, Journals(journals, programs), SIGNALS)
+        loop.take_steps(None, 0, inputs, programs, TogetherJournal(journals, programs), SIGNALS)
     return journals
 
 
@@ -149,6 +149,11 @@ def test_of_runs_that_train_together_each_ends_where_it_would_alone(tmp_path):
     for journal, own in zip(together, skipped, strict=True):
         (alone,) = run(tmp_path, TOKENS, [own], **options)
         assert str(journal.metrics.lines) == str(alone.metrics.lines)
+
+
+def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):
+    with pytest.raises(Failed, match=r"not finite in 5 steps in a row, up to step 9 \(learning rate 0.1\).*clip_norm"):
+        run(tmp_path, [10] * 30, [(0, 1, *range(4, 30))], max_bad_steps=5)
 
 
 def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):

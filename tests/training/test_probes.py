@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from tests.support.small_runs import batches, experiment
-from tests.support.training_runs import command, environment, run
+from tests.support.training_runs import assert_same_run, train_here
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training import probes
 from transformer_jax.training.probes import Probes, Span
@@ -45,9 +44,11 @@ def steps(programs, count, state=None):
     return state
 
 
-@pytest.mark.parametrize("mesh", [{}, {"mesh__data": 2}, {"mesh__fsdp": 2}, {"mesh__tensor": 2}], ids=str)
-def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, mesh):
-    programs = programs_of(experiment(**mesh), 2 if mesh else 1)
+@pytest.mark.parametrize(
+    ("devices", "mesh"), [(1, {}), (4, {"mesh__fsdp": 2, "mesh__tensor": 2})], ids=["one device", "divided"]
+)
+def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, devices, mesh):
+    programs = programs_of(experiment(**mesh), devices)
     state = programs.new_state()
     inner = dict(state.params["encoder"]["layers_0"]["feed_forward"]["inner"])
     inner["bias"] = jnp.full_like(inner["bias"], jnp.inf)  # what follows is infinite minus infinite
@@ -79,15 +80,6 @@ def test_an_installed_library_is_looked_into_as_a_checkout_is(monkeypatch):
     frames = [traceback.FrameSummary(name, 7, "mean") for name in traced]
     monkeypatch.setattr(probes.traceback, "extract_tb", lambda _: frames)
     assert probes._place(FloatingPointError()) == f"at {traced[0]}:7 (mean)"
-
-
-def test_a_healthy_step_is_the_same_when_it_is_looked_into(tmp_path):
-    programs = programs_of(experiment())
-    straight = steps(programs, 3)
-    with Probes(Span(2, 1), debug_nans=True).installed(programs, tmp_path):
-        looked_into = steps(programs, 3)
-    jax.tree.map(np.testing.assert_array_equal, straight, looked_into)
-    assert updates_in(tmp_path) == {"2"}
 
 
 def updates_in(profile):
@@ -129,10 +121,11 @@ def test_a_run_that_ends_before_is_told(tmp_path, capfd):
 
 @pytest.mark.slow
 def test_the_command(tmp_path):
-    start = command(tmp_path / "run", "train.steps=4")
-    arguments = start[start.index("train") :]
-    printed = run(*arguments, "--profile=4:2", env=environment(), status=2)
+    """A healthy run is the same when it is looked into."""
+    printed = train_here(tmp_path / "run", "train.steps=4", flags=("--profile=4:2",), status=2)
     assert printed == "error: --profile: this run ends at update 4, before update 5, the last to be traced\n"
-    printed = run(*arguments, "--profile=3:2", "--debug-nans", env=environment())
+    printed = train_here(tmp_path / "run", "train.steps=4", flags=("--profile=3:2", "--debug-nans"))
     assert f"updates 3 to 4 are traced in {tmp_path / 'run/profile'}" in printed
     assert updates_in(tmp_path / "run/profile") == {"3", "4"}
+    train_here(tmp_path / "straight", "train.steps=4")
+    assert_same_run(tmp_path / "run", tmp_path / "straight")

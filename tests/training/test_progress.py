@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax import ModelConfig
 from transformer_jax.training import progress
 
 
@@ -20,10 +20,8 @@ LINE = {"loss": 2.0, "perplexity": 7.4, "learning_rate": 1e-3, "target_tokens_pe
 
 
 def started(step):
-    config = ExperimentConfig()
-    config = types.SimpleNamespace(model=config.model, train=types.SimpleNamespace(peak_flops=1e12))
     numbers = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    measure = progress.Throughput(config, numbers, devices=1)
+    measure = progress.Throughput(ModelConfig(), numbers, devices=1, peak_flops=1e12)
     measure.start(types.SimpleNamespace(data_wait=0.0), step)
     return measure
 

@@ -19,7 +19,7 @@ from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
-from transformer_jax.runs import evaluations
+from transformer_jax.runs import evaluation_record
 
 if TYPE_CHECKING:
     from transformer_jax.experiment import TestSet
@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     test_set = _test_set(arguments, model)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
-    name = evaluations.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
+    name = evaluation_record.named(
+        test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
+    )
     other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments, name, test_set)
 
     from transformer_jax.evaluation import paired_bootstrap
@@ -80,8 +82,8 @@ def _compared(record: dict[str, Any]) -> list[str]:
     """The comparison as text."""
     other = record["against"]
     about = f"{other['run']}: {other['weights']} weights, of step {_listed(other['steps'])}"
-    search = {name: value for name, value in record["decode"].items() if name in evaluations.SEARCH}
-    if changed := evaluations.search_difference(other, search):
+    search = {name: value for name, value in record["decode"].items() if name in evaluation_record.SEARCH}
+    if changed := evaluation_record.search_difference(other, search):
         about += f"; with another search: {changed}"
     lines = ["", f"against {about}"]
     for name in ("bleu", "chrf"):
@@ -95,7 +97,7 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
 
     if arguments.source is not None:
         sources, references = text_input.parallel(arguments.source, arguments.target)
-        digest = evaluations.texts_sha256(sources, references)[: evaluations.SHORT]
+        digest = evaluation_record.texts_sha256(sources, references)[: evaluation_record.SHORT]
         file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
         return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
@@ -107,7 +109,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
     exact = arguments.against.endswith(".json")
     path = Path(arguments.against) if exact else Path(arguments.against, "translations", f"{name}.json")
     if not path.is_file():
-        exported = arguments.weights not in evaluations.NAMED_WEIGHTS
+        exported = arguments.weights not in evaluation_record.NAMED_WEIGHTS
         hint = "; for an exported folder, give the .json itself" if exported else ""
         raise BadInput(
             f"--against={arguments.against}: {path} does not exist; evaluate that run on the same test set first{hint}"
@@ -115,11 +117,11 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
     record = read_record(path)
     if not isinstance(record.get("test_set_sha256"), str) or not isinstance(record.get("steps"), list):
         raise BadInput(f"{path}: is not a record of an evaluation")
-    if problem := evaluations.difference(record, {"test_set_sha256": test_set.digest}):
+    if problem := evaluation_record.difference(record, {"test_set_sha256": test_set.digest}):
         raise BadInput(f"{path}: {problem}, not of {test_set.name}")
     if not exact:
         _warn_if_old(arguments, path, record["steps"])
-    hypotheses = evaluations.translations(path, record)
+    hypotheses = evaluation_record.translations(path, record)
     if hypotheses is None:
         raise BadInput(
             f"{path.with_suffix('.txt')}: is missing, or does not belong to {path.name}; evaluate that run again"

@@ -24,7 +24,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.pictures import plots
 from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
-from transformer_jax.runs import evaluations
+from transformer_jax.runs import evaluation_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.training.course import updates
+    from transformer_jax.training.inputs import updates
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
@@ -187,7 +187,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import read_metrics
-    from transformer_jax.training.course import updates
+    from transformer_jax.training.inputs import updates
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
@@ -195,7 +195,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     output = arguments.output or str(folder.path / "page.html")
     plots.check_directory(output)
     run = load_run(folder.path, arguments.weights)
-    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    lines = read_metrics(folder.metrics)
     prepared = Prepared.open(folder.data(run.config))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
@@ -225,14 +225,14 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     from transformer_jax.experiment import identity, split_of
 
     decode = run.config.decode
-    name = evaluations.named(split, weights, run.weights_sha256, decode, decode)
+    name = evaluation_record.named(split, weights, run.weights_sha256, decode, decode)
     found = run_path / "translations" / f"{name}.json"
     if not found.is_file():
         return {}
     report = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    wanted = {key: wanted[key] for key in evaluations.IDENTITY}  # the version does not matter here
-    if problem := evaluations.difference(report, wanted):
+    wanted = {key: wanted[key] for key in evaluation_record.IDENTITY}  # the version does not matter here
+    if problem := evaluation_record.difference(report, wanted):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
     try:

@@ -84,13 +84,10 @@ def joined(coordinator: str | None, processes: int | None, process_id: int | Non
         yield
         jax.distributed.shutdown()
         watch.leave()
-    except (BadInput, Failed, KeyboardInterrupt) as error:
-        if isinstance(error, Failed) and isinstance(error.__cause__, (RuntimeError, ValueError)):
-            watch.wait_for_loss()  # saving has collectives too: as below
-        end_together(watch, error)
-        raise
-    except Exception as error:
-        watch.wait_for_loss()  # most likely a collective failed because a process is lost
+    except (Exception, KeyboardInterrupt) as error:
+        of_jax = isinstance(error, Failed) and isinstance(error.__cause__, (RuntimeError, ValueError))
+        if of_jax or not isinstance(error, (BadInput, Failed, KeyboardInterrupt)):
+            watch.wait_for_loss()  # most likely a collective failed, perhaps of saving, because a process is lost
         end_together(watch, error)
         raise
 

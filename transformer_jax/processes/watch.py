@@ -114,7 +114,8 @@ class Watch:
             connection.send({"hello": self.me, "count": self._count})
             self._connections.append(connection)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
-        self._wait_until(lambda: bool(self.members))
+        with self._changed:
+            self._changed.wait_for(lambda: self.members)
         return self.members
 
     def reached(self, stage: int) -> None:
@@ -132,16 +133,16 @@ class Watch:
             made = make()
             self._send_all({"made": token()})
             return made
-        self._wait_until(lambda: self._made is not None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._made is not None)
         deadline = time.monotonic() + min(self._limits.start, SHARED_WITHIN)
         while token() != self._made:
-            if time.monotonic() < deadline:
-                time.sleep(0.5)
-                continue
-            raise BadInput(
-                f"{self.me} does not see what {self.members[0]} writes: --workdir, and data.directory if it is given, "
-                "must lie on a file system that all processes share"
-            )
+            if time.monotonic() > deadline:
+                raise BadInput(
+                    f"{self.me} does not see what {self.members[0]} writes: --workdir, and data.directory if it is "
+                    "given, must lie on a file system that all processes share"
+                )
+            time.sleep(0.5)
         return make()
 
     def stop_at(self, step: int, why: str | None) -> str | None:
@@ -152,8 +153,7 @@ class Watch:
         with self._changed:
             if why is not None and self._stop is None and not self._agreeing:
                 self._start_agreeing(why) if self.me.number == 0 else self._send_all({"stop": why})
-            while self._agreeing:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self._agreeing)
             if self._stop is not None and step >= self._stop[0]:
                 return self._stop[1]
             self._step = step
@@ -172,12 +172,6 @@ class Watch:
         """Ends the others, because this process ends."""
         self._over = True
         self._send_all({"end": f"{self.me} ended: {why}"})
-
-    def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Blocks the main thread; the other thread ends the process if it takes too long."""
-        with self._changed:
-            while not is_so():
-                self._changed.wait()
 
     def _watch(self) -> None:
         """The thread: reads messages, sends heartbeats, and ends everything when a process is lost."""
@@ -261,19 +255,14 @@ class Watch:
     def _welcome(self, connection: Connection, member: Member, count: int) -> None:
         """Registers a process at the coordinator, and tells all processes when it was the last one."""
         if count != self._count or not 0 < member.number < count or member.number in self._stages:
-            already = (
-                f"{member.number} has come already" if member.number in self._stages else f"these are {self._count}"
-            )
-            connection.send({"end": f"{member} of {count} has no place among these processes: {already}"})
+            why = f"{member.number} has come already" if member.number in self._stages else f"these are {self._count}"
+            connection.send({"end": f"{member} of {count} has no place among these processes: {why}"})
             return
         connection.member = member
         self._connections.append(connection)
         self._note_stage(member.number, CALLED)
         if len(self._stages) == self._count:
-            self.members = (
-                self.me,
-                *sorted(connection.member for connection in self._connections if connection.member),
-            )
+            self.members = (self.me, *sorted(each.member for each in self._connections if each.member))
             self._due = time.monotonic() + self._limits.start
             self._send_all({"all": self.members})
 
@@ -302,10 +291,10 @@ class Watch:
         if len(self._stages) == self._count and min(self._stages.values()) == THROUGH:
             self._due = None
 
-    def _add(self, connection: socket.socket) -> Connection:
-        added = Connection(connection)
-        self._selector.register(connection, selectors.EVENT_READ, added)
-        return added
+    def _add(self, opened: socket.socket) -> Connection:
+        connection = Connection(opened)
+        self._selector.register(opened, selectors.EVENT_READ, connection)
+        return connection
 
     def _send_all(self, message: Message) -> None:
         with self._changed:
@@ -320,9 +309,8 @@ def _listener(host: str, port: int) -> socket.socket:
             return socket.create_server((host if host in LOOPBACK else "", port))
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     except OSError as error:
-        raise Failed(
-            f"port {port} cannot be listened to ({error.strerror}): choose another for --coordinator"
-        ) from None
+        reason = f"port {port} cannot be listened to ({error.strerror})"
+        raise Failed(f"{reason}: choose another for --coordinator") from None
 
 
 def _connected(host: str, port: int, seconds: float) -> socket.socket:
@@ -332,9 +320,10 @@ def _connected(host: str, port: int, seconds: float) -> socket.socket:
         try:
             return socket.create_connection((host, port), timeout=LONGEST_PAUSE)
         except OSError as error:
-            if time.monotonic() > deadline:
-                raise Failed(
-                    f"process 0, the coordinator, did not answer at {host}:{port} within {seconds:g} s "
-                    f"({error.strerror or error}): is it running, and is the port open?"
-                ) from None
+            reason = error.strerror or error
+        if time.monotonic() > deadline:
+            raise Failed(
+                f"process 0, the coordinator, did not answer at {host}:{port} within {seconds:g} s ({reason}): is it "
+                "running, and is the port open?"
+            )
         time.sleep(0.2)

@@ -17,7 +17,7 @@ import numpy as np
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
-from transformer_jax.runs.evaluations import translations
+from transformer_jax.runs.evaluation_record import translations
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.schema import flattened
@@ -234,7 +234,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
         return RunResult(variant, seed, path, "waiting")
     found: list[str] = []
     attempt, result = _json(path / "attempt.json", found), _json(path / "result.json", found)
-    curve = read_metrics(path / "metrics.jsonl") if (path / "metrics.jsonl").is_file() else []
+    curve = read_metrics(path / "metrics.jsonl")
     measured: dict[str, Measured] = {}
     if (path / "result.json").is_file() and not found:
         state, reason = "finished", ""

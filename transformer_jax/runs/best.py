@@ -5,6 +5,7 @@ resumed with another criterion, scores by it are read from metrics.jsonl, which 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.code_digest import read_code
-from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of
 
 # A line of metrics.jsonl with one of these is a validation's.
@@ -48,17 +49,15 @@ class Criterion:
     measured: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: ExperimentConfig, references: str = "") -> "Criterion":
+    def of(cls, train: TrainConfig, decode: DecodeConfig, references: str = "") -> "Criterion":
         """The criterion of a config from the first step on; `references` is a digest of the validation texts."""
-        measured = {name: (digest, 0) for name, digest in measured_by(config, references).items()}
-        return cls(config.train.best_metric, config.train.best_is, measured)
+        measured = {name: (digest, 0) for name, digest in measured_by(decode, references).items()}
+        return cls(train.best_metric, train.best_is, measured)
 
     @classmethod
-    def noted(cls, notes: Mapping[str, Any]) -> "Criterion | None":
-        """The criterion in a checkpoint's notes; earlier versions did not note it."""
-        best = notes.get("best")
-        if best is None:
-            return None
+    def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
+        """The criterion in a checkpoint's notes."""
+        best = notes["best"]
         return cls(best["metric"], best["best_is"], {name: tuple(facts) for name, facts in best["measured"].items()})
 
     def after(self, before: "Criterion", step: int) -> "Criterion":
@@ -92,17 +91,11 @@ class Criterion:
             if self.metric in line and any(name in line for name in OF_VALIDATIONS) and since < line["step"] <= until
         }
 
-    def scores(
-        self, records: Mapping[int, Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], earlier: "Criterion"
-    ) -> dict[int, float]:
-        """The scores of checkpoints, from metrics.jsonl or from their records, as far as they can be compared.
-
-        `earlier` is the criterion of checkpoints that note none.
-        """
+    def scores(self, records: Mapping[int, Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+        """The scores of checkpoints, from metrics.jsonl or from their records, as far as they can be compared."""
         found, looked_up = {}, self.looked_up(lines, max(records, default=0))
         for step, record in records.items():
-            noted = Criterion.noted(record["notes"]) or earlier
-            recorded = record["score"] if noted.compares_with(self) else None
+            recorded = record["score"] if Criterion.noted(record["notes"]).compares_with(self) else None
             if (score := looked_up.get(step, recorded)) is not None:
                 found[step] = score
         return found
@@ -113,43 +106,32 @@ class Criterion:
 
 def best_of(scores: Mapping[int, float | None]) -> Best:
     """The best of validations, by step."""
-    best = Best()
-    for step in sorted(scores):
-        best = best.and_then(scores[step])
-    return best
+    return functools.reduce(Best.and_then, (scores[step] for step in sorted(scores)), Best())
 
 
 def resumed(
-    here: Criterion, before: Criterion, best: Best | None, lines: Sequence[Mapping[str, Any]], step: int
+    here: Criterion, before: Criterion, best: Best, lines: Sequence[Mapping[str, Any]], step: int
 ) -> tuple[Best, str]:
     """The best score so far of a run that is resumed at a step, and a message if it is another criterion's now.
 
-    `best` is by the criterion `before`. By another criterion, and if `best` is unknown (None), it is that of the
-    comparable validations in metrics.jsonl.
+    `best` is by the criterion `before`; by another, it is that of the comparable validations in metrics.jsonl.
     """
-    same = here.compares_with(before)
-    if same and best is not None:
+    if here.compares_with(before):
         return best, ""
     scores = here.looked_up(lines, step)
-    if same:
-        return best_of(scores), ""
     other = (here.metric, here.best_is) != (before.metric, before.best_is)
     change = f"best is the {here} now, it was the {before}" if other else f"{here.metric} is measured differently now"
     if not scores:
-        return (
-            Best(),
-            f"{change}: no earlier validation can be compared, there is no best yet",
-        )
+        return Best(), f"{change}: no earlier validation can be compared, there is no best yet"
     return best_of(scores), f"{change}: the best so far is that of {len(scores)} validations in metrics.jsonl"
 
 
-def measured_by(config: ExperimentConfig, references: str) -> dict[str, str]:
+def measured_by(decode: DecodeConfig, references: str) -> dict[str, str]:
     """For each metric of translations, a digest of all that its values depend on besides the parameters."""
-    if not config.decode.bleu_sentences:
+    if not decode.bleu_sentences:
         return {}
-    decode = dataclasses.asdict(config.decode)
-    how = {"references": references} | {name: decode[name] for name in sorted(MEASURED_WITH)}
-    code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in config.decode.metrics}
+    how = {"references": references} | {name: getattr(decode, name) for name in sorted(MEASURED_WITH)}
+    code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in decode.metrics}
     return {name: hashlib.sha256(json.dumps([how, each]).encode()).hexdigest()[:16] for name, each in code.items()}
 
 

@@ -6,13 +6,13 @@ reported and skipped for the one before; one of another model is refused.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -42,21 +42,6 @@ class Restored:
     damaged: dict[int, str]
 
 
-class Keep:
-    """Keeps the newest and the best checkpoints. Orbax's policy forgets the scores at a restart."""
-
-    def __init__(self, latest: int, best: int):
-        self._latest, self._best = latest, best
-        self.scores: dict[int, float] = {}
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = sorted(checkpoint.step for checkpoint in checkpoints)
-        # Of equal scores the earlier is better, as for train.patience.
-        scored = sorted((step for step in steps if step in self.scores), key=lambda step: (self.scores[step], -step))
-        kept = {*steps[-self._latest :], *(scored[-self._best :] if self._best else ())}
-        return [checkpoint.step in kept for checkpoint in checkpoints]
-
-
 class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
@@ -64,31 +49,25 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs everything there
-        _ignore_forgotten_coroutines()
-        self.directory = directory.absolute()
-        self._keep = Keep(keep_latest, keep_best)
+        _silence()
+        self.directory, self._keep_latest, self._keep_best = directory.absolute(), keep_latest, keep_best
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._keep,
+            preservation_policy=self,  # orbax's own forgets the scores at a restart
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             create=not read_only,
         )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
-        if not read_only:
-            self._keep.scores = self.scores()
 
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._check(self._manager.close)
         except Failed:
             # A failed save says which checkpoint is safe, but it does not hide an error of another kind.
-            if error is None or isinstance(error, Failed):
+            if kind is None or issubclass(kind, Failed):
                 raise
 
     @property
@@ -104,7 +83,7 @@ class Checkpoints:
         record["crc32"] = str(zlib.crc32(record["content"].encode()))
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
         if score is not None:
-            self._keep.scores[step] = score
+            self.scores[step] = score
         self._check(lambda: self._manager.save(step, args=arguments))
 
     def wait(self) -> None:
@@ -117,16 +96,21 @@ class Checkpoints:
         found = {}
         for step in self.steps:
             with contextlib.suppress(DamagedCheckpoint):
-                found[step] = self._record(step)
+                found[step] = self.record(step)
         return found
 
+    @functools.cached_property
     def scores(self) -> dict[int, float]:
-        """The saved score of each checkpoint that has one."""
+        """The scores that decide which of the checkpoints are the best: those saved with them, unless replaced."""
         return {step: record["score"] for step, record in self.records().items() if record["score"] is not None}
 
-    def rank(self, scores: dict[int, float]) -> None:
-        """Replaces the scores that decide which of the checkpoints so far are the best."""
-        self._keep.scores = scores
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """For each checkpoint whether it is kept; orbax calls this."""
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
+        # Of equal scores the earlier is better, as for train.patience.
+        ranked = sorted((step for step in steps if step in self.scores), key=lambda step: (-self.scores[step], step))
+        kept = {*steps[-self._keep_latest :], *ranked[: self._keep_best]}
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
     def restore_newest(self, wanted: Any) -> Restored | None:
         """The newest undamaged checkpoint, sharded like the abstract state `wanted`; None if there is none at all."""
@@ -144,7 +128,7 @@ class Checkpoints:
 
     def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
         """The state and notes of a checkpoint. Raises DamagedCheckpoint, or BadInput if it is of another model."""
-        record = self._record(step)
+        record = self.record(step)
         if differences := _differences(record["leaves"], _shapes(wanted)):
             if (more := len(differences) - SHOWN_DIFFERENCES) > 0:
                 differences = [*differences[:SHOWN_DIFFERENCES], f"and {more} more"]
@@ -154,7 +138,6 @@ class Checkpoints:
             items = ocp.args.Composite(state=ocp.args.StandardRestore(wanted))
             state = self._manager.restore(step, args=items)["state"]
         except Exception as error:
-            _quiet_futures()
             raise DamagedCheckpoint(_first_line(error)) from error
         found = digests(state)
         changed = [name for name, digest in record["digests"].items() if found[name] != digest]
@@ -163,10 +146,6 @@ class Checkpoints:
                 f"{changed[0]} is not what was saved" + (f", nor {len(changed) - 1} more" if changed[1:] else "")
             )
         return state, record["notes"]
-
-    def notes(self, step: int) -> dict[str, Any]:
-        """The notes of a checkpoint, without its state. Raises DamagedCheckpoint."""
-        return self._record(step)["notes"]
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints of later steps, the newest first."""
@@ -191,7 +170,6 @@ class Checkpoints:
         try:
             act()
         except Exception as error:
-            _quiet_futures()
             whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
             safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
             raise Failed(
@@ -199,7 +177,8 @@ class Checkpoints:
                 "The same command resumes from there"
             ) from error
 
-    def _record(self, step: int) -> dict[str, Any]:
+    def record(self, step: int) -> dict[str, Any]:
+        """The notes, score, shapes and digests of a checkpoint. Raises DamagedCheckpoint."""
         try:
             record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
             if zlib.crc32(record["content"].encode()) != int(record["crc32"]):
@@ -208,7 +187,6 @@ class Checkpoints:
         except DamagedCheckpoint:
             raise
         except Exception as error:
-            _quiet_futures()
             raise DamagedCheckpoint(f"its record cannot be read: {_first_line(error)}") from error
 
 
@@ -265,20 +243,15 @@ def _reason(error: Exception) -> str:
     return "the disk is full" if "No space left" in text or "RESOURCE_EXHAUSTED" in text else _first_line(error)
 
 
-def _quiet_futures() -> None:
-    """After a failed restore: what orbax forgot to await would complain at exit, in hundreds of lines."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-
-
-def _ignore_forgotten_coroutines() -> None:
-    """The same for what complains while a restore fails."""
+@functools.cache
+def _silence() -> None:
+    """Orbax logs everything, and what it forgot to await in a failed restore complains in hundreds of lines."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     before = sys.unraisablehook
-    if getattr(before, "ignores_coroutines", False):
-        return
 
     def hook(unraisable: Any) -> None:
         if "coroutine" not in repr(unraisable.object) and "Event loop is closed" not in str(unraisable.exc_value):
             before(unraisable)
 
-    hook.ignores_coroutines = True  # type: ignore[attr-defined]
     sys.unraisablehook = hook

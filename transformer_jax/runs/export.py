@@ -69,11 +69,9 @@ class SavedWeights:
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
         records = self._checkpoints.records()
-        lines = read_metrics(self._metrics) if self._metrics.is_file() else []
-        noted = [Criterion.noted(records[step]["notes"]) for step in sorted(records)]
-        measured = next((criterion.measured for criterion in reversed(noted) if criterion), {})
+        measured = Criterion.noted(records[max(records)]["notes"]).measured if records else {}
         criterion = Criterion(self.config.train.best_metric, self.config.train.best_is, measured)
-        scores = criterion.scores(records, lines, earlier=criterion)
+        scores = criterion.scores(records, read_metrics(self._metrics))
         ranked = sorted(scores, key=lambda step: (-scores[step], step))
         return self._enough(ranked, -count, f" with a score, the {criterion}")
 
@@ -81,7 +79,7 @@ class SavedWeights:
         """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
         prepared = Prepared.open(self._data)
         with contextlib.suppress(DamagedCheckpoint):
-            if self._checkpoints.notes(step).get("data", prepared.fingerprint) != prepared.fingerprint:
+            if self._checkpoints.record(step)["notes"]["data"] != prepared.fingerprint:
                 tell(
                     f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: "
                     "if its tokenizer is another one, translations and scores are meaningless"
@@ -203,13 +201,13 @@ def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
     """The tokenizers and the steps in weights.json; checks each file against its digest there."""
     path = directory / ORIGIN
     origin = read_record(path)
-    steps, names, digests = origin.get("steps"), origin.get("tokenizers"), origin.get("sha256", {})
+    steps, names, digests = (origin.get(name) for name in ("steps", "tokenizers", "sha256"))
     if not isinstance(steps, list) or not isinstance(names, dict) or not isinstance(digests, dict):
         raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
     if "source" not in names or not all(isinstance(step, int) for step in steps):
         raise BadInput(f"{path}: has no source tokenizer, or steps that are not numbers")
     tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
-    for name, digest in digests.items():  # folders of earlier versions have none
+    for name, digest in digests.items():
         file = directory / plain_name(name, path)
         if not file.is_file():
             raise BadInput(f"{file}: there is no such file, but {ORIGIN} names it")

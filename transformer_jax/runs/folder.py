@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -22,7 +21,7 @@ from transformer_jax.files.atomic import explained, is_same_file, made, publish_
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import parse_object, read_bytes, read_record
 from transformer_jax.runs.foreign import refuse_foreign
-from transformer_jax.runs.kept_code import KeptCode, changes, code_of, with_addresses
+from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.version import source_digest
 
@@ -109,11 +108,9 @@ class RunFolder:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is not a run (it has no config.json); transformer-jax train makes one")
         try:
-            config = schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
+            return schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
-        started_in = self._started_in()
-        return config if started_in is None else schema.with_paths(config, functools.partial(_from, started_in))
 
     def _read_versions(self) -> dict[str, Any]:
         """The content of versions.json; empty if it is missing or damaged."""
@@ -122,12 +119,12 @@ class RunFolder:
         return {}
 
     def _started_in(self) -> str | None:
-        """The directory to which relative paths in the config refer: addresses, and paths of earlier versions."""
+        """The directory to which relative addresses in the config refer."""
         directory = self._read_versions().get("directory")
         return directory if isinstance(directory, str) else None
 
     def last_step(self) -> int | None:
-        """The number of updates of the run; None if an earlier version did not record it."""
+        """The number of updates of the run, if it is recorded."""
         recorded = self._read_versions().get(LAST_STEP)
         return recorded if isinstance(recorded, int) else None
 
@@ -146,13 +143,14 @@ class RunFolder:
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; refuses another run. Only the first of several processes writes."""
-        code, step = code_of(config), self._newest_step()
+        addresses, step = list(configuration.addresses(config)), self._newest_step()
+        code = code_of(addresses)
         if step is not None or not self.writes:
             self._same_run(config, lambda _: None)
         if not self.writes:
             return
         with explained(self.path):
-            self.code.keep(config, code, step or 0)
+            self.code.keep(addresses, code, step or 0)
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
             versions = {**installed_versions(), **self._earlier(step), LAST_STEP: last_step}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
@@ -191,19 +189,17 @@ class RunFolder:
                 f"{self.path}: holds another run; use another --workdir, or the config of that run. It differs in:\n  "
                 + "\n  ".join(differences)
             )
-        self._refuse_changed_code(changes(self.code.latest() or {}, code_of(config)))
+        self._refuse_changed_code(changes(self.code.latest() or {}, code_of(configuration.addresses(config))))
         return there
 
     def _refuse_changed_code(self, changed: list[str]) -> None:
-        if not changed:
-            return
         message = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
-        if not self.accept_changed_code:
+        if changed and not self.accept_changed_code:
             raise BadInput(
                 f"{message}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
                 "--accept-changed-code, which reports will mention"
             )
-        if self.writes and not self._has_warned:
+        if changed and self.writes and not self._has_warned:
             self._has_warned = True
             tell(f"warning: {message}; accepted")
 
@@ -234,12 +230,6 @@ def refuse_patterns(path: Path) -> None:
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
 
 
-def _from(directory: str, path: str) -> str:
-    """A path in the config of a training that was started in `directory`, unless it exists only here."""
-    there = paths.absolute(path, directory)
-    return path if os.path.exists(path) and not os.path.exists(there) else there
-
-
 def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd) -> list[str]:
     lines = []
     for option in schema.options(ExperimentConfig):
@@ -262,7 +252,7 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: Sch
 def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: bool) -> ExperimentConfig:
     """The config with each address of custom code in the form in which it is compared: without its folder if the code
     itself is compared, and otherwise absolute."""
-    return with_addresses(
+    return configuration.with_addresses(
         config,
         lambda _, address: os.path.basename(address) if by_name else os.path.abspath(os.path.join(directory, address)),
     )

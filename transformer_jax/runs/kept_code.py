@@ -9,20 +9,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.code_digest import CustomCode, code_digest, module_digests, module_files, read_code
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, with_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of
 from transformer_jax.files.atomic import publish_record, published
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
-from transformer_jax.schema import is_address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,34 +31,9 @@ class Version:
     code: Mapping[str, CustomCode]
 
 
-def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Every option that names custom code, with the address."""
-    for option in schema.options(ExperimentConfig):
-        given = schema.value_at(config, option.path)
-        for value in given if isinstance(given, tuple) else (given,):
-            if isinstance(value, str) and is_address(value):
-                yield option.path, value
-
-
-def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:
-    """The config with `change(option, address)` in place of each address of custom code."""
-    values: dict[str, Any] = schema.to_dict(config)
-    named = {path for path, _ in addresses(config)}
-    for option in schema.options(ExperimentConfig):
-        if option.path in named:
-            given = schema.value_at(config, option.path)
-            changed = (
-                tuple(change(option, value) if is_address(value) else value for value in given)
-                if isinstance(given, tuple)
-                else change(option, given)
-            )
-            schema.put(values, option.path, changed)
-    return configuration.from_config_dict(values) if named else config
-
-
-def code_of(config: ExperimentConfig) -> dict[str, CustomCode]:
-    """The custom code that a config names, as it is now."""
-    return {_key(option, address): read_code(file_of(address)) for option, address in addresses(config)}
+def code_of(addresses: Iterable[tuple[str, str]]) -> dict[str, CustomCode]:
+    """The custom code of options and their addresses, as it is now."""
+    return {_key(option, address): read_code(file_of(address)) for option, address in addresses}
 
 
 def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> list[str]:
@@ -111,13 +84,13 @@ class KeptCode:
             ]
         return notes
 
-    def keep(self, config: ExperimentConfig, code: Mapping[str, CustomCode], step: int) -> None:
+    def keep(self, addresses: Iterable[tuple[str, str]], code: Mapping[str, CustomCode], step: int) -> None:
         """Records and copies the code that a run uses from a step on."""
         versions = [version for version in self.versions() if version.step < step]
         if code == (versions[-1].code if versions else {}):
             return
         self.path.mkdir(exist_ok=True)
-        for option, address in addresses(config):
+        for option, address in addresses:
             self._copy(file_of(address), code[_key(option, address)])
         stored = [
             {"step": version.step, "code": {key: dataclasses.asdict(code) for key, code in version.code.items()}}

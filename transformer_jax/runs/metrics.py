@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from transformer_jax.errors import BadInput, Failed
@@ -27,16 +26,14 @@ class Metrics:
     def __enter__(self) -> "Metrics":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._board is None:
             return
         try:
             with explained(self._path.parent / "tensorboard"):
                 self._board.close()
         except (OSError, BadInput, Failed):
-            if error is None:  # otherwise the first error is reported
+            if kind is None:  # otherwise the first error is reported
                 raise
 
     def write(self, step: int, values: dict[str, Any]) -> None:
@@ -56,7 +53,9 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, without a last line that a killed process left unfinished."""
+    """The lines of a metrics.jsonl, without a last line that a killed process left unfinished; none without a file."""
+    if not path.is_file():
+        return []
     lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):

@@ -15,7 +15,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, publish_json, publish_record
 from transformer_jax.model.size import training_flops
-from transformer_jax.runs.evaluations import IDENTITY, difference, translations
+from transformer_jax.runs.evaluation_record import IDENTITY, difference, translations
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps.provenance import digests_of_run

@@ -13,7 +13,7 @@ from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
-from transformer_jax.training.course import updates
+from transformer_jax.training.inputs import updates
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from transformer_jax.code_digest import read_code
+from transformer_jax.config import addresses
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import file_of
 from transformer_jax.files.progress import tell

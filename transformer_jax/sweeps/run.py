@@ -22,7 +22,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.files.record import read_record
-from transformer_jax.runs.evaluations import difference
+from transformer_jax.runs.evaluation_record import difference
 from transformer_jax.runs.folder import RunFolder
 
 

@@ -18,8 +18,8 @@ from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
 from transformer_jax.schema import is_address
-from transformer_jax.training.course import Course
 from transformer_jax.training.ending import Ending, ending
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.progress import Throughput
 from transformer_jax.update.loss import TokenSums
@@ -31,7 +31,7 @@ Evaluator = Callable[[Any], Mapping[str, float]]
 
 
 class Journal:
-    """The journal of one run. `journals.Journals` has the same methods for several.
+    """The journal of one run. `together_journal.TogetherJournal` has the same methods for several.
 
     `label` names the run in messages where there are several.
     """
@@ -41,13 +41,13 @@ class Journal:
         programs: Programs,
         folder: RunFolder,
         evaluators: Sequence[Evaluator],
-        course: Course,
+        inputs: Inputs,
         label: str = "",
     ):
-        self.programs, self.folder, self.evaluators, self.course = programs, folder, evaluators, course
+        self.programs, self.folder, self.evaluators, self.inputs = programs, folder, evaluators, inputs
         self.config, self.label = programs.config, f"{label}: " if label else ""
         self.ending: Ending | None = None
-        self._reported: set[str] = set()  # warnings that are printed only once
+        self._reported: set[str] = set()  # what is printed only once
         self.reset()
 
     def reset(self) -> None:
@@ -58,7 +58,7 @@ class Journal:
         self.best = Best()
         self.score: float | None = None  # of the last validation, higher being better
         self.saved, self.validated = 0, 0  # at which steps
-        self.criterion = Criterion.of(self.config, self.course.references)
+        self.criterion = self._criterion()
 
     # Before the first step.
 
@@ -66,31 +66,23 @@ class Journal:
     def open(self) -> Iterator[None]:
         """Opens the folder's checkpoints and metrics. Refuses another run's folder, and a run that cannot be meant."""
         train, optimizer = self.config.train, self.config.optimizer
-        self.recorded = self.folder.recorded_config(self.config, self._schedule_end)
-        if optimizer.warmup_steps > self.course.last_step and not is_address(optimizer.schedule):
-            problem = (
-                f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.course.last_step:,} "
+        self.is_new = self.folder.recorded_config(self.config, self._schedule_end) is None
+        if optimizer.warmup_steps > self.inputs.last_step and not is_address(optimizer.schedule):
+            raise BadInput(
+                f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.inputs.last_step:,} "
                 f"updates (train.epochs = {train.epochs:g}): the learning rate would never reach its peak"
             )
-            if self.is_new:
-                raise BadInput(problem)
-            self._tell(f"warning: {self.label}{problem}")  # earlier versions started such runs
         if self.is_new:
             self.record_config()
-        writes = jax.process_index() == 0
         with (
             Checkpoints(self.folder.checkpoints, train.keep_latest, train.keep_best) as self.checkpoints,
-            Metrics(self.folder.metrics, train.tensorboard, writes) as self.metrics,
+            Metrics(self.folder.metrics, train.tensorboard, self.folder.writes) as self.metrics,
         ):
             yield
 
-    @property
-    def is_new(self) -> bool:
-        return self.recorded is None
-
     def record_config(self) -> None:
         """Writes config.json and versions.json. Of several processes the first writes and the others compare."""
-        record = functools.partial(self.folder.record, self.config, self.course.last_step)
+        record = functools.partial(self.folder.record, self.config, self.inputs.last_step)
         team().first_then_all(record, seen_by_all=self.folder.config)
 
     def restore(self) -> TrainState | None:
@@ -112,7 +104,7 @@ class Journal:
 
     def resume(self, step: int, notes: Mapping[str, Any]) -> None:
         """Continues from the notes of a checkpoint; refuses a checkpoint of other data."""
-        if notes["data"] != self.course.data or notes["batches"] != self.course.batches.digest:
+        if notes["data"] != self.inputs.data or notes["batches"] != self.inputs.batches.digest:
             raise BadInput(
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
@@ -125,20 +117,19 @@ class Journal:
 
     def _resume_best(self, step: int, notes: Mapping[str, Any]) -> None:
         """The best score so far, and the scores of the checkpoints, by the criterion of this config."""
-        lines = read_metrics(self.folder.metrics) if self.folder.metrics.is_file() else []
-        earlier = Criterion.of(self.recorded or self.config, self.course.references)
-        noted = Criterion.noted(notes)
-        self.criterion = Criterion.of(self.config, self.course.references).after(noted or earlier, step)
+        lines, noted = read_metrics(self.folder.metrics), Criterion.noted(notes)
+        self.criterion = self._criterion().after(noted, step)
         best = Best(notes["memory"]["best"], notes["memory"]["validations_since_best"])
-        # Earlier versions did not note the criterion of a score: theirs counts only where the metrics are gone.
-        known = None if noted is None and lines else best
-        self.best, message = resumed(self.criterion, noted or earlier, known, lines, step)
-        self.checkpoints.rank(self.criterion.scores(self.checkpoints.records(), lines, earlier))
+        self.best, message = resumed(self.criterion, noted, best, lines, step)
+        self.checkpoints.scores = self.criterion.scores(self.checkpoints.records(), lines)
         if message:
-            self._tell_once(f"{self.label}{message}")
+            self._tell_once("best", f"{self.label}{message}")
+
+    def _criterion(self) -> Criterion:
+        return Criterion.of(self.config.train, self.config.decode, self.inputs.references)
 
     def _schedule_end(self, train: TrainConfig) -> int | None:
-        return self.course.last_step_of(train) if ends_with_the_run(self.config.optimizer) else None
+        return self.inputs.last_step_of(train) if ends_with_the_run(self.config.optimizer) else None
 
     # While it trains, in the order of the loop.
 
@@ -168,7 +159,7 @@ class Journal:
     def set_tokens(self, on_devices: int, step: int) -> None:
         self.tokens = self._collected_tokens() + on_devices
         left = (self.config.train.tokens or 0) - self.tokens
-        self._count_at = step + max(1, math.ceil(left / self.course.most_tokens))
+        self._count_at = step + max(1, math.ceil(left / self.inputs.most_tokens))
 
     def _collected_tokens(self) -> int:
         return self.logged_tokens + int(self.unlogged.get("target_tokens", 0))
@@ -176,7 +167,7 @@ class Journal:
     def log_is_due(self, step: int) -> bool:
         train = self.config.train
         has_its_tokens = train.tokens is not None and self.tokens >= train.tokens
-        return step % train.log_every == 0 or step == self.course.last_step or has_its_tokens
+        return step % train.log_every == 0 or step == self.inputs.last_step or has_its_tokens
 
     def log(self, state: TrainState, step: int, speed: Throughput) -> tuple[TrainState, dict[str, Any]]:
         """Writes a line of metrics about the steps since the last one; the state without their sums, and the line."""
@@ -192,7 +183,7 @@ class Journal:
         self.tokens = self.logged_tokens
         nll = _over(total["nll"], tokens)
         line = {
-            "epoch": round(step / self.course.batches.steps_per_epoch, 4),
+            "epoch": round(step / self.inputs.batches.steps_per_epoch, 4),
             "loss": _over(total["loss"], tokens),
             "perplexity": _exp(nll),
             "accuracy": _over(total["right"], tokens),
@@ -209,11 +200,11 @@ class Journal:
     def _warn_of_divergence(self, step: int, nll: float) -> None:
         """A model that has learnt nothing is as bad as guessing; one that has diverged is far worse."""
         guessing = math.log(self.config.model.target_vocab_size or self.config.model.vocab_size)
-        if "diverged" not in self._reported and step > self.config.optimizer.warmup_steps and nll > 2 * guessing:
-            self._reported.add("diverged")
-            self._tell(
+        if step > self.config.optimizer.warmup_steps and nll > 2 * guessing:
+            self._tell_once(
+                "diverged",
                 f"warning: {self.label}{nll:.3g} nats per token is worse than guessing blindly ({guessing:.3g}): has "
-                "training diverged? A lower optimizer.learning_rate or an optimizer.clip_norm may help"
+                "training diverged? A lower optimizer.learning_rate or an optimizer.clip_norm may help",
             )
 
     def collect(self, state: TrainState) -> TrainState:
@@ -228,7 +219,7 @@ class Journal:
 
     def validate(self, state: TrainState, step: int) -> None:
         """Evaluates the model on the validation data and with the evaluators."""
-        self.write_validation(step, self.course.validation_sums(self.programs.evaluate, state.params), state.params)
+        self.write_validation(step, self.inputs.validation_sums(self.programs.evaluate, state.params), state.params)
 
     def write_validation(self, step: int, sums: TokenSums | None, params: Any) -> None:
         self.validated, self.score = step, None
@@ -261,8 +252,8 @@ class Journal:
         }
         notes = {
             "memory": memory,
-            "batches": self.course.batches.digest,
-            "data": self.course.data,
+            "batches": self.inputs.batches.digest,
+            "data": self.inputs.data,
             "best": dataclasses.asdict(self.criterion),
         }
         self.checkpoints.wait()
@@ -274,7 +265,7 @@ class Journal:
     def complete(self, step: int) -> Ending | None:
         """Why the run is complete after this step, or None."""
         since = self.best.validations_since
-        return ending(self.config.train, self.course.last_step, step, self.tokens, since)
+        return ending(self.config.train, self.inputs.last_step, step, self.tokens, since)
 
     def end_if_due(self, state: TrainState, step: int, interruption: Ending | None) -> bool:
         """Validates and saves a last time if the run ends here."""
@@ -291,7 +282,7 @@ class Journal:
     def end(self, step: int, ending: Ending) -> None:
         """Waits for the last checkpoint and says why the run ended."""
         self.checkpoints.wait()
-        self._tell(f"{self.label}{ending.why} at step {step:,}; {self.course.compilations}")
+        self._tell(f"{self.label}{ending.why} at step {step:,}; {self.inputs.compilations}")
         self.ending = ending
 
     def _tell(self, line: str) -> None:
@@ -299,9 +290,9 @@ class Journal:
         if self.folder.writes:
             tell(line)
 
-    def _tell_once(self, line: str) -> None:
-        if line not in self._reported:
-            self._reported.add(line)
+    def _tell_once(self, what: str, line: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
             self._tell(line)
 
 

@@ -16,8 +16,8 @@ from transformer_jax.processes.compilation import announced_when_slow
 from transformer_jax.processes.distributed import team
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.course import Course
 from transformer_jax.training.ending import Ending
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.journal import Evaluator, Journal
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.programs import Programs
@@ -25,7 +25,7 @@ from transformer_jax.training.progress import ProgressLine, Throughput, header
 from transformer_jax.update.step import Pulse, TrainState
 
 if TYPE_CHECKING:
-    from transformer_jax.training.journals import Journals
+    from transformer_jax.training.together_journal import TogetherJournal
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
@@ -41,39 +41,40 @@ def train(
 ) -> str:
     """Trains a run, or resumes it, until it ends; returns why it ended. A new run starts from `params`."""
     probes = probes or Probes()
-    course = Course(config, prepared, has_evaluators=bool(evaluators))
-    probes.check(course)
-    programs = Programs(config, course.schedule(config), course.mesh, params)
-    journal = Journal(programs, folder, evaluators, course)
+    inputs = Inputs(config, prepared, has_evaluators=bool(evaluators))
+    probes.check(inputs)
+    programs = Programs(config, inputs.schedule(config), inputs.mesh, params)
+    journal = Journal(programs, folder, evaluators, inputs)
     with StopSignals() as signals, journal.open(), probes.installed(programs, folder.profile):
         state = journal.restore()
-        take_steps(state, journal.saved, course, programs, journal, signals)
+        take_steps(state, journal.saved, inputs, programs, journal, signals)
     return journal.ending.why if journal.ending else ""
 
 
 def take_steps(
     state: TrainState | None,
     step: int,
-    course: Course,
+    inputs: Inputs,
     programs: Programs,
-    journal: "Journal | Journals",
+    journal: "Journal | TogetherJournal",
     signals: StopSignals,
 ) -> None:
     """Trains from the state after `step` updates until the end; None is a new run."""
-    train, first, began = course.config.train, step, time.monotonic()
-    speed = Throughput(course.config, course.batches.statistics(), course.mesh.devices.size)
+    train, first, began = inputs.config.train, step, time.monotonic()
+    speed = Throughput(inputs.config.model, inputs.batches.statistics(), inputs.mesh.devices.size, train.peak_flops)
     pulses: collections.deque[Pulse] = collections.deque()
-    announce(course, programs, speed, resumed_at=None if state is None else step)
+    announce(inputs, programs, speed, resumed_at=None if state is None else step)
     state = programs.new_state() if state is None else state
     journal.count_tokens(state, step)  # train.tokens may have been lowered
-    with ProgressLine(step, course.last_step) as progress, Prefetcher(course.placed_batch, step) as batches:
+    progress = ProgressLine(step, inputs.last_step)
+    with contextlib.closing(progress), Prefetcher(inputs.placed_batch, step) as batches:
         speed.start(batches, step)
         while not journal.end_if_due(state, step, interruption(step, train, began, signals)):
             batch = next(batches)
             with announced_when_slow(tell) if step == first and team().is_first else contextlib.nullcontext():
                 state, pulse = programs.step(state, batch)
             step += 1
-            is_last = step == course.last_step
+            is_last = step == inputs.last_step
             pulses.append(pulse)
             while len(pulses) > (0 if is_last else STEPS_AHEAD):  # so that the host is never far ahead of the devices
                 progress.advance(journal.check(jax.device_get(pulses.popleft()), step - len(pulses)))
@@ -81,7 +82,7 @@ def take_steps(
             if journal.log_is_due(step):
                 state, line = journal.log(state, step, speed)
                 progress.report(step, line)
-            elif step % course.collect_every == 0:
+            elif step % inputs.collect_every == 0:
                 state = journal.collect(state)
             with speed.paused():
                 if step % train.eval_every == 0 or is_last:
@@ -97,12 +98,12 @@ def interruption(step: int, train: TrainConfig, began: float, signals: StopSigna
     return None if why is None else Ending(f"stopped {why}", final=False)
 
 
-def announce(course: Course, programs: Programs, speed: Throughput, resumed_at: int | None) -> None:
+def announce(inputs: Inputs, programs: Programs, speed: Throughput, resumed_at: int | None) -> None:
     """Prints what a log should begin with."""
     if not team().is_first:
         return
-    tell(header(course, programs, speed))
-    if course.validation is None:
+    tell(header(inputs, programs, speed))
+    if inputs.validation is None:
         tell("warning: there is no validation data: the loss on unseen sentences will not be known")
     if resumed_at is not None:
         tell(f"resuming from the checkpoint of step {resumed_at:,}")

@@ -6,7 +6,7 @@ Both wrap the step; the loop does not know of them.
 import contextlib
 import dataclasses
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import jax
 from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.training.course import Course
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import load_loss
@@ -23,6 +23,7 @@ from transformer_jax.update.step import Pulse, TrainState, train_step
 
 # An installed library is among the site-packages.
 LIBRARY = str(Path(__file__).parents[1])
+Step = Callable[[TrainState, Any], tuple[TrainState, Pulse]]
 
 
 class Span(NamedTuple):
@@ -43,11 +44,11 @@ class Probes:
     profile: Span | None = None
     debug_nans: bool = False
 
-    def check(self, course: Course) -> None:
+    def check(self, inputs: Inputs) -> None:
         """Refuses what this training cannot show."""
-        if self.profile is not None and self.profile.last > course.last_step:
+        if self.profile is not None and self.profile.last > inputs.last_step:
             raise BadInput(
-                f"--profile: this run ends at update {course.last_step:,}, before update {self.profile.last:,}, the "
+                f"--profile: this run ends at update {inputs.last_step:,}, before update {self.profile.last:,}, the "
                 "last to be traced"
             )
         if self.debug_nans and jax.process_count() > 1:
@@ -59,85 +60,81 @@ class Probes:
         step = programs.step
         with contextlib.ExitStack() as stack:
             if self.debug_nans:
-                programs.step = NanHalt(programs)
+                programs.step = halting(programs)
             if self.profile is not None:
-                programs.step = stack.enter_context(Tracer(programs.step, self.profile, directory))
+                programs.step = stack.enter_context(traced(programs.step, self.profile, directory))
             try:
                 yield
             finally:
                 programs.step = step
 
 
-class Tracer:
-    """Writes a trace of some updates, for TensorBoard and Perfetto."""
+@contextlib.contextmanager
+def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
+    """The step, with a trace of some updates for TensorBoard and Perfetto."""
+    update, tracing = 0, False  # the number of the last update, and whether it is in the trace
 
-    def __init__(self, step: Any, span: Span, directory: Path):
-        self._step, self._span, self._directory = step, span, directory
-        self._update: int | None = None  # the next one
-        self._tracing = False
+    def finish() -> None:
+        nonlocal tracing
+        jax.profiler.stop_trace()
+        tracing = False
+        tell(f"updates {span.first:,} to {span.last:,} are traced in {directory}")
 
-    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
-        if self._update is None:
-            self._update = int(state.step) + 1
-            if self._update > self._span.first:
-                raise BadInput(
-                    f"--profile: update {self._span.first:,} was made before this start, whose first is "
-                    f"{self._update:,}"
-                )
-        if self._update == self._span.first:
+    def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
+        nonlocal update, tracing
+        if not update and (update := int(state.step)) >= span.first:
+            raise BadInput(
+                f"--profile: update {span.first:,} was made before this start, whose first is {update + 1:,}"
+            )
+        update += 1
+        if update == span.first:
             jax.block_until_ready(state)  # so that earlier work is not in the trace
-            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
-            self._tracing = True
-        with jax.profiler.StepTraceAnnotation("update", step_num=self._update):
-            state, pulse = self._step(state, batch)
-        if self._update == self._span.last:
+            jax.profiler.start_trace(directory, create_perfetto_trace=True)
+            tracing = True
+        with jax.profiler.StepTraceAnnotation("update", step_num=update):
+            state, pulse = step(state, batch)
+        if update == span.last:
             jax.block_until_ready(state)
-            self._write()
-        self._update += 1
+            finish()
         return state, pulse
 
-    def _write(self) -> None:
-        jax.profiler.stop_trace()
-        self._tracing = False
-        tell(f"updates {self._span.first:,} to {self._span.last:,} are traced in {self._directory}")
-
-    def __enter__(self) -> "Tracer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._tracing:  # the run was stopped half-way
-            self._write()
-        elif kind is None and (self._update or 0) <= self._span.first:
-            tell(f"warning: --profile: nothing is traced; the run ended before update {self._span.first:,}")
+    try:
+        yield traced_step
+        if update < span.first:
+            tell(f"warning: --profile: nothing is traced; the run ended before update {span.first:,}")
+    finally:
+        if tracing:  # the run was stopped half-way
+            finish()
 
 
-class NanHalt:
-    """Ends the run at the first gradient that is not finite, and finds the operation that it came from.
+def halting(programs: Programs) -> Step:
+    """The step, which ends the run at the first non-finite gradient and finds the operation that it came from.
 
     Such a step changes no parameter, so it can be repeated, one operation after another.
     """
+    step = programs.step
 
-    def __init__(self, programs: Programs):
-        self._programs, self._step = programs, programs.step
-
-    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
-        state, pulse = self._step(state, batch)
+    def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
+        state, pulse = step(state, batch)
         if int(pulse.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)
-            raise Failed(f"update {int(state.step):,}: {self._origin(before, batch)}")
+            raise Failed(f"update {int(state.step):,}: {_origin(programs, before, batch)}")
         return state, pulse
 
-    def _origin(self, state: TrainState, batch: Any) -> str:
-        """Runs the step again without jit, on one device."""
-        programs, device = self._programs, jax.local_devices()[0]
-        mesh = sharding.make_mesh(MeshConfig(), [device])
-        state, batch = jax.device_put((state, batch), device)
-        try:
-            with jax.debug_nans(True), jax.disable_jit():
-                train_step(programs.config, programs.optimizer, load_loss(programs.config.train), state, batch, mesh)
-        except FloatingPointError as error:
-            return f"{error}, {_place(error)}"
-        return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"
+    return halting_step
+
+
+def _origin(programs: Programs, state: TrainState, batch: Any) -> str:
+    """Runs a step again without jit, on one device."""
+    device = jax.local_devices()[0]
+    mesh = sharding.make_mesh(MeshConfig(), [device])
+    state, batch = jax.device_put((state, batch), device)
+    try:
+        with jax.debug_nans(True), jax.disable_jit():
+            train_step(programs.config, programs.optimizer, load_loss(programs.config.train), state, batch, mesh)
+    except FloatingPointError as error:
+        return f"{error}, {_place(error)}"
+    return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"
 
 
 def _place(error: FloatingPointError) -> str:

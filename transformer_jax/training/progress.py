@@ -6,23 +6,22 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 import jax
 from tqdm import tqdm
 
-from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import BatchStatistics
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
 from transformer_jax.processes.compilation import unfused
 from transformer_jax.processes.distributed import team
 from transformer_jax.runs.metrics import duration
 from transformer_jax.schema import is_address
-from transformer_jax.training.course import Course
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 
 # Beside the versions where `compilation.unfused` has something to switch off.
@@ -33,14 +32,10 @@ VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
 class Throughput:
     """Measures the speed of training from one line of metrics to the next, without validating and saving."""
 
-    def __init__(self, config: ExperimentConfig, statistics: BatchStatistics, devices: int):
+    def __init__(self, model: ModelConfig, statistics: BatchStatistics, devices: int, peak_flops: float | None):
         lengths = [round(n / statistics.pairs) for n in (statistics.source_tokens, statistics.target_tokens)]
-        self._flops = training_flops(config.model, *lengths)
-        self._devices = devices
-        if config.train.peak_flops is None:
-            self.peak, self.peak_source = hardware.peak_flops(config.model)
-        else:
-            self.peak, self.peak_source = config.train.peak_flops, "train.peak_flops"
+        self._flops, self._devices = training_flops(model, *lengths), devices
+        self.peak, self.peak_source = (peak_flops, "train.peak_flops") if peak_flops else hardware.peak_flops(model)
 
     def __str__(self) -> str:
         if self.peak is None:
@@ -98,12 +93,7 @@ class ProgressLine:
         self._reported_step, self._reported_at = first_step, time.monotonic()
         self._seconds_per_step: float | None = None
 
-    def __enter__(self) -> "ProgressLine":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
@@ -132,9 +122,9 @@ class ProgressLine:
         return self._seconds_per_step
 
 
-def header(course: Course, programs: Programs, throughput: Throughput) -> str:
+def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     """What a run should say before its first step: all that people forget to write down."""
-    config, batches, mesh, statistics = course.config, course.batches, course.mesh, course.batches.statistics()
+    config, batches, mesh, statistics = inputs.config, inputs.batches, inputs.mesh, inputs.batches.statistics()
     model = config.model
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -155,9 +145,9 @@ def header(course: Course, programs: Programs, throughput: Throughput) -> str:
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the token budget, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
-        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, {_rates(course, programs)}; "
+        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, {_rates(inputs, programs)}; "
         f"{loss}; dropout {model.dropout:g}",
-        "length": f"{course.last_step:,} updates = {course.last_step / per_step:.1f} epochs",
+        "length": f"{inputs.last_step:,} updates = {inputs.last_step / per_step:.1f} epochs",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
         "peak": str(throughput),
@@ -167,8 +157,8 @@ def header(course: Course, programs: Programs, throughput: Throughput) -> str:
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 
 
-def _rates(course: Course, programs: Programs) -> str:
-    optimizer, schedule, last_step = programs.config.optimizer, programs.schedule, course.last_step
+def _rates(inputs: Inputs, programs: Programs) -> str:
+    optimizer, schedule, last_step = programs.config.optimizer, programs.schedule, inputs.last_step
     if is_address(optimizer.schedule):
         first, half, last = (float(schedule(step)) for step in (0, last_step // 2, last_step - 1))
         return f"rate {first:.3g} at first, {half:.3g} half-way, {last:.3g} at last"

@@ -19,12 +19,12 @@ from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.course import Course
 from transformer_jax.training.ending import Ending
+from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.journal import Evaluator, Journal
-from transformer_jax.training.journals import Journals, isolated
 from transformer_jax.training.loop import take_steps
 from transformer_jax.training.programs import Programs
+from transformer_jax.training.together_journal import TogetherJournal, isolated
 from transformer_jax.training.together_programs import OPTIONS, TogetherPrograms, differing
 from transformer_jax.update.step import TrainState
 
@@ -62,14 +62,14 @@ def train_together(
 ) -> list[Ending]:
     """Trains runs, or resumes them, until each has ended; returns how each ended."""
     refuse_incompatible(configs)
-    course = Course(configs[0], prepared, has_evaluators=bool(evaluators))
+    inputs = Inputs(configs[0], prepared, has_evaluators=bool(evaluators))
     above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
     journals = [
         Journal(
-            Programs(config, course.schedule(config), course.mesh),
+            Programs(config, inputs.schedule(config), inputs.mesh),
             folder,
             evaluators,
-            course,
+            inputs,
             os.path.relpath(folder.path, above),
         )
         for config, folder in zip(configs, folders, strict=True)
@@ -84,7 +84,7 @@ def train_together(
                     journal.record_config()
         while active := [journal for journal in journals if journal.ending is None]:
             group, step = common_step(active)
-            _train_group(course, group, step, signals)
+            _train_group(inputs, group, step, signals)
     return [journal.ending for journal in journals if journal.ending is not None]
 
 
@@ -100,7 +100,7 @@ def common_step(journals: Sequence[Journal]) -> tuple[list[Journal], int]:
     return (at_before, before) if set(at_newest) < set(at_before) else (at_newest, newest)
 
 
-def _train_group(course: Course, group: Sequence[Journal], step: int, signals: StopSignals) -> None:
+def _train_group(inputs: Inputs, group: Sequence[Journal], step: int, signals: StopSignals) -> None:
     """Trains runs that can continue from one step to their ends. Returns without training where a checkpoint turns out
     to be damaged or of another model: the caller then chooses another group."""
     states = []
@@ -116,14 +116,14 @@ def _train_group(course: Course, group: Sequence[Journal], step: int, signals: S
     if len(group) == 1:
         [journal], [state] = group, states
         with isolated(journal):
-            take_steps(state, step, course, journal.programs, journal, signals)
+            take_steps(state, step, inputs, journal.programs, journal, signals)
         return
     configs = [journal.config for journal in group]
-    programs = TogetherPrograms(configs, [journal.programs.schedule for journal in group], course.mesh)
+    programs = TogetherPrograms(configs, [journal.programs.schedule for journal in group], inputs.mesh)
     tell(f"{'together':>11}: {describe(configs)}")
     restored = [state for state in states if state is not None]
     take_steps(
-        programs.join(restored) if restored else None, step, course, programs, Journals(group, programs), signals
+        programs.join(restored) if restored else None, step, inputs, programs, TogetherJournal(group, programs), signals
     )
 
 
@@ -147,7 +147,7 @@ def _end_if_complete(journal: Journal) -> None:
     """A run that was completed by an earlier process, with an undamaged checkpoint, is not trained again."""
     with contextlib.suppress(DamagedCheckpoint):
         for step in journal.checkpoints.steps[-1:]:
-            journal.resume(step, journal.checkpoints.notes(step))
+            journal.resume(step, journal.checkpoints.record(step)["notes"])
             if (ending := journal.complete(step)) is not None:
                 _restore(journal, step)
                 journal.ending = ending

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from transformer_jax.config import ExperimentConfig, TrainConfig
-from transformer_jax.data.batching import EvaluationBatches, TrainingBatches, training_batches
+from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.stacks import position_limit
@@ -23,7 +23,7 @@ from transformer_jax.update.optimizer import make_schedule
 EXACT = 2**24
 
 
-class Course:
+class Inputs:
     """All that is fixed before a run starts. Runs that train together share one."""
 
     def __init__(self, config: ExperimentConfig, prepared: Prepared, has_evaluators: bool):
@@ -33,15 +33,42 @@ class Course:
         # Batches are cut into equal parts, for the devices and for accumulation; empty rows fill up.
         parts = sharding.batch_devices(self.mesh) * config.train.accumulate
         self.batches = training_batches(config.data, prepared.pairs("train"), parts)
-        self.validation = validation_batches(config, prepared, self.mesh)
+        self.validation: EvaluationBatches | None = None
+        if "valid" in prepared.splits and len(pairs := prepared.pairs("valid")):
+            self.validation = EvaluationBatches(
+                pairs,
+                tokens_per_batch=config.data.tokens_per_batch,
+                num_shapes=config.data.num_shapes,
+                row_multiple=sharding.batch_devices(self.mesh),
+            )
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         self.compilations = CompileWatch()
-        check(config, self.batches, self.validation, has_evaluators)
+        self._check(has_evaluators)
         self.last_step = self.last_step_of(config.train)
         shapes = self.batches.shapes
         self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # in a batch
         # The devices' sums are collected at least this often, so that they stay exact.
         self.collect_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
+
+    def _check(self, has_evaluators: bool) -> None:
+        """Refuses now what would otherwise fail at the first batch or at the first validation, hours later."""
+        train, validation = self.config.train, self.validation
+        if (limit := position_limit(self.config.model)) is not None:
+            shapes = [*self.batches.shapes, *(validation.shapes if validation else ())]
+            longest = max(max(shape.source, shape.target) for shape in shapes)
+            if longest > limit:
+                raise BadInput(
+                    f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has "
+                    f"{longest} tokens: raise it (and train anew), or lower data.max_length (for training data)"
+                )
+        rows = max(shape.rows for shape in self.batches.shapes)
+        if train.accumulate > rows:
+            raise BadInput(f"train.accumulate = {train.accumulate} parts are more than the {rows} rows of any batch")
+        name, known = train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
+        if not has_evaluators and name not in known:
+            raise BadInput(f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}")
+        if not has_evaluators and validation is None and train.patience is not None:
+            raise BadInput(f"train.patience = {train.patience} needs validation data, and there is none")
 
     def last_step_of(self, train: TrainConfig) -> int:
         """The last update of a run on this data with these options."""
@@ -80,37 +107,3 @@ def updates(config: ExperimentConfig, data: Callable[[], Path]) -> int | None:
         return None
     batches = training_batches(config.data, Prepared.open(directory).pairs("train"))
     return last_step(config.train, batches.steps_per_epoch)
-
-
-def validation_batches(config: ExperimentConfig, prepared: Prepared, mesh: Any) -> EvaluationBatches | None:
-    """The validation data in batches; None if there is none."""
-    if "valid" not in prepared.splits or not len(prepared.pairs("valid")):
-        return None
-    return EvaluationBatches(
-        prepared.pairs("valid"),
-        tokens_per_batch=config.data.tokens_per_batch,
-        num_shapes=config.data.num_shapes,
-        row_multiple=sharding.batch_devices(mesh),
-    )
-
-
-def check(
-    config: ExperimentConfig, batches: TrainingBatches, validation: EvaluationBatches | None, has_evaluators: bool
-) -> None:
-    """Refuses now what would otherwise fail at the first batch or at the first validation, hours later."""
-    if (limit := position_limit(config.model)) is not None:
-        shapes = [*batches.shapes, *(validation.shapes if validation else ())]
-        longest = max(max(shape.source, shape.target) for shape in shapes)
-        if longest > limit:
-            raise BadInput(
-                f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has {longest} "
-                "tokens: raise it (and train anew), or lower data.max_length (for training data)"
-            )
-    rows = max(shape.rows for shape in batches.shapes)
-    if config.train.accumulate > rows:
-        raise BadInput(f"train.accumulate = {config.train.accumulate} parts are more than the {rows} rows of any batch")
-    name, known = config.train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
-    if not has_evaluators and name not in known:
-        raise BadInput(f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}")
-    if not has_evaluators and validation is None and config.train.patience is not None:
-        raise BadInput(f"train.patience = {config.train.patience} needs validation data, and there is none")

@@ -82,9 +82,8 @@ def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
         lines = path.with_suffix(".txt").read_bytes().decode(errors="replace").split("\n")[:-1]
     except OSError:
         return None
-    wanted = record.get("hypotheses_sha256")  # records of earlier versions have none
-    whole = len(lines) == record.get("n", len(lines)) and wanted in (None, lines_sha256(lines))
-    return lines if whole else None
+    whole = record.get("hypotheses_sha256") in (None, lines_sha256(lines))
+    return lines if whole and len(lines) == record.get("n", len(lines)) else None
 
 
 def _listed(steps: Any) -> str:

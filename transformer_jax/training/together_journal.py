@@ -29,7 +29,7 @@ def isolated(journal: Journal) -> Iterator[None]:
         tell(f"failed: {journal.label}{failure}")
 
 
-class Journals:
+class TogetherJournal:
     """The same methods as `Journal`. A run that has ended is still computed, but nothing of it is recorded any more."""
 
     def __init__(self, journals: Sequence[Journal], programs: TogetherPrograms):
@@ -85,7 +85,7 @@ class Journals:
     def _validate(self, state: TrainState, step: int, runs: Sequence[tuple[int, Journal]]) -> None:
         if not runs:
             return
-        sums = runs[0][1].course.validation_sums(self._programs.evaluate, state.params)
+        sums = runs[0][1].inputs.validation_sums(self._programs.evaluate, state.params)
         for run, journal in runs:
             params = self._programs.take(state, run).params if journal.evaluators else None
             with isolated(journal):

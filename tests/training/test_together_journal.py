@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.journals import Journals, isolated
+from transformer_jax.training.together_journal import TogetherJournal, isolated
 from transformer_jax.update.step import Pulse
 
 
@@ -34,7 +34,7 @@ def test_the_others_continue():
         raise Failed(f"the gradient was not finite in {pulse.bad_in_a_row} steps in a row")
 
     runs = [journal("a"), journal("b", diverged), journal("c")]
-    journals = Journals(runs, None)
+    journals = TogetherJournal(runs, None)
     pulse = Pulse(np.array([1.0, np.nan, 3.0]), np.array([0, 5, 0]))
     assert journals.check(pulse, 7) == journals.check(pulse, 8) == 2.0
     assert [run.ending and run.ending.failed for run in runs] == [None, True, None]
