@@ -14,7 +14,6 @@ from transformer_jax.commands import arguments
 from transformer_jax.config import DataConfig, ExperimentConfig, from_config_dict
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import publish_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder, data_key
@@ -104,33 +103,15 @@ def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     assert config.data.source == (f"{tmp_path}/a.en", "/b.en")
 
 
-@pytest.mark.parametrize(
-    ("there", "here", "found"),
-    [(True, False, "start"), (True, True, "start"), (False, True, "here"), (False, False, "start")],
-)
-def test_a_run_of_an_earlier_version_recorded_where_it_was_started(tmp_path, monkeypatch, there, here, found):
-    """Relative paths begin there, and where nothing is left there, as in a copy, at the current directory."""
-    run = RunFolder(tmp_path / "run")
-    run.path.mkdir()
-    run.config.write_text(json.dumps({"data": {"corpus": "copy", "directory": "shared"}}))
-    publish_record(run.path / "versions.json", {"directory": str(tmp_path / "start")})
-    for place, is_there in (("start", there), ("here", here)):
-        (tmp_path / place).mkdir()
-        if is_there:
-            (tmp_path / place / "shared").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert run.data(run.load_config()).absolute() == tmp_path / found / "shared"
-
-
 def test_where_files_are_does_not_make_it_another_run(tmp_path):
     """What is in them is compared elsewhere: prepared data with its text, and a checkpoint with its data."""
     run = RunFolder(tmp_path / "run")
     (run.checkpoints / "6").mkdir(parents=True)
     run.record(experiment(data__source=("a.en",), data__target=("a.de",)))
     moved = experiment(data__source=("/copy/a.en",), data__target=("/copy/a.de",), data__directory="/copy/data")
-    assert run.recorded_config(moved) is not None
+    assert run.holds_run(moved)
     with pytest.raises(BadInput, match=r"data\.corpus"):
-        run.recorded_config(experiment(data__corpus="copy"))
+        run.holds_run(experiment(data__corpus="copy"))
 
 
 def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):

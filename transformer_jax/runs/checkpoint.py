@@ -82,8 +82,9 @@ class Checkpoints:
         record = {"content": json.dumps(content, sort_keys=True)}
         record["crc32"] = str(zlib.crc32(record["content"].encode()))
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
+        scores = self.scores  # read now, because orbax asks for them while it saves
         if score is not None:
-            self.scores[step] = score
+            scores[step] = score
         self._check(lambda: self._manager.save(step, args=arguments))
 
     def wait(self) -> None:

@@ -64,7 +64,7 @@ class SavedWeights:
         return jax.device_get(state.params)
 
     def last_steps(self, count: int) -> list[int]:
-        return self._enough(self._checkpoints.steps, count)
+        return self._enough(self._checkpoints.steps, count)[-count:]
 
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
@@ -73,7 +73,7 @@ class SavedWeights:
         criterion = Criterion(self.config.train.best_metric, self.config.train.best_is, measured)
         scores = criterion.scores(records, read_metrics(self._metrics))
         ranked = sorted(scores, key=lambda step: (-scores[step], step))
-        return self._enough(ranked, -count, f" with a score, the {criterion}")
+        return self._enough(ranked, count, f" with a score, the {criterion}")[:count]
 
     def data(self, step: int) -> Prepared:
         """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
@@ -95,12 +95,12 @@ class SavedWeights:
         return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
 
     def _enough(self, steps: list[int], count: int, which: str = "") -> list[int]:
-        if abs(count) > len(steps):
+        if count > len(steps):
             raise BadInput(
-                f"{self._checkpoints.directory}: {abs(count)} checkpoints were asked for, there are {len(steps)}"
-                f"{which}; train.keep_latest and train.keep_best say how many are kept"
+                f"{self._checkpoints.directory}: {count} checkpoints were asked for, there are {len(steps)}{which}; "
+                "train.keep_latest and train.keep_best say how many are kept"
             )
-        return steps[-count:] if count > 0 else steps[:-count]
+        return steps
 
 
 def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:

@@ -25,8 +25,8 @@ from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.version import source_digest
 
-# The update at which the learning rate's schedule ends, None if it has no end.
-ScheduleEnd = Callable[[TrainConfig], int | None]
+# The update at which the learning rate's schedule ends; None if it has no end.
+ScheduleEnd = Callable[[TrainConfig], int] | None
 
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # Another version of these may compute other numbers.
@@ -135,18 +135,19 @@ class RunFolder:
             if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
 
-    def recorded_config(
-        self, config: ExperimentConfig, schedule_end: ScheduleEnd = lambda _: None
-    ) -> ExperimentConfig | None:
-        """The config of the run in this folder, which must be the same run; None without a checkpoint."""
-        return None if self._newest_step() is None else self._same_run(config, schedule_end)
+    def holds_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> bool:
+        """Whether the run of this config has a checkpoint here. Refuses another run."""
+        if self._newest_step() is None:
+            return False
+        self._refuse_another_run(config, schedule_end)
+        return True
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; refuses another run. Only the first of several processes writes."""
         addresses, step = list(configuration.addresses(config)), self._newest_step()
         code = code_of(addresses)
         if step is not None or not self.writes:
-            self._same_run(config, lambda _: None)
+            self._refuse_another_run(config)
         if not self.writes:
             return
         with explained(self.path):
@@ -174,14 +175,9 @@ class RunFolder:
         names = [path.name for path in self.checkpoints.iterdir()]
         return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
 
-    def _same_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd) -> ExperimentConfig:
-        """The config of the run here. Refuses another run."""
-        started_in, is_recorded = self._started_in() or os.getcwd(), self.code.latest() is not None
-        there = self._stored_config()
+    def _refuse_another_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> None:
         differences = _differences(
-            _with_plain_addresses(there, started_in, is_recorded),
-            _with_plain_addresses(config, os.getcwd(), is_recorded),
-            schedule_end,
+            _with_plain_addresses(self._stored_config()), _with_plain_addresses(config), schedule_end
         )
         if differences:
             self.warn_of_changed_config()
@@ -190,7 +186,6 @@ class RunFolder:
                 + "\n  ".join(differences)
             )
         self._refuse_changed_code(changes(self.code.latest() or {}, code_of(configuration.addresses(config))))
-        return there
 
     def _refuse_changed_code(self, changed: list[str]) -> None:
         message = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
@@ -242,20 +237,15 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: Sch
         before, now = schema.value_at(old, path), schema.value_at(new, path)
         if before != now:
             lines.append(f"{path}: {before} there, {now} here")
-    before, now = schedule_end(old.train), schedule_end(new.train)
-    if before != now:
+    if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
         schedule = new.optimizer.schedule
         lines.append(f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here")
     return lines
 
 
-def _with_plain_addresses(config: ExperimentConfig, directory: str, by_name: bool) -> ExperimentConfig:
-    """The config with each address of custom code in the form in which it is compared: without its folder if the code
-    itself is compared, and otherwise absolute."""
-    return configuration.with_addresses(
-        config,
-        lambda _, address: os.path.basename(address) if by_name else os.path.abspath(os.path.join(directory, address)),
-    )
+def _with_plain_addresses(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with addresses of custom code without their folders: the code itself is compared."""
+    return configuration.with_addresses(config, lambda _, address: os.path.basename(address))
 
 
 def identifying_versions() -> dict[str, str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 
-from transformer_jax.config import TrainConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import team
@@ -66,7 +65,8 @@ class Journal:
     def open(self) -> Iterator[None]:
         """Opens the folder's checkpoints and metrics. Refuses another run's folder, and a run that cannot be meant."""
         train, optimizer = self.config.train, self.config.optimizer
-        self.is_new = self.folder.recorded_config(self.config, self._schedule_end) is None
+        schedule_end = self.inputs.last_step_of if ends_with_the_run(optimizer) else None
+        self.is_new = not self.folder.holds_run(self.config, schedule_end)
         if optimizer.warmup_steps > self.inputs.last_step and not is_address(optimizer.schedule):
             raise BadInput(
                 f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.inputs.last_step:,} "
@@ -127,9 +127,6 @@ class Journal:
 
     def _criterion(self) -> Criterion:
         return Criterion.of(self.config.train, self.config.decode, self.inputs.references)
-
-    def _schedule_end(self, train: TrainConfig) -> int | None:
-        return self.inputs.last_step_of(train) if ends_with_the_run(self.config.optimizer) else None
 
     # While it trains, in the order of the loop.
 
