@@ -110,7 +110,7 @@ class Journal:
                 "put the old data back, or use another --workdir"
             )
         memory = notes["memory"]
-        self.logged_tokens, self.unlogged = memory["target_tokens"], dict(memory.get("since", {}))
+        self.logged_tokens, self.unlogged = memory["target_tokens"], dict(memory["since"])
         self.tokens = self._collected_tokens()
         self.saved, self.validated, self._count_at = step, step, 0
         self._resume_best(step, notes)
