@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tests.runs.test_kept_code import LOSS, begun
 from tests.support import sweep_runs
-from tests.test_code_digest import LOSS, begun
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps import provenance, spec

@@ -12,7 +12,6 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extension import file_of
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
-from transformer_jax.runs.kept_code import addresses
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import Definition

@@ -98,7 +98,7 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
     """The jitted step (state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory."""
     shardings, loss = _shardings(plan), load_loss(config.train)
-    config = dataclasses.replace(config, model=custom_modules.loaded(config.model))
+    config = _with_modules(config)
 
     def update(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
         return train_step(config, optimizer, loss, state, batch, mesh)
@@ -110,6 +110,12 @@ def make_train_step(
         donate_argnums=0,
         compiler_options=unfused_if_custom(mesh, config.model, config.optimizer, config.train),
     )
+
+
+def _with_modules(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with custom modules loaded, if it has some."""
+    model = custom_modules.loaded(config.model)
+    return config if model == config.model else dataclasses.replace(config, model=model)
 
 
 def _shardings(plan: TrainState) -> TrainState:
@@ -170,7 +176,7 @@ def train_step(
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout."""
     loss = load_loss(config.train)
-    config = dataclasses.replace(config, model=custom_modules.loaded(config.model))
+    config = _with_modules(config)
     return jax.jit(
         lambda params, batch: evaluation_sums(config, loss, params, batch),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
