@@ -89,7 +89,9 @@ def _intermediates(model: ModelConfig, params: Any, source_BS: Any, target_BT: A
 
 def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
     """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
-    stacks = _intermediates(model, params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]]))
+    stacks = _intermediates(
+        custom_modules.loaded(model), params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
+    )
 
     def weights(stack: str, attention: str, layers: int) -> np.ndarray:
         return np.stack([np.asarray(stacks[stack][f"layers_{i}"][attention]["weights"][0][0]) for i in range(layers)])

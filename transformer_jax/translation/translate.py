@@ -117,7 +117,11 @@ class Translator:
                 rows.source_BS[row, :length] = sources[number].tokens
                 rows.limits_B[row] = min(max(length + decode.extra_length, decode.min_length), group.target)
                 rows.ids_B[row] = first_id + number
-            found = self._decode(params, rows, group.target, decode)
+            # Every process has all rows; each device takes its share of them.
+            placed = jax.device_put(rows, batch_sharding(self._mesh))
+            tail = tail_of(group.rows, self._mesh)
+            options = {"mesh": self._mesh, "model": self._model, "decode": decode, "max_length": group.target}
+            found = jax.device_get(self._search(params, placed, **options, tail=tail))
             for row, number in enumerate(numbers):
                 limit = int(rows.limits_B[row])
                 translations[number] = Translation(sources[number], self._hypotheses(found, row, limit))
@@ -134,19 +138,6 @@ class Translator:
             else Source(text, (), 0)
             for text, tokens in zip(texts, encoded, strict=True)
         ]
-
-    def _decode(self, params: Any, rows: Rows, max_length: int, decode: DecodeConfig) -> SearchResult:
-        """The search's result for one group. Every process has all rows; each device takes its share of them."""
-        found = self._search(
-            params,
-            jax.device_put(rows, batch_sharding(self._mesh)),
-            mesh=self._mesh,
-            model=self._model,
-            decode=decode,
-            max_length=max_length,
-            tail=tail_of(len(rows.ids_B), self._mesh),
-        )
-        return jax.device_get(found)
 
     def _hypotheses(self, found: SearchResult, row: int, limit: int) -> tuple[Hypothesis, ...]:
         hypotheses = []
