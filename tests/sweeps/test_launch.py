@@ -183,7 +183,7 @@ def states(folder):
         runs, pool = folder.runs(definition), FakePool(script, slots)
         display = Display(runs, io.StringIO())
         run_jobs(pool, [[run] for run in runs], display, signals or StopSignals(), **options)
-        return {address: status.state for address, status in display.statuses().items()}, pool
+        return {status.run.address: status.state for status in display.statuses()}, pool
 
     return states
 

@@ -51,7 +51,7 @@ def test_a_job_that_cannot_start_is_split_into_its_runs(folder, monkeypatch, slo
     runs = folder.runs(defined(FOUR))
     display = Display(runs, io.StringIO())
     run_jobs(local.LocalPool(folder, [local.Slot()] * slots), [runs], display, StopSignals())
-    found = display.statuses()
+    found = {status.run.address: status for status in display.statuses()}
     assert {address: status.state for address, status in found.items()} == {
         "base/seed-0": "finished",
         "h-=-4/seed-0": "failed",

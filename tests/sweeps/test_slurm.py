@@ -49,7 +49,7 @@ def states(folder, monkeypatch):
         display = Display(runs, io.StringIO())
         pool = SlurmPool(folder, Slurm({}, 10, detach=detach), display)
         run_jobs(pool, [[run] for run in runs], display, StopSignals(), **options)
-        return {address: found.state for address, found in display.statuses().items()}, display.stream.getvalue()
+        return {found.run.address: found.state for found in display.statuses()}, display.stream.getvalue()
 
     return states
 

@@ -34,7 +34,7 @@ def test_where_a_run_stands(folder):
     assert status.status_of(run).state == "interrupted"  # nobody holds it any more
     run.record_attempt(state="failed", error="no\nroom")
     assert status.status_of(run).error == "no\nroom"
-    assert "base, seed 0 failed:\n    no\n    room\n" in status.failure(run, status.status_of(run))
+    assert "base, seed 0 failed:\n    no\n    room\n" in status.failure(status.status_of(run))
     pretend_finished(run, loss=1.5)
     now = status.status_of(run)
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)

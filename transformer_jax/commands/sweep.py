@@ -178,8 +178,8 @@ def overview(sweep: "SweepFolder", only: str | None = None) -> str:
     display = Display([*sweep.tuning_runs(definition, names), *sweep.runs(definition, names)])
     display.pending = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
     statuses = display.statuses()
-    failed = [failure(run, statuses[run.address]) for run in display.runs if statuses[run.address].state == "failed"]
-    return "\n\n".join([table(display.runs, statuses), *failed, counts(statuses)])
+    failed = [failure(status) for status in statuses if status.state == "failed"]
+    return "\n\n".join([table(statuses), *failed, counts(statuses)])
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

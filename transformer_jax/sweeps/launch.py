@@ -17,13 +17,13 @@ from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import provenance, status
+from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition, training_flops
-from transformer_jax.sweeps.status import Display
+from transformer_jax.sweeps.status import Display, failure
 
 # The exit status after a signal, as shells have it.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
@@ -165,11 +165,11 @@ class Launcher:
         )
         run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
         statuses = display.close()
-        self.unfinished = sum(status.state not in ("finished", "failed") for status in statuses.values())
-        failed = [run for run in runs if statuses[run.address].state == "failed"]
-        for run in failed:
-            print(f"\n{status.failure(run, statuses[run.address])}", flush=True)
-        return [run.name for run in failed]
+        self.unfinished = sum(status.state not in ("finished", "failed") for status in statuses)
+        failed = [status for status in statuses if status.state == "failed"]
+        for status in failed:
+            print(f"\n{failure(status)}", flush=True)
+        return [status.run.name for status in failed]
 
     def _is_over(self, failed: Sequence[str] = ()) -> bool:
         return bool(self.signals.asked or self._is_detached() or ((self.failed or failed) and self.options.fail_fast))

@@ -25,6 +25,7 @@ INTEREST = ("running", "measuring", "failed", "interrupted", "stopped", "queued"
 class RunStatus:
     """The state and progress of one run."""
 
+    run: SweepRun
     state: str
     step: int = 0
     steps: int = 0
@@ -44,7 +45,7 @@ def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
     if result is not None:
         tested = [test["bleu"] for test in result["tests"].values()]
         steps = result["steps"]
-        return RunStatus("finished", steps, steps, result["valid"].get("loss"), tested[0] if tested else None)
+        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), tested[0] if tested else None)
     state, error = state_of(run.path, run.attempt())
     if outcome is not None and outcome.state in ("failed", "stopped"):
         state, error = outcome
@@ -58,6 +59,7 @@ def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
     if state == "running" and step >= steps:
         state = "measuring"
     return RunStatus(
+        run,
         state,
         step,
         steps,
@@ -90,8 +92,8 @@ class Display:
         self._drawn_lines, self._next, self._begin = 0, 0.0, time.monotonic()
         self._share_before: float | None = None
 
-    def statuses(self) -> dict[str, RunStatus]:
-        return {run.address: self._finished.get(run.address) or self._status(run) for run in self.runs}
+    def statuses(self) -> list[RunStatus]:
+        return [self._finished.get(run.address) or self._status(run) for run in self.runs]
 
     def _status(self, run: SweepRun) -> RunStatus:
         status = status_of(run, self.outcomes.get(run.address))
@@ -112,37 +114,33 @@ class Display:
         else:
             self._print_changes(statuses)
 
-    def close(self) -> dict[str, RunStatus]:
+    def close(self) -> list[RunStatus]:
         """Prints the whole table, however long it is."""
         statuses = self.statuses()
-        self.print(("" if self.live else "\n") + table(self.runs, statuses))
+        self.print(("" if self.live else "\n") + table(statuses))
         return statuses
 
     def print(self, line: str) -> None:
-        """Prints a line above the table."""
-        self._erase()
-        print(line, file=self.stream, flush=True)
-
-    def _print_changes(self, statuses: Mapping[str, RunStatus]) -> None:
-        for run in self.runs:
-            status = statuses[run.address]
-            if status.state != self._shown.get(run.address, "waiting"):
-                self.print(f"{datetime.datetime.now():%H:%M:%S}  {run.name}: {described(status)}")
-            self._shown[run.address] = status.state
-
-    def _draw(self, statuses: Mapping[str, RunStatus]) -> None:
-        size = shutil.get_terminal_size()
-        lines = [*table(self.runs, statuses, size.lines - 3).splitlines(), self._summary(statuses)]
-        self.print("\n".join(line[: size.columns - 1] for line in lines))
-        self._drawn_lines = len(lines)
-
-    def _erase(self) -> None:
+        """Prints a line above the table, which is erased."""
         if self._drawn_lines:
             self.stream.write(f"\x1b[{self._drawn_lines}F\x1b[J")
             self._drawn_lines = 0
+        print(line, file=self.stream, flush=True)
 
-    def _summary(self, statuses: Mapping[str, RunStatus]) -> str:
-        share = sum(status.share for status in statuses.values()) / max(len(statuses), 1)
+    def _print_changes(self, statuses: Sequence[RunStatus]) -> None:
+        for status in statuses:
+            if status.state != self._shown.get(status.run.address, "waiting"):
+                self.print(f"{datetime.datetime.now():%H:%M:%S}  {status.run.name}: {described(status)}")
+            self._shown[status.run.address] = status.state
+
+    def _draw(self, statuses: Sequence[RunStatus]) -> None:
+        size = shutil.get_terminal_size()
+        lines = [*table(statuses, size.lines - 3).splitlines(), self._summary(statuses)]
+        self.print("\n".join(line[: size.columns - 1] for line in lines))
+        self._drawn_lines = len(lines)
+
+    def _summary(self, statuses: Sequence[RunStatus]) -> str:
+        share = sum(status.share for status in statuses) / max(len(statuses), 1)
         if self._share_before is None:
             self._share_before = share
         elapsed = time.monotonic() - self._begin
@@ -151,9 +149,9 @@ class Display:
         return f"{counts(statuses)}; {duration(elapsed)} so far{left}"
 
 
-def counts(statuses: Mapping[str, RunStatus]) -> str:
+def counts(statuses: Sequence[RunStatus]) -> str:
     """ "3 finished, 2 running, 4 waiting"."""
-    counted = collections.Counter(status.state for status in statuses.values())
+    counted = collections.Counter(status.state for status in statuses)
     return ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
 
 
@@ -169,25 +167,24 @@ def described(status: RunStatus) -> str:
     return status.state + (": " + ", ".join(details) if details else "")
 
 
-def table(runs: Sequence[SweepRun], statuses: Mapping[str, RunStatus], most: int | None = None) -> str:
+def table(statuses: Sequence[RunStatus], most: int | None = None) -> str:
     """A line for each run; of more than `most` runs only the most interesting ones."""
-    shown = list(runs)
-    if most is not None and len(shown) > max(most, 3):
-        by_interest = sorted(shown, key=lambda run: INTEREST.index(statuses[run.address].state))[: max(most, 3)]
-        shown = [run for run in shown if run in by_interest]
-    width = max(len(run.name) for run in runs)
+    shown = statuses
+    if most is not None and len(statuses) > max(most, 3):
+        by_interest = sorted(statuses, key=lambda status: INTEREST.index(status.state))[: max(most, 3)]
+        shown = [status for status in statuses if status in by_interest]
+    width = max(len(status.run.name) for status in statuses)
     lines = [f"{'run':<{width}}  {'state':<11} {'step':>15} {'loss':>7} {'BLEU':>6}  left"]
-    for run in shown:
-        at = statuses[run.address]
+    for at in shown:
         step = f"{at.step:,}/{at.steps:,}" if at.step else ""
         loss = "" if at.loss is None else f"{at.loss:.3f}"
         bleu = "" if at.bleu is None else f"{at.bleu:.2f}"
         left = "" if at.seconds_left is None else duration(at.seconds_left)
-        lines.append(f"{run.name:<{width}}  {at.state:<11} {step:>15} {loss:>7} {bleu:>6}  {left}".rstrip())
+        lines.append(f"{at.run.name:<{width}}  {at.state:<11} {step:>15} {loss:>7} {bleu:>6}  {left}".rstrip())
     return "\n".join(lines)
 
 
-def failure(run: SweepRun, status: RunStatus) -> str:
+def failure(status: RunStatus) -> str:
     """A failed run and its last error."""
     reason = status.error.replace("\n", "\n    ")
-    return f"{run.name} failed:\n    {reason}\n    its log: {run.log}"
+    return f"{status.run.name} failed:\n    {reason}\n    its log: {status.run.log}"
