@@ -139,17 +139,19 @@ def test_the_p_value_has_its_false_positive_rate():
     assert 8 <= alarms <= 34  # 20 and three standard deviations
 
 
-PRIME = 13
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "run", test_size=2)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "run", test_size=PRIME)
+def run(folder):
+    return load_run(folder, "averaged")
 
 
-def test_two_exports_of_one_name_have_separate_records(folder):
+def test_two_exports_of_one_name_have_separate_records(folder, run):
     """Also one with the name of a run's weights."""
-    run, decode = load_run(folder, "averaged"), DecodeConfig()
+    decode = DecodeConfig()
     other = load_run(folder, "averaged")
     other.params = jax.tree.map(lambda leaf: 1.5 * leaf, other.params)
     names = {
@@ -159,9 +161,8 @@ def test_two_exports_of_one_name_have_separate_records(folder):
     assert len(names) == 3 and "test.best" in names
 
 
-def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, tmp_path):
+def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_path):
     """Each of them changed alone is seen."""
-    run = load_run(folder, "averaged")
     test_set = split_of(folder, run.config, "test")
     metric = tmp_path / "mine.py"
     metric.write_text("def mine(hypotheses, references):\n    return 1.0\n")
@@ -208,11 +209,10 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
     assert made == [4, 3, 3, 3]
 
 
-def test_the_training_loops_evaluator(folder):
-    run = load_run(folder, "averaged")
+def test_the_training_loops_evaluator(folder, run):
     prepared = Prepared.open(folder / "data")
-    decode = dataclasses.replace(run.config.decode, bleu_sentences=5)
+    decode = dataclasses.replace(run.config.decode, bleu_sentences=2, beam=1)
     config = with_vocabulary(dataclasses.replace(run.config, decode=decode), prepared)
-    sources, references = (side[:5] for side in prepared.texts("valid"))
-    expected = measures(run.translate(sources), references)["bleu"].score
+    sources, references = (side[:2] for side in prepared.texts("valid"))
+    expected = measures(run.translate(sources, beam=1), references)["bleu"].score
     assert bleu_evaluator(config, prepared)(run.params) == {"bleu": expected}
