@@ -3,12 +3,14 @@
 import json
 import re
 
+import jinja2
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 from tests.support.pages import HOSTILE, Reader
 from transformer_jax.pictures import plots
-from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
+from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, render, run_page
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +76,20 @@ def test_the_attention_page_holds_every_layer_and_head(attention):
     assert np.shape(view["weights"]) == (2, 3, 2, 4)
     assert view["weights"][0][0][0][0] == 25  # hundredths
     assert view["queries"] == ["ein", HOSTILE]
+
+
+def test_text_is_escaped_and_markup_is_not(tmp_path):
+    template = tmp_path / "x.html"
+    template.write_text(
+        '{% extends "page.html" %}{% block body %}{{ text }} {{ markup }} {{ data|tojson }}{% endblock %}'
+    )
+    text = "</script>&{{ 1 }}"
+    page = render(template, title=text, text=text, markup=Markup("<b>b</b>"), data=[text, "ü"])
+    assert page.count("&lt;/script&gt;&amp;{{ 1 }}") == 2
+    assert "<b>b</b>" in page and '["\\u003c/script\\u003e\\u0026{{ 1 }}","ü"]' in page
+
+
+def test_missing_value_is_an_error(tmp_path):
+    (tmp_path / "x.html").write_text("{{ absent }}")
+    with pytest.raises(jinja2.UndefinedError):
+        render(tmp_path / "x.html")

@@ -1,7 +1,7 @@
 """The content of a report: its parts, and the same findings for other programs."""
 
 from tests.support.finished_sweeps import seed_folder, write
-from transformer_jax.report.content import gather, to_document, to_json
+from transformer_jax.report.content import Content, to_document, to_json
 from transformer_jax.report.document import Figures, Folded, Table
 from transformer_jax.report.results import load_sweep
 
@@ -9,7 +9,7 @@ from transformer_jax.report.results import load_sweep
 def test_parts_without_content_are_left_out(whole, sweep):
     assert "Analyses" not in [part.title for part in to_document(whole.content).parts]
     write(seed_folder(sweep, "base", 0) / "analysis" / "a.json", {"title": "A", "text": "t"})
-    assert "Analyses" in [part.title for part in to_document(gather(load_sweep(sweep))).parts]
+    assert "Analyses" in [part.title for part in to_document(Content(load_sweep(sweep))).parts]
 
 
 def test_each_test_set_has_its_table_and_figures(whole):

@@ -118,10 +118,10 @@ def test_record_of_something_else_is_refused(sweep, changes, problem, recorded):
         (lambda path: (path / "sweep.json").write_text("{"), "sweep.json:1: is not JSON"),
         (lambda path: (path / "sweep.json").write_text("[]"), "JSON list"),
         (lambda path: changed(path, format=9), "has format 9, but this version reads format 1"),
-        (lambda path: changed(path, variants=[]), "'variants' is empty"),
+        (lambda path: changed(path, variants=[]), "'variants' must be a list of dicts, not empty"),
         (lambda path: changed(path, variants=[{"name": 3}]), "has no 'name' or no 'slug'"),
         (lambda path: changed(path, seeds="3"), "'seeds' must be a list of ints"),
-        (lambda path: changed(path, tests=[]), "'tests' is empty"),
+        (lambda path: changed(path, tests=[]), "'tests' must be a list of strs, not empty"),
         (lambda path: (path / "report").write_text("a file"), "is a file; must be a directory"),
     ],
 )

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.report.terminal import terminal_table
+    from transformer_jax.report.texts import terminal_table
     from transformer_jax.report.write import write_report
 
     content, directory = write_report(arguments.sweep, arguments.output)

@@ -1,19 +1,36 @@
-"""The page of one run, and the page of one translation's attention."""
+"""HTML pages from Jinja templates: of one run, and of one translation's attention; self-contained."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from transformer_jax.pictures.html import TEMPLATES, render
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
+
+# page.html, which all pages extend, and the templates of this package.
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: Path, **values: Any) -> str:
+    """A template of a report or of TEMPLATES, filled; every text is escaped unless it is `Markup`."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here, because it loads slowly
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return environment.get_template(template.name).render(values)
 
 
 class View(NamedTuple):
@@ -63,15 +80,8 @@ def run_page(
 ) -> str:
     """One run: its scores, translations, pictures, and the commands to use it with."""
     drawn = [(_svg(picture.figure, f"p{number}-"), picture.caption) for number, picture in enumerate(pictures)]
-    return render(
-        TEMPLATES / "run.html",
-        title=title,
-        about=about,
-        numbers=numbers,
-        pictures=drawn,
-        samples=samples,
-        commands=commands,
-    )
+    texts = {"title": title, "about": about, "commands": commands}
+    return render(TEMPLATES / "run.html", **texts, numbers=numbers, pictures=drawn, samples=samples)
 
 
 def _svg(figure: Figure, prefix: str) -> Markup:

@@ -1,7 +1,5 @@
 """The results of a sweep's analyses: tables, averaged over seeds, and the first seed's plots."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +9,7 @@ from markupsafe import Markup
 
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Folded, Heading, Row, Table, Text
 from transformer_jax.report.figures import Curve, curves
-from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, listed, number
+from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, json_object, listed, number
 
 MOST_ROWS = 200
 # Tables with at most this many rows are joined into one, so that variants can be compared.
@@ -92,15 +90,14 @@ def _dicts(value: Any) -> list[Mapping[str, Any]]:
 def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
     """Cells that are numbers in the tables of all seeds become their mean; others are the first seed's."""
     by_seed = [[row for row in listed(table.get("rows")) if isinstance(row, list)] for table in tables]
-    alike = [rows for rows in by_seed if [len(row) for row in rows] == [len(row) for row in by_seed[0]]]
-    titles = [str(column) for column in listed(tables[0].get("columns"))]
-    texts = [
-        [_mean([rows[i][j] for rows in alike]) for j in range(len(row))] for i, row in enumerate(by_seed[0][:MOST_ROWS])
-    ]
-    width = max(1, *map(len, [titles, *texts]))  # rows may differ in length
-    (names, *columns), *lines = [[*line, *[""] * (width - len(line))] for line in [titles, *texts]]
-    rows = [Row(line[0], [Cell(text, text) for text in line[1:]]) for line in lines]
-    return Table([Column(title) for title in columns], rows, names, str(tables[0].get("title", "")))
+    alike = [rows for rows in by_seed if [*map(len, rows)] == [*map(len, by_seed[0])]]
+    lines = [[str(column) for column in listed(tables[0].get("columns"))]]
+    for same_rows in list(zip(*alike, strict=True))[:MOST_ROWS]:
+        lines.append([_mean(cells) for cells in zip(*same_rows, strict=True)])
+    width = max(1, *map(len, lines))  # rows may differ in length
+    (names, *titles), *lines = [[*line, *[""] * (width - len(line))] for line in lines]
+    rows = [Row(name, [Cell(text, text) for text in texts]) for name, *texts in lines]
+    return Table([Column(title) for title in titles], rows, names, str(tables[0].get("title", "")))
 
 
 def _mean(cells: Sequence[Any]) -> str:
@@ -110,13 +107,11 @@ def _mean(cells: Sequence[Any]) -> str:
 
 
 def _plot(plot: Mapping[str, Any]) -> Figure | None:
-    series = plot.get("series")
     found = []
-    for name, points in series.items() if isinstance(series, dict) else ():
+    for name, points in json_object(plot.get("series")).items():
         pairs = [tuple(map(number, point)) for point in listed(points) if isinstance(point, list) and len(point) == 2]
         kept = [(x, y) for x, y in pairs if x is not None and y is not None]
-        kept = kept[:: max(1, -(-len(kept) // MOST_POINTS))]
-        if kept:
+        if kept := kept[:: max(1, -(-len(kept) // MOST_POINTS))]:
             found.append(Curve(str(name), [x for x, _ in kept], [y for _, y in kept]))
     title, x, y = (str(plot.get(key, "")) for key in ("title", "x", "y"))
     return curves(title, found, x, y) if found else None

@@ -1,7 +1,5 @@
 """The learning curves of a sweep: the mean over the seeds of a variant, in a band from the lowest to the highest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

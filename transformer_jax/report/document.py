@@ -1,7 +1,5 @@
 """A report as a tree of titled parts and blocks; each format has its renderer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,6 +34,14 @@ class Row(NamedTuple):
     is_baseline: bool = False
 
 
+# A column with its cells, one per row.
+Filled = tuple[Column, Sequence[Cell]]
+
+
+def rows_of(names: Sequence[str], columns: Sequence[Filled]) -> list[Row]:
+    return [Row(name, cells) for name, *cells in zip(names, *(cells for _, cells in columns), strict=True)]
+
+
 class Table(NamedTuple):
     columns: Sequence[Column]  # without that of the rows' names
     rows: Sequence[Row]
@@ -58,16 +64,16 @@ class Heading(NamedTuple):
     text: str
 
 
+class Code(NamedTuple):
+    text: str
+
+
 class Bullets(NamedTuple):
     items: Sequence[str]
 
 
 class Facts(NamedTuple):
     items: Mapping[str, str]
-
-
-class Code(NamedTuple):
-    text: str
 
 
 class Figures(NamedTuple):
@@ -86,7 +92,7 @@ class Folded(NamedTuple):
     """Details that a click opens. Only the page has them."""
 
     summary: str
-    blocks: Sequence[Block]
+    blocks: "Sequence[Block]"
 
 
 Block = Text | Heading | Bullets | Facts | Code | Table | Figures | Translations | Folded

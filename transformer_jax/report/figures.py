@@ -1,10 +1,8 @@
 """The figures of a report as SVG: they take their colours from the page and show values when pointed at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -53,7 +51,7 @@ class Interval(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """A linear or logarithmic map from values to pixels."""
+    """A map from values, or their logarithms, to pixels."""
 
     low: float
     high: float
@@ -62,39 +60,30 @@ class Axis(NamedTuple):
     log: bool = False
 
     @classmethod
-    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False) -> Axis:
-        """An axis with room for all values and a margin."""
+    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False) -> Self:
+        """An axis with room for all values and a margin; linear where the values are nearly equal."""
         inside = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
         low, high = min(inside), max(inside)
-        if log and high / low >= 1.5:
-            margin = (high / low) ** 0.05
-            return cls(low / margin, high * margin, start, end, True)
+        if log := log and high / low >= 1.5:
+            low, high = math.log10(low), math.log10(high)
         margin = 0.05 * (high - low) or 0.5 * abs(high) or 0.5
-        return cls(low - margin, high + margin, start, end)
+        return cls(low - margin, high + margin, start, end, log)
 
     def at(self, value: float) -> float:
-        if self.log:
-            share = math.log(max(value, 1e-300) / self.low) / math.log(self.high / self.low)
-        else:
-            share = (value - self.low) / (self.high - self.low)
+        place = math.log10(max(value, 1e-300)) if self.log else value
+        share = (place - self.low) / (self.high - self.low)
         return self.start + min(max(share, -1.0), 2.0) * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:
-        return self._log_ticks(count) if self.log else self._even_ticks(count)
-
-    def _even_ticks(self, count: int) -> list[float]:
-        rough = (self.high - self.low) / count
-        size = 10 ** math.floor(math.log10(rough))
-        step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
-        first = math.ceil(self.low / step)
-        return [step * number for number in range(first, math.floor(self.high / step) + 1)]
-
-    def _log_ticks(self, count: int) -> list[float]:
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        choices: Sequence[Sequence[float]] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
+        if not self.log:
+            rough = (self.high - self.low) / count
+            size = 10 ** math.floor(math.log10(rough))
+            step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+            return [step * number for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+        decades = [10.0**decade for decade in range(math.floor(self.low), math.ceil(self.high) + 1)]
         ticks: list[float] = []
-        for factors in choices:
-            ticks = [f * 10.0**d for d in decades for f in factors if self.low <= f * 10.0**d <= self.high]
+        for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+            ticks = [f * d for d in decades for f in factors if self.low <= math.log10(f * d) <= self.high]
             if len(ticks) >= 3:
                 break
         return ticks[:: max(1, math.ceil(len(ticks) / (2 * count)))]

@@ -1,14 +1,12 @@
 """What a sweep found: how every variant differs from its baseline on each test set."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.metrics import LARGEST_EXPONENT, Metric
+from transformer_jax.report.metrics import BLEU, LARGEST_EXPONENT, Metric
 from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import Difference, bleu_scores, compare, log_perplexity_scores
 
@@ -36,15 +34,14 @@ class TestFindings(NamedTuple):
         return not self.bleu
 
     def differences(self, metric: Metric) -> Mapping[str, Difference]:
-        return {"bleu": self.bleu_differences, "perplexity": self.perplexity_differences}[metric.key]
+        return self.bleu_differences if metric is BLEU else self.perplexity_differences
 
     def mean(self, metric: Metric, variant: str) -> float | None:
         """A variant's mean score as it is compared: BLEU, or the log of the perplexity per `unit`."""
-        if metric.key == "bleu":
-            values = self.bleu.get(variant)
-            return float(np.mean(values)) if values else None
-        values = (self.perplexity if self.unit == "token" else self.word_perplexity).get(variant)
-        return float(np.mean(np.log(values))) if values else None
+        by_name = self.bleu if metric is BLEU else self.perplexity if self.unit == "token" else self.word_perplexity
+        if not (values := by_name.get(variant)):
+            return None
+        return float(np.mean(values if metric is BLEU else np.log(values)))
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:
@@ -116,7 +113,7 @@ def _differences(
     """The differences in BLEU and in log-perplexity."""
     runs = [run for measured in comparable.values() for run in measured]
     ends = np.cumsum([len(measured) for measured in comparable.values()])
-    groups = [list(range(end - len(same), end)) for end, same in zip(ends, comparable.values(), strict=True)]
+    members = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
     index = {name: number for number, name in enumerate(comparable)}
     numbered = [(index[variant], index[baseline]) for variant, baseline in pairs]
     units = runs[0].tokens_N
@@ -124,8 +121,8 @@ def _differences(
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
         units = runs[0].statistics_N10[:, 1] + 1
         units = units * (runs[0].words / units.sum())
-    bleu = compare(bleu_scores(np.stack([run.statistics_N10 for run in runs])), groups, numbered)
+    bleu = compare(bleu_scores(np.stack([run.statistics_N10 for run in runs])), members, numbered)
     log_probabilities_RN = np.stack([run.log_probabilities_N for run in runs])
-    perplexity = compare(log_perplexity_scores(log_probabilities_RN, units), groups, numbered)
+    perplexity = compare(log_perplexity_scores(log_probabilities_RN, units), members, numbered)
     names = [variant for variant, _ in pairs]
     return dict(zip(names, bleu, strict=True)), dict(zip(names, perplexity, strict=True))

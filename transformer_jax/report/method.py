@@ -1,19 +1,16 @@
 """How the runs of a sweep were made and compared: caveats, and how to make them again."""
 
-from __future__ import annotations
-
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import percent
-from transformer_jax.report.results import SweepResult, listed, number
+from transformer_jax.report.results import SweepResult, json_object, listed, number
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
-from transformer_jax.schema import is_address
+from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, LAST_STEP
 from transformer_jax.sweeps.provenance import Made, mixtures
 from transformer_jax.sweeps.spec import BY_SEED
 
@@ -36,33 +33,15 @@ NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
     """That the runs were not all made by the same code; empty if they were."""
-    uses_custom_code = any(is_address(value) for value in _strings(sweep.definition))
-    made = []
-    for run in sweep.runs:
-        if run.finished:
-            recorded = "code" in run.result or not uses_custom_code
-            versions = {name: version for name, version in run.versions.items() if name in IDENTIFYING}
-            made.append(
-                Made(
-                    name=run.name,
-                    code=_string_values(run.result.get("code")) if recorded else None,
-                    versions=_string_values(run.result.get("versions")) or versions,
-                    notes=tuple(run.notes),
-                )
-            )
-    return mixtures(made)
+    return mixtures(
+        Made(run.name, _texts(run.result.get("code")), _texts(run.result.get("versions")), tuple(run.notes))
+        for run in sweep.runs
+        if run.finished
+    )
 
 
-def _strings(value: Any) -> list[str]:
-    """Every string in nested plain values."""
-    if isinstance(value, (Mapping, list)):
-        items = value.values() if isinstance(value, Mapping) else value
-        return [text for item in items for text in _strings(item)]
-    return [value] if isinstance(value, str) else []
-
-
-def _string_values(value: Any) -> dict[str, str]:
-    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+def _texts(value: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in json_object(value).items()}
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
@@ -80,14 +59,14 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
 
 def _seeds(sweep: SweepResult) -> str:
     """What differs between seeds."""
-    differ = "Between the seeds of a variant, the initial parameters"
-    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
-    if sweep.definition.get("data_order") == BY_SEED:
-        return f"{differ}, dropout and the order of the training pairs differ. {held_out}"
-    return (
-        f"{differ} and dropout differ; the order of the training pairs is the same for all seeds, so the intervals do "
-        f"not account for the effect of another order. {held_out}"
+    differ = (
+        ", dropout and the order of the training pairs differ."
+        if sweep.definition.get("data_order") == BY_SEED
+        else " and dropout differ; the order of the training pairs is the same for all seeds, so the intervals do "
+        "not account for the effect of another order."
     )
+    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
+    return f"Between the seeds of a variant, the initial parameters{differ} {held_out}"
 
 
 def _trained_together(sweep: SweepResult) -> bool:
@@ -105,11 +84,8 @@ def _tuning(sweep: SweepResult) -> str:
         "Each variant's learning rate was chosen on validation loss, with one seed, among "
         f"{', '.join(f'{factor:g}' for factor in tried)} times that of its config."
     )
-    chosen = {
-        name: factor
-        for name, facts in sweep.tuned.items()
-        if isinstance(facts, dict) and (factor := number(facts.get("factor"))) is not None
-    }
+    factors = {name: number(json_object(facts).get("factor")) for name, facts in sweep.tuned.items()}
+    chosen = {name: factor for name, factor in factors.items() if factor is not None}
     if not chosen:
         return f"{text} None is chosen yet."
     text += f" Chosen: {', '.join(f'{name} x {factor:g}' for name, factor in chosen.items())}."

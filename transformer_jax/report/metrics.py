@@ -1,7 +1,5 @@
 """The metrics that a report compares, BLEU and perplexity, and how numbers are displayed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,6 +17,7 @@ class Metric(NamedTuple):
 
     key: str
     title: str
+    name: str
     sign: int  # 1 if higher is better, -1 if lower is
 
     def displayed(self, score: float) -> float:
@@ -47,8 +46,8 @@ class Metric(NamedTuple):
         return scores[0] - scores[1] if self is BLEU else math.log(scores[0] / scores[1])
 
 
-BLEU = Metric("bleu", "BLEU", 1)
-PERPLEXITY = Metric("perplexity", "PPL", -1)
+BLEU = Metric("bleu", "BLEU", "BLEU", 1)
+PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1)
 METRICS = (BLEU, PERPLEXITY)
 
 

@@ -6,8 +6,6 @@ models that differ from the baseline in size alone, a line through them (score a
 expected score at any cost, and a variant's distance from it is its own merit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +16,7 @@ from transformer_jax.pictures.plots import COLOURS
 from transformer_jax.report import document
 from transformer_jax.report.figures import INK, Point, scatter
 from transformer_jax.report.findings import OTHER_TEST_SET, TestFindings
-from transformer_jax.report.metrics import METRICS, Metric, count_text
+from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, count_text
 from transformer_jax.report.results import SweepResult, VariantResult
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
@@ -72,9 +70,7 @@ class Front(NamedTuple):
 
     def beyond(self, variant: str) -> float | None:
         """How much higher than expected a variant's score is."""
-        if variant not in self.points:
-            return None
-        cost, score = self.points[variant]
+        cost, score = self.points.get(variant, (math.inf, 0.0))
         expected = self.expected(cost)
         return None if expected is None else score - expected
 
@@ -160,7 +156,7 @@ def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[docum
     lines = []
     for front in found:
         leading, shown = (sorted(names, key=lambda n: front.points[n]) for names in (front.leading, front.shown))
-        metric = "BLEU" if front.metric.key == "bleu" else "perplexity"
+        metric = "BLEU" if front.metric is BLEU else "perplexity"
         best = f"shown for {', '.join(shown) or 'none'}"
         lines.append(f"Best {metric} for its {COSTS[front.cost]}: {best}. By the means: {', '.join(leading)}.")
     note = "A ring, and ◇ in the table, marks the variants that lead by their means; ◆ those shown to be the best."
@@ -195,28 +191,27 @@ def _figure(sweep: SweepResult, front: Front, unit: str) -> document.Figure:
         if (expected := front.expected(cost)) is not None:
             line.append((cost, metric.displayed(expected)))
     legend = [(sweep.baseline, INK), *((group or "others", colour) for group, colour in colours.items())]
-    y = metric.title + (" per word" if metric.key == "perplexity" and unit == "word" else "")
+    y = metric.title + (" per word" if metric is PERPLEXITY and unit == "word" else "")
     return document.Figure(front.title, scatter(points, COSTS[front.cost], y, line), legend)
 
 
 def _table(sweep: SweepResult, fronts: Sequence[Front]) -> document.Table:
     """The variants by size, with their positions on the fronts and their distances from the lines."""
     costs: dict[str, dict[str, float]] = {cost: {} for cost in COSTS}
-    columns = [document.Column("parameters"), document.Column("FLOPs")]
     for front in fronts:
         costs[front.cost] |= {name: cost for name, (cost, _) in front.points.items()}
-        columns.append(document.Column(f"{front.title}: best"))
+    names = [v.name for v in sweep.variants if any(v.name in by_name for by_name in costs.values())]
+    names.sort(key=lambda name: costs["parameters"].get(name, 0.0))
+    columns: list[document.Filled] = [
+        (document.Column(title), [document.number_cell(by_name.get(name), count_text) for name in names])
+        for title, by_name in zip(("parameters", "FLOPs"), costs.values(), strict=True)
+    ]
+    for front in fronts:
+        places = [(name in front.leading) + (name in front.shown) for name in names]
+        cells = [document.Cell(("", "◇", "◆")[place], place) for place in places]
+        columns.append((document.Column(f"{front.title}: best"), cells))
         if front.line:
             what = "size" if front.cost == "parameters" else "compute"
-            columns.append(document.Column(f"{front.metric.title} beyond its {what}"))
-    names = [v.name for v in sweep.variants if any(v.name in by_name for by_name in costs.values())]
-    rows = []
-    for name in sorted(names, key=lambda name: costs["parameters"].get(name, 0.0)):
-        cells = [document.number_cell(by_name.get(name), count_text) for by_name in costs.values()]
-        for front in fronts:
-            place = (name in front.leading) + (name in front.shown)
-            cells.append(document.Cell(("", "◇", "◆")[place], place))
-            if front.line:
-                cells.append(document.number_cell(front.beyond(name), front.metric.change))
-        rows.append(document.Row(name, cells))
-    return document.Table(columns, rows)
+            cells = [document.number_cell(front.beyond(name), front.metric.change) for name in names]
+            columns.append((document.Column(f"{front.metric.title} beyond its {what}"), cells))
+    return document.Table([column for column, _ in columns], document.rows_of(names, columns))

@@ -3,8 +3,6 @@
 Nothing in the folder is trusted. A damaged file invalidates only the run it belongs to and is reported as a problem.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -141,7 +139,8 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def json_object(value: Any) -> dict[str, Any]:
+    """An object of a JSON file; empty if the value is something else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -171,12 +170,10 @@ def load_sweep(folder: str | Path) -> SweepResult:
 def texts(run: RunResult, split: str) -> list[tuple[str, str]]:
     """Sources and references of a test set, from the run's prepared data; empty if that is gone."""
     given = flattened(_json(run.path / "config.json", [])).get("data.directory")
-    started_in = str(run.versions.get("directory") or "")  # earlier versions recorded relative paths
-    for place in (run.path / "data", *([Path(started_in, given)] if isinstance(given, str) else [])):
-        file = texts_path(place, split)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-            return [(str(record["source"]), str(record["target"])) for record in records]
+    file = texts_path(Path(given) if isinstance(given, str) else run.path / "data", split)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+        return [(str(record["source"]), str(record["target"])) for record in records]
     return []
 
 
@@ -198,13 +195,10 @@ def _definition(path: Path) -> dict[str, Any]:
         )
     for key, kind in {"variants": dict, "seeds": int, "tests": str}.items():
         values = definition.get(key)
-        if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-            raise BadInput(f"{file}: {key!r} must be a list of {kind.__name__}s: the file is damaged")
-        if not values:
-            raise BadInput(f"{file}: {key!r} is empty: there is nothing to report")
-    for facts in definition["variants"]:
-        if not isinstance(facts.get("name"), str) or not isinstance(facts.get("slug"), str):
-            raise BadInput(f"{file}: a variant has no 'name' or no 'slug': the file is damaged")
+        if not isinstance(values, list) or not values or not all(isinstance(value, kind) for value in values):
+            raise BadInput(f"{file}: {key!r} must be a list of {kind.__name__}s, not empty: the file is damaged")
+    if not all(isinstance(facts.get(key), str) for facts in definition["variants"] for key in ("name", "slug")):
+        raise BadInput(f"{file}: a variant has no 'name' or no 'slug': the file is damaged")
     if not isinstance(definition.get("base", {}), dict):
         raise BadInput(f"{file}: 'base' must be a config: the file is damaged")
     return definition
@@ -216,10 +210,12 @@ def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any]
     return VariantResult(
         name=name,
         slug=slug,
-        changes=_dict(facts.get("changes")),
+        changes=json_object(facts.get("changes")),
         group=str(facts.get("group") or ""),
         note=str(facts.get("note") or ""),
-        published={key: value for key, value in _dict(facts.get("published")).items() if number(value) is not None},
+        published={
+            key: value for key, value in json_object(facts.get("published")).items() if number(value) is not None
+        },
         baseline="" if baseline == name else str(baseline),
         runs=[
             _run(path / "runs" / slug / f"seed-{seed}", name, seed, definition["tests"], problems)
@@ -279,7 +275,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
     tests = result.get("tests")
     if isinstance(tests, dict) and split not in tests:
         return None  # the sweep was given this split later
-    name = _dict(_dict(tests).get(split)).get("file")
+    name = json_object(json_object(tests).get(split)).get("file")
     file = path / (name if isinstance(name, str) else f"translations/{split}.latest.json")
     record = _read(file)
     try:

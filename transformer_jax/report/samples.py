@@ -1,7 +1,5 @@
 """A few sentences of the test set with the translations of every variant."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -35,20 +33,13 @@ def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:
     written: dict[str, list[str]] = {}
     pairs: list[tuple[str, str]] = []
     for variant in sweep.variants:
-        for run in variant.finished:
-            if split not in run.measured or not (lines := hypotheses(run.measured[split])):
-                continue
-            found = texts(run, split)
-            sources, references = [source for source, _ in found], [reference for _, reference in found]
+        for measured, run in ((run.measured[split], run) for run in variant.finished if split in run.measured):
+            lines, found = hypotheses(measured), texts(run, split)
+            same = len(lines) == len(found) > 0 and found == (pairs or found)
             # The data may have been prepared again since.
-            if texts_sha256(sources, references) != run.measured[split].digest:
-                continue
-            pairs = pairs or found
-            if found == pairs and len(lines) == len(pairs):
-                written[variant.name] = lines
+            if same and texts_sha256(*map(list, zip(*found, strict=True))) == measured.digest:
+                pairs, written[variant.name] = found, lines
                 break
-    if not written:
-        return []
     return [_sentence(index, pairs[index], written) for index in _chosen(pairs, written)]
 
 

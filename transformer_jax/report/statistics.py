@@ -20,8 +20,6 @@ would not be valid: the last of them tests a single p-value at 5 %, where so few
 docs/experiments.md has the simulated rates; tests/drills/test_false_alarms.py computes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

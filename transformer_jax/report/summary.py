@@ -1,7 +1,5 @@
 """The findings of a sweep in sentences."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 

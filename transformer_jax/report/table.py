@@ -1,7 +1,5 @@
 """The main table, in the form of the paper's Table 3: a variant per row, blank where it has the base value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

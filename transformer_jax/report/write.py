@@ -1,7 +1,5 @@
 """The report of a sweep's folder, written as a page, Markdown, CSV and JSON. Reads files only, in whatever state."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 
@@ -9,11 +7,10 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, publish_json, published
 from transformer_jax.files.record import read_object
-from transformer_jax.pictures.html import render
-from transformer_jax.report.content import Content, gather, to_document, to_json
-from transformer_jax.report.csv import to_csv
-from transformer_jax.report.markdown import to_markdown
+from transformer_jax.pictures.pages import render
+from transformer_jax.report.content import Content, to_document, to_json
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.texts import to_csv, to_markdown
 
 JSON, TEXTS = "report.json", ("report.md", "table.csv", "index.html")
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
@@ -21,7 +18,7 @@ TEMPLATE = Path(__file__).parent / "templates" / "report.html"
 
 def write_report(folder: str | Path, output: str | Path | None = None) -> tuple[Content, Path]:
     """Writes SWEEP/report/, or `output`; returns the content and the directory."""
-    content = gather(load_sweep(folder))
+    content = Content(load_sweep(folder))
     document = to_document(content)
     directory = Path(paths.expanded(folder if output is None else output)) / ("report" if output is None else "")
     with explained(directory):
