@@ -24,7 +24,7 @@ def test_split_added_later_is_missing_but_not_damaged(sweep):
         ("result.json", '{"steps": 10', "JSON"),
         ("result.json", "[1, 2]", "JSON list"),
         ("translations/test.latest.json", '{"test_set": "x"}', "is not a complete record of an evaluation (KeyError"),
-        ("translations/test.latest.json", None, "is missing"),
+        ("translations/test.latest.json", None, "there is no such file"),
         ("versions.json", "\x00", "JSON"),
     ],
 )

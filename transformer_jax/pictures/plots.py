@@ -176,14 +176,9 @@ def _axes(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
     figure = _figure(width, height)
     axes = figure.subplots()
     axes.set_title(_literal(title), loc="left", pad=10, color=INK)
-    _without_frame(axes)
-    return figure, axes
-
-
-def _without_frame(axes: Axes) -> None:
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.set_frame_on(False)
     axes.tick_params(length=0, colors=INK)
+    return figure, axes
 
 
 def _over_steps(axes: Axes) -> None:
@@ -196,7 +191,8 @@ def _heat_map(
     axes: Axes, weights_TS: np.ndarray, above: Sequence[str], beside: Sequence[str], font_size: float = 9
 ) -> AxesImage:
     """Keys above the columns, queries beside the rows."""
-    _without_frame(axes)
+    axes.set_frame_on(False)
+    axes.tick_params(length=0, colors=INK)
     rows, columns = weights_TS.shape
     axes.set_xticks(np.arange(columns - 1) + 0.5, minor=True)
     axes.set_yticks(np.arange(rows - 1) + 0.5, minor=True)

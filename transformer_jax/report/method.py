@@ -114,12 +114,11 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
         found["devices of a run"] = "; ".join(devices)
     if seconds := [value for run in finished if (value := run.number("train_seconds")) is not None]:
         found["training time"] = f"{sum(seconds) / 3600:.2f} hours in all, {np.mean(seconds):.0f} s per run"
-    versions: dict[str, dict[str, None]] = {}
-    for run in sweep.runs:
-        for name, version in run.versions.items():
-            if name not in NO_VERSIONS:
-                versions.setdefault(name, {})[str(version)] = None
-    return found | {name: " and ".join(several) for name, several in versions.items()}
+    names = dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS)
+    for name in names:
+        versions = dict.fromkeys(str(run.versions[name]) for run in sweep.runs if name in run.versions)
+        found[name] = " and ".join(versions)
+    return found
 
 
 def command(sweep: SweepResult) -> str:

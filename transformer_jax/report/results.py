@@ -318,8 +318,6 @@ def _json(file: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        raise BadInput(f"{file}: is missing")
     try:
         return read_record(file)
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.report.document import Cell, Column, Row, Table, number_cell
+from transformer_jax.report.document import Cell, Column, Filled, Table, number_cell, rows_of
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import BLEU, METRICS, Metric, count_text, mean_and_deviation, p_text
 from transformer_jax.report.results import SweepResult, VariantResult
@@ -40,24 +40,25 @@ PUBLISHED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("params", "parameters", count_text),
 )
 
-# A column with its cells, one per variant.
-Filled = tuple[Column, list[Cell]]
-
 
 def table(sweep: SweepResult, findings: TestFindings) -> Table:
     """All variants on one test set."""
-    columns = [*option_columns(sweep), *_scores(sweep.variants, findings)]
+    variants = sweep.variants
+    counts = [(len(variant.finished), len(variant.runs)) for variant in variants]
+    seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
+    columns = [*option_columns(sweep), *_scores(variants, findings)]
     for metric in METRICS:
         if found := findings.differences(metric):
-            columns += _differences(sweep.variants, metric, found, findings.unit)
-    columns += [
-        _seeds(sweep.variants),
-        *_published(sweep.variants),
-        *(_means(sweep.variants, "cost", *cost) for cost in COSTS),
-    ]
+            columns += _differences(variants, metric, found, findings.unit)
+    columns.append((Column("seeds", "seeds", "scores", "finished runs"), seeds))
+    for title, key, text in PUBLISHED:
+        if any(key in variant.published for variant in variants):
+            cells = [number_cell(variant.published.get(key), text) for variant in variants]
+            columns.append((Column(f"{title} publ.", f"published_{key}", "published", "the published score"), cells))
+    columns += [_means(variants, "cost", *cost) for cost in COSTS]
     rows = [
-        Row(variant.name, cells, variant.note, variant.group, variant.name == sweep.baseline)
-        for variant, *cells in zip(sweep.variants, *(cells for _, cells in columns), strict=True)
+        row._replace(note=variant.note, group=variant.group, is_baseline=variant.name == sweep.baseline)
+        for variant, row in zip(variants, rows_of([variant.name for variant in variants], columns), strict=True)
     ]
     return Table([column for column, _ in columns], rows, filtered=True)
 
@@ -74,15 +75,14 @@ def option_columns(sweep: SweepResult) -> list[Filled]:
         is_shown = variant.name == sweep.baseline or value != default
         return Cell(text if is_shown else "", value if is_number else text)
 
-    def order(path: str) -> tuple[int, str]:
-        return PAPER_ORDER.index(path) if path in PAPER_ORDER else len(PAPER_ORDER), path
-
+    paths = [path for path in PAPER_ORDER if path in varied]
+    paths += sorted(varied - {*paths, *WITHOUT_COLUMN})
     return [
         (
             Column(SYMBOLS.get(path, path.rpartition(".")[2]), path, "options", path),
             [cell(v, values.get(path), base.get(path)) for v, values in zip(sweep.variants, resolved, strict=True)],
         )
-        for path in sorted(varied - WITHOUT_COLUMN, key=order)
+        for path in paths
     ]
 
 
@@ -146,24 +146,6 @@ def _differences(
             Column(f"p Δ {metric.title}", f"{metric.key}_p", "differences", p_about),
             [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found],
         ),
-    ]
-
-
-def _seeds(variants: Sequence[VariantResult]) -> Filled:
-    counts = [(len(variant.finished), len(variant.runs)) for variant in variants]
-    cells = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
-    return Column("seeds", "seeds", "scores", "finished runs"), cells
-
-
-def _published(variants: Sequence[VariantResult]) -> list[Filled]:
-    """The published scores, where there are any."""
-    return [
-        (
-            Column(f"{title} publ.", f"published_{key}", "published", "the published score"),
-            [number_cell(variant.published.get(key), text) for variant in variants],
-        )
-        for title, key, text in PUBLISHED
-        if any(key in variant.published for variant in variants)
     ]
 
 
