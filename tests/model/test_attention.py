@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
+from tests.support.small_models import variables_of
 from transformer_jax import MultiHeadAttention, scaled_dot_product_attention
 from transformer_jax.model.attention import Context
 
@@ -112,13 +114,11 @@ def test_scores_of_any_size_stay_finite():
 X_BTD, MEMORY_BSD = drawn(B, T, 8), drawn(B, S, 8)
 
 
-@pytest.mark.parametrize("widths", [{}, {"d_k": 3, "d_v": 5}], ids=["d_model / h", "d_k=3 d_v=5"])
-@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize(("widths", "use_bias"), [({}, False), ({"d_k": 3, "d_v": 5}, True)], ids=str)
 def test_multi_head_attention_equals_head_by_head(widths, use_bias):
     attention = MultiHeadAttention(num_heads=2, use_bias=use_bias, **widths)
-    variables = attention.init(jax.random.key(0), X_BTD, MEMORY_BSD)
-    variables = jax.tree.map(lambda leaf: drawn(*leaf.shape, seed=3), variables)
-    params = variables["params"]
+    variables = variables_of(attention, X_BTD, MEMORY_BSD)
+    params, x_BTD, memory_BSD = jax.device_get((variables["params"], X_BTD, MEMORY_BSD))
     assert all(("bias" in params[name]) is use_bias for name in ("query", "key", "value", "output"))
 
     def project(name, x, head):
@@ -129,17 +129,17 @@ def test_multi_head_attention_equals_head_by_head(widths, use_bias):
 
     heads = []
     for head in range(2):
-        q, k, v = project("query", X_BTD, head), project("key", MEMORY_BSD, head), project("value", MEMORY_BSD, head)
+        q, k, v = project("query", x_BTD, head), project("key", memory_BSD, head), project("value", memory_BSD, head)
         assert q.shape[-1] == widths.get("d_k", 4) and v.shape[-1] == widths.get("d_v", 4)
-        heads.append(jax.nn.softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])) @ v)
-    expected = jnp.concatenate(heads, -1) @ params["output"]["kernel"]
+        heads.append(scipy.special.softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]), axis=-1) @ v)
+    expected = np.concatenate(heads, -1) @ params["output"]["kernel"]
     expected = expected + params["output"]["bias"][None, None] if use_bias else expected
     np.testing.assert_allclose(attention.apply(variables, X_BTD, MEMORY_BSD), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_output_is_as_wide_as_the_query_and_the_memory_may_be_of_another_width():
     attention = MultiHeadAttention(num_heads=2, d_k=3, d_v=5)
-    output, variables = attention.init_with_output(jax.random.key(0), X_BTD, drawn(B, S, 10))
+    output, variables = jax.eval_shape(attention.init_with_output, jax.random.key(0), X_BTD, drawn(B, S, 10))
     assert output.shape == X_BTD.shape
     assert variables["params"]["key"]["kernel"].shape == (10, 6)
 
@@ -148,7 +148,8 @@ def test_decoding_token_by_token_needs_no_mask():
     """Without one, a token attends to the filled slots of the cache up to its own."""
     attention = MultiHeadAttention(num_heads=2)
     causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
-    full, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD, causal)
+    variables = variables_of(attention, X_BTD, X_BTD)
+    full = attention.apply(variables, X_BTD, X_BTD, causal)
     cache = attention.apply(variables, B, 5, 8, method="new_cache")
     for t in range(T):
         x_B1D = X_BTD[:, t : t + 1]
@@ -159,7 +160,8 @@ def test_decoding_token_by_token_needs_no_mask():
 
 def test_a_memory_is_projected_once():
     attention = MultiHeadAttention(num_heads=2)
-    full, variables = attention.init_with_output(jax.random.key(0), X_BTD, MEMORY_BSD)
+    variables = variables_of(attention, X_BTD, MEMORY_BSD)
+    full = attention.apply(variables, X_BTD, MEMORY_BSD)
     remembered = attention.apply(variables, MEMORY_BSD, method="remember")
     output, kept = attention.apply(variables, X_BTD, None, Context(cache=remembered), method="with_context")
     np.testing.assert_array_equal(output, full)
@@ -175,7 +177,8 @@ def test_dropout_falls_on_the_weights_of_each_example_apart():
     """Equal sentences, values all one: the sum of the surviving weights differs from sentence to sentence."""
     attention = MultiHeadAttention(num_heads=2, dropout=0.5)
     same = jnp.repeat(X_BTD[:1], 8, axis=0)
-    output, variables = attention.init_with_output(jax.random.key(0), same, same)
+    variables = variables_of(attention, same, same)
+    output = attention.apply(variables, same, same)
     rngs = {"dropout": jax.random.key(1)}
     dropped = attention.apply(variables, same, same, deterministic=False, rngs=rngs)
     np.testing.assert_allclose(output[0], output[1], rtol=1e-5)
@@ -184,7 +187,7 @@ def test_dropout_falls_on_the_weights_of_each_example_apart():
 
 def test_heads_can_be_masked():
     attention = MultiHeadAttention(num_heads=2)
-    _, variables = attention.init_with_output(jax.random.key(0), X_BTD, X_BTD)
+    variables = variables_of(attention, X_BTD, X_BTD)
     context = Context(head_mask_H=jnp.zeros(2))
     output, _ = attention.apply(variables, X_BTD, X_BTD, context, method="with_context")
     assert (output == 0).all()

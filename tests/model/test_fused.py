@@ -29,7 +29,7 @@ def test_the_fused_path_is_taken_by_all_three_attentions(monkeypatch):
     assert calls == ["jax"] * 3
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "t5", "alibi"])
+@pytest.mark.parametrize("positions", ["rotary", "t5"])
 def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions):
     """Within 1e-5 of the largest entry; the second pair is empty, so that whole rows attend to nothing."""
     plain, variables = built(positions=positions, **EQUAL_WIDTHS)
@@ -38,20 +38,21 @@ def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions):
 
     def run(model):
         logits, pull_back = jax.vjp(lambda variables: model.apply(variables, source, target), variables)
-        return logits, pull_back(jnp.cos(logits))[0]
+        return logits, pull_back(jnp.asarray(np.cos(logits)))[0]
 
     (logits, gradients), (wanted, wanted_gradients) = run(model), run(plain)
     assert_close(logits, wanted)
-    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted_gradients))
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(jax.device_get(wanted_gradients)))
     for ours, theirs in zip(jax.tree.leaves(gradients), jax.tree.leaves(wanted_gradients), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * largest)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
-    q, k, v = (jax.random.normal(jax.random.key(i), (2, 3, 2, 4)).astype(dtype) for i in range(3))
-    mask = jnp.ones((2, 1, 3, 3), bool).at[1, 0, 2].set(False)
-    output = fused.fused_attention("jax", q, k, v, mask, None)
+    q, k, v = (jnp.asarray(np.random.default_rng(i).normal(size=(2, 3, 2, 4)), dtype) for i in range(3))
+    mask = np.ones((2, 1, 3, 3), bool)
+    mask[1, 0, 2] = False
+    output = np.asarray(fused.fused_attention("jax", q, k, v, jnp.asarray(mask), None))
     assert (output[1, 2] == 0).all() and (output[1, 1] != 0).all()
 
 

@@ -54,6 +54,7 @@ def test_relative_equals_shaws_sums_pair_by_pair():
     variables = {"params": {"keys": keys, "values": values}}
     bias = np.asarray(kind.apply(variables, q, COUNTED, COUNTED, method="bias"))
     moved = np.asarray(kind.apply(variables, weights, COUNTED, COUNTED, method="moved_values"))
+    q, weights, keys, values = (np.asarray(array) for array in (q, weights, keys, values))
     for h in range(HEADS):
         for i in range(LENGTH):
             rows = [max(-16, min(16, j - i)) + 16 for j in range(LENGTH)]

@@ -81,12 +81,8 @@ def sample(config):
 
 
 PROGRAMS = [train, together, evaluate, evaluate_together, score, decode, sample]
-OTHERS = [
-    {"positions": "relative"},
-    {"attention_implementation": "jax"},
-    {"tie_embeddings": "none", "output_bias": True},
-    {"activation": "swiglu", "norm": "pre", "positions": "t5"},
-]
+RELATIVE = {"positions": "relative", "tie_embeddings": "none", "output_bias": True}
+FUSED = {"attention_implementation": "jax", "activation": "swiglu", "norm": "pre", "positions": "t5"}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -94,7 +90,7 @@ def test_every_float32_product_asks_for_float32(program):
     assert set(products(program(experiment()))) == {(("f32", "f32"), "HIGHEST")}
 
 
-@pytest.mark.parametrize("model", OTHERS, ids=str)
+@pytest.mark.parametrize("model", [RELATIVE, FUSED], ids=str)
 @pytest.mark.parametrize("program", [train, decode], ids=lambda program: program.__name__)
 def test_whatever_the_architecture(program, model):
     config = experiment(**{f"model__{name}": value for name, value in model.items()})
@@ -107,8 +103,10 @@ def test_an_optimizers_products_are_float32_too_whatever_the_model_computes_in()
     assert {precision for kinds, precision in found if kinds == ("f32", "f32")} == {"HIGHEST"}
 
 
-@pytest.mark.parametrize("model", [{}, {"positions": "relative"}, {"attention_implementation": "jax"}], ids=str)
-@pytest.mark.parametrize("program", [train, evaluate, decode, score], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    ("program", "model"),
+    [(train, RELATIVE), (train, FUSED), (evaluate, FUSED), (decode, RELATIVE), (decode, FUSED), (score, RELATIVE)],
+)
 def test_what_is_bfloat16_is_multiplied_in_one_pass_backward_as_well(program, model):
     config = experiment(model__dtype="bfloat16", **{f"model__{name}": value for name, value in model.items()})
     found = products(program(config))
@@ -116,8 +114,7 @@ def test_what_is_bfloat16_is_multiplied_in_one_pass_backward_as_well(program, mo
     assert all("bf16" in kinds for kinds, _ in found)
 
 
-@pytest.mark.parametrize(("option", "asked"), [("high", "HIGH"), ("default", "DEFAULT")])
-@pytest.mark.parametrize("program", [train, decode], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(("program", "option", "asked"), [(train, "high", "HIGH"), (decode, "default", "DEFAULT")])
 def test_the_option_decides_and_not_what_jax_is_set_to(program, option, asked):
     with jax.default_matmul_precision("highest"):
         found = products(program(experiment(model__matmul_precision=option)))
