@@ -20,8 +20,7 @@ def test_a_known_field_is_read_and_null_is_missing():
         2.5,
         7,
     )
-    found.ignore("e", "not there")
-    found.finish()
+    found.finish("e", "not there")
 
 
 @pytest.mark.parametrize(

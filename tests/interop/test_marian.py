@@ -6,7 +6,6 @@ what it found.
 """
 
 import json
-import subprocess
 import sys
 
 import jax
@@ -94,6 +93,9 @@ def test_texts_are_cut_into_the_same_tokens(case):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", ["separate", *(pytest.param(name, marks=pytest.mark.drill) for name in ("shared", "untied"))], indirect=True
+)
 def test_beam_search_finds_the_same_tokens_scores_and_texts(case):
     name, _, model = case
     found = model.translations(texts_of(name, "texts"))
@@ -192,14 +194,7 @@ def test_a_stored_tokenizer_is_the_same(imported):
 
 
 @pytest.mark.slow
-def test_import_and_translation_need_neither_torch_nor_transformers_nor_tensorflow(imported):
-    folder, _ = imported
-    code = f"""
-import sys
-for name in ("torch", "transformers", "tensorflow", "ctranslate2"):
-    sys.modules[name] = None  # importing it is then an error
-from transformer_jax import from_marian
-print(len(from_marian({str(folder)!r}).translate([">>deu<< they play ."], beam=1, max_length=3)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+def test_import_and_translation_need_neither_torch_nor_transformers_nor_tensorflow(imported, monkeypatch):
+    for name in ("torch", "transformers", "tensorflow", "ctranslate2"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it is then an error
+    assert len(from_marian(imported[0]).translate([">>deu<< they play ."], beam=1, max_length=3)) == 1

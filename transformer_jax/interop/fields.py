@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, ConfigError
 
 MISSING = object()
+Config = TypeVar("Config")
 
 
 class Fields:
@@ -37,25 +38,27 @@ class Fields:
     def expect(self, name: str, *allowed: Any) -> None:
         """Refuses a field with another value than these; it may be missing."""
         value = self._left.pop(name, None)
-        if value is None or any(value == each and type(value) in _same_types(each) for each in allowed):
+        # 1.0 is 1, but true is not.
+        if value is None or any(
+            value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
+        ):
             return
         wanted = " or ".join(json.dumps(each) for each in allowed)
         raise self.refused(name, value, f"is not supported; {wanted or 'null'} is")
 
-    def ignore(self, *names: str) -> None:
-        """Skips fields that do not affect a translation."""
-        for name in names:
-            self._left.pop(name, None)
+    def build(self, kind: type[Config], **values: Any) -> Config:
+        """A config with these values, or its first problem as an error of this file."""
+        try:
+            return kind(**values)
+        except ConfigError as error:
+            raise BadInput(f"{self.path}: {error.problems[0]}") from None
 
-    def finish(self) -> None:
+    def finish(self, *ignored: str) -> None:
+        """Refuses the fields that are left, except those that do not affect a translation."""
         for name, value in self._left.items():
-            raise self.refused(name, value, "is an unknown field, which may change the model")
+            if name not in ignored:
+                raise self.refused(name, value, "is an unknown field, which may change the model")
 
     def refused(self, name: str, value: Any, why: str) -> BadInput:
         shown = json.dumps(value, ensure_ascii=True)
         return BadInput(f"{self.path}: {name[:80]} = {shown if len(shown) <= 60 else shown[:60] + '...'}: {why}")
-
-
-def _same_types(value: Any) -> tuple[type, ...]:
-    """The types that a value may be written as: 1.0 for 1, but not true for 1."""
-    return (int, float) if isinstance(value, (int, float)) and not isinstance(value, bool) else (type(value),)

@@ -8,11 +8,9 @@ docs/marian.md says what is supported. Neither torch nor transformers is needed.
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from flax import traverse_util
 
 from transformer_jax.config import DataConfig, ExperimentConfig
@@ -21,7 +19,6 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.atomic import published
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
 from transformer_jax.interop.marian_weights import Ids
-from transformer_jax.model_config import ModelConfig
 from transformer_jax.runs.export import flat, new_folder, write_model
 from transformer_jax.translation.load import Run
 
@@ -92,11 +89,11 @@ def export_marian(
     if reasons := marian_config.unsupported(model):
         raise ConfigError([f"cannot be a Marian model: {reason}" for reason in reasons])
     files, ids, tokens = marian_vocabulary.vocabularies_of(tokenizer, target_tokenizer)
-    rows = model.max_length if model.positions == "learned" else max(ROWS, longest(config))
-    arrays = flat(params)
-    weights = marian_weights.write_weights(arrays, model, ids, rows)
+    translation = config.decode.max_length or config.data.max_length + config.decode.extra_length
+    longest = max(config.data.max_length, translation + 1)
+    rows = model.max_length if model.positions == "learned" else max(ROWS, longest)
+    weights, begins_from_zeros = marian_weights.write_weights(flat(params), model, ids, rows)
     pad, eos = tokens.index("<pad>"), list(ids.source).index(EOS)
-    begins_from_zeros = marian_weights.begins_from_zeros(arrays, model)
     # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
     renormalize = config.decode.renormalize or not begins_from_zeros
     objects = {
@@ -113,30 +110,7 @@ def export_marian(
         for name, data in {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})}.items():
             with published(unfinished / name) as file:
                 file.write(data)
-    return [*marian_config.search_differences(config.decode, rows), *differences(model, weights)]
-
-
-def longest(config: ExperimentConfig) -> int:
-    """The number of tokens of the longest row of a run."""
-    decode = config.decode
-    translation = decode.max_length or config.data.max_length + decode.extra_length
-    return max(config.data.max_length, translation + 1)
-
-
-def differences(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> list[str]:
-    """The small differences of the architecture in Marian."""
-    found = []
-    if model.norm_epsilon != marian_config.NORM_EPSILON:
-        found.append(
-            f"model.norm_epsilon = {model.norm_epsilon:g} is {marian_config.NORM_EPSILON:g} there: logits differ in "
-            "the sixth digit"
-        )
-    if marian_weights.POSITIONS["decoder"] in weights:
-        found.append(
-            "positions are written as tables (model.*.embed_positions.weight), which transformers reads but does "
-            "not save: convert this folder, not a copy that was saved with transformers"
-        )
-    return found
+    return marian_config.differences(model, config.decode, rows, marian_weights.POSITIONS["decoder"] in weights)
 
 
 def _without_weights(directory: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DecodeConfig
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_object
 from transformer_jax.interop.fields import Fields
 from transformer_jax.model_config import ModelConfig
@@ -21,6 +21,21 @@ NORM_EPSILON = 1e-5
 # Larger sizes are refused before anything is allocated.
 MOST_TOKENS, MOST_LAYERS, WIDEST, MOST_ROWS = 10**7, 1000, 10**6, 10**6
 
+# Marian's field, our option, and the largest value.
+SIZES = (
+    ("encoder_layers", "num_encoder_layers", MOST_LAYERS),
+    ("decoder_layers", "num_decoder_layers", MOST_LAYERS),
+    ("d_model", "d_model", WIDEST),
+    ("encoder_ffn_dim", "d_ff", WIDEST),
+    ("encoder_attention_heads", "num_heads", WIDEST),
+)
+# Fields that repeat one of these options.
+REPEATED = {
+    "num_hidden_layers": "num_encoder_layers",
+    "decoder_attention_heads": "num_heads",
+    "decoder_ffn_dim": "d_ff",
+}
+RATES = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 # Fields that do not affect a translation: notes, training, other tasks.
 IDLE = (
     "_name_or_path", "_num_labels", "_commit_hash", "add_bias_logits", "bos_token_id", "classif_dropout",
@@ -33,47 +48,26 @@ IDLE = (
 # Fields that could change what the model computes, with the values that are supported.
 ARCHITECTURE: dict[str, tuple[Any, ...]] = {
     "architectures": (["MarianMTModel"],),
-    "is_encoder_decoder": (True,),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "cross_attention_hidden_size": (),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
-    "static_position_embeddings": (True,),
-    "force_bos_token_to_be_generated": (False,),
-    "encoder_layerdrop": (0,),
-    "decoder_layerdrop": (0,),
+    **dict.fromkeys(("is_encoder_decoder", "static_position_embeddings"), (True,)),
+    **dict.fromkeys(("is_decoder", "add_cross_attention", "force_bos_token_to_be_generated"), (False,)),
+    **dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), (False,)),
     "tie_encoder_decoder": (False,),
     "pruned_heads": ({},),
-    "chunk_size_feed_forward": (0,),
-    "quantization_config": (),
+    **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop", "chunk_size_feed_forward"), (0,)),
+    **dict.fromkeys(("cross_attention_hidden_size", "quantization_config"), ()),
 }
 # The same for the search of `generate`.
 SEARCH: dict[str, tuple[Any, ...]] = {
-    "do_sample": (False,),
     "early_stopping": (False, "never"),
-    "num_return_sequences": (1,),
-    "num_beam_groups": (1,),
-    "diversity_penalty": (0,),
-    "penalty_alpha": (0,),
-    "repetition_penalty": (1,),
-    "encoder_repetition_penalty": (1,),
-    "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,),
-    "forced_bos_token_id": (),
-    "forced_decoder_ids": (),
-    "exponential_decay_length_penalty": (),
-    "suppress_tokens": ([],),
-    "begin_suppress_tokens": ([],),
-    "sequence_bias": (),
-    "constraints": (),
-    "force_words_ids": (),
-    "guidance_scale": (1,),
-    "stop_strings": (),
-    "max_time": (),
+    **dict.fromkeys(("do_sample", "token_healing"), (False,)),
+    **dict.fromkeys(("diversity_penalty", "penalty_alpha"), (0,)),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), (0,)),
+    **dict.fromkeys(("num_return_sequences", "num_beam_groups", "guidance_scale"), (1,)),
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1,)),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), ([],)),
+    **dict.fromkeys(("forced_bos_token_id", "forced_decoder_ids", "exponential_decay_length_penalty"), ()),
+    **dict.fromkeys(("sequence_bias", "constraints", "force_words_ids", "stop_strings", "max_time"), ()),
     "watermarking_config": (),
-    "token_healing": (False,),
 }
 # Fields of sampling, which is refused, and of additional results of `generate`.
 IDLE_SEARCH = (
@@ -117,8 +111,7 @@ def read_config(directory: Path) -> Marian:
     model = _model(fields, source, target)
     for name, allowed in ARCHITECTURE.items():
         fields.expect(name, *allowed)
-    fields.ignore(*IDLE, *IDLE_SEARCH)
-    fields.finish()
+    fields.finish(*IDLE, *IDLE_SEARCH)
     if not (0 <= pad < min(source, target) and 0 <= eos < min(source, target) and pad != eos):
         raise BadInput(
             f"{path}: pad_token_id = {pad} and eos_token_id = {eos} must be two different tokens of the vocabulary"
@@ -130,46 +123,32 @@ def read_config(directory: Path) -> Marian:
 
 def _model(fields: Fields, source: int, target: int) -> ModelConfig:
     """The ModelConfig with the values of these fields."""
-    encoder, decoder = (fields.size(f"{stack}_layers", MOST_LAYERS) for stack in ("encoder", "decoder"))
-    fields.expect("num_hidden_layers", encoder)
-    heads, d_ff = fields.size("encoder_attention_heads", WIDEST), fields.size("encoder_ffn_dim", WIDEST)
-    fields.expect("decoder_attention_heads", heads)
-    fields.expect("decoder_ffn_dim", d_ff)
+    sizes = {option: fields.size(name, most) for name, option, most in SIZES}
+    for name, option in REPEATED.items():
+        fields.expect(name, sizes[option])
     shared = fields.take("share_encoder_decoder_embeddings", bool, True)
     tied = fields.take("tie_word_embeddings", bool, True)
     if shared and not tied:
         raise fields.refused("tie_word_embeddings", tied, "with shared embeddings is not supported; true is")
     if shared and source != target:
         raise fields.refused("decoder_vocab_size", target, f"must be vocab_size = {source}: embeddings are shared")
-    number = (int, float)
     activation = fields.take("activation_function", str)
     if activation not in ACTIVATIONS:
         raise fields.refused("activation_function", activation, f"is not supported; {', '.join(ACTIVATIONS)} are")
-    try:
-        # This library's <pad> is one more token.
-        return ModelConfig(
-            vocab_size=source + 1,
-            target_vocab_size=None
-            if source == target
-            else target + 1,  # vocabularies of the same size may still differ
-            num_encoder_layers=encoder,
-            num_decoder_layers=decoder,
-            d_model=fields.size("d_model", WIDEST),
-            d_ff=d_ff,
-            num_heads=heads,
-            dropout=fields.take("dropout", number, 0.1),
-            attention_dropout=fields.take("attention_dropout", number, 0.0),
-            activation_dropout=fields.take("activation_dropout", number, 0.0),
-            norm_epsilon=NORM_EPSILON,
-            activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
-            attention_bias=True,
-            sinusoids="halves",
-            tie_embeddings="all" if shared else "target" if tied else "none",
-            scale_embeddings=fields.take("scale_embedding", bool, False),
-            output_bias=True,
-        )
-    except ConfigError as error:
-        raise BadInput(f"{fields.path}: {error.problems[0]}") from None
+    return fields.build(
+        ModelConfig,
+        vocab_size=source + 1,  # this library's <pad> is one more token
+        target_vocab_size=None if source == target else target + 1,  # vocabularies of the same size may still differ
+        **sizes,
+        **{name: fields.take(name, (int, float), default) for name, default in RATES.items()},
+        norm_epsilon=NORM_EPSILON,
+        activation=ACTIVATIONS[activation],
+        attention_bias=True,
+        sinusoids="halves",
+        tie_embeddings="all" if shared else "target" if tied else "none",
+        scale_embeddings=fields.take("scale_embedding", bool, False),
+        output_bias=True,
+    )
 
 
 def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
@@ -189,39 +168,29 @@ def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
     renormalize = fields.take("renormalize_logits", bool, False)
     for name, allowed in SEARCH.items():
         fields.expect(name, *allowed)
-    fields.ignore(*IDLE_SEARCH)
-    fields.finish()
-    try:
-        return DecodeConfig(
-            beam=beam,
-            length_penalty="average",
-            alpha=float(penalty),
-            max_length=limit,
-            extra_length=max(limit, 0),  # no smaller limit
-            min_length=min_length,
-            renormalize=renormalize,
-        )
-    except ConfigError as error:
-        raise BadInput(f"{fields.path}: {error.problems[0]}") from None
+    fields.finish(*IDLE_SEARCH)
+    return fields.build(
+        DecodeConfig,
+        beam=beam,
+        length_penalty="average",
+        alpha=float(penalty),
+        max_length=limit,
+        extra_length=max(limit, 0),  # no smaller limit
+        min_length=min_length,
+        renormalize=renormalize,
+    )
 
 
 def unsupported(model: ModelConfig) -> list[str]:
     """All reasons why a model cannot be a Marian model, by option."""
     reasons = []
-    wanted = {
-        "norm": ("post",),
-        "activation": ("relu", "gelu", "swish"),
-        "positions": ("sinusoidal", "learned", "none"),
-    }
+    wanted = {"norm": ["post"], "activation": ["relu", "gelu", "swish"], "positions": ["sinusoidal", "learned", "none"]}
     for name, allowed in wanted.items():
         if (value := getattr(model, name)) not in allowed:
             reasons.append(f"model.{name} = {value}: Marian has only {', '.join(allowed)}")
-    for name in ("key_size", "value_size"):
-        if getattr(model, name) * model.num_heads != model.d_model:
-            option = "d_k" if name == "key_size" else "d_v"
-            reasons.append(
-                f"model.{option} = {getattr(model, name)}: Marian's heads divide d_model, {model.d_model}, evenly"
-            )
+    for option, width in (("d_k", model.key_size), ("d_v", model.value_size)):
+        if width * model.num_heads != model.d_model:
+            reasons.append(f"model.{option} = {width}: Marian's heads divide d_model, {model.d_model}, evenly")
     if model.norm_epsilon > NORM_EPSILON:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
     for field in dataclasses.fields(model.parts):
@@ -232,30 +201,20 @@ def unsupported(model: ModelConfig) -> list[str]:
 
 def config_json(model: ModelConfig, source: int, target: int, rows: int, pad: int, eos: int) -> dict[str, Any]:
     """config.json of a supported model, with Marian's numbers of source and target tokens and of positions."""
-    both = {"attention_heads": model.num_heads, "ffn_dim": model.d_ff, "layerdrop": 0.0}
-    sides = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()}
+    names = {name: option for name, option, _ in SIZES} | REPEATED | {name: name for name in RATES}
+    fixed = ("architectures", "is_encoder_decoder", "static_position_embeddings", "normalize_before")
     return {
-        "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "is_encoder_decoder": True,
+        **{name: ARCHITECTURE[name][0] for name in (*fixed, "normalize_embedding", "add_final_layer_norm")},
         "vocab_size": source,
         "decoder_vocab_size": target,
-        "d_model": model.d_model,
-        "encoder_layers": model.num_encoder_layers,
-        "decoder_layers": model.num_decoder_layers,
-        **sides,
-        "num_hidden_layers": model.num_encoder_layers,
-        "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
-        "activation_dropout": model.activation_dropout,
+        **{name: getattr(model, option) for name, option in names.items()},
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
         "activation_function": model.activation,
         "scale_embedding": model.scale_embeddings,
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": model.tie_embeddings != "none",
-        "static_position_embeddings": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
         "max_position_embeddings": rows,
         **_special(pad, eos),
         "torch_dtype": "float32",
@@ -263,7 +222,7 @@ def config_json(model: ModelConfig, source: int, target: int, rows: int, pad: in
 
 
 def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int, renormalize: bool) -> dict[str, Any]:
-    """generation_config.json: the same search as far as possible (see `search_differences`)."""
+    """generation_config.json: the same search as far as possible (see `differences`)."""
     limit = rows if decode.max_length is None else decode.max_length + 1
     return {
         "num_beams": decode.beam,
@@ -277,8 +236,8 @@ def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int, renorma
     }
 
 
-def search_differences(decode: DecodeConfig, rows: int) -> list[str]:
-    """How `generate` will differ from the search of this library."""
+def differences(model: ModelConfig, decode: DecodeConfig, rows: int, tables: bool) -> list[str]:
+    """How the model and `generate` will differ there from here; `tables`: whether positions are written as tables."""
     found = []
     if decode.length_penalty == "gnmt":
         found.append("decode.length_penalty = gnmt does not exist there: length_penalty = 1.0 (n^1) is written instead")
@@ -286,6 +245,15 @@ def search_differences(decode: DecodeConfig, rows: int) -> list[str]:
         found.append(f"decode.extra_length has no counterpart there: max_length = {rows} is written instead")
     if decode.sample:
         found.append("decode.sample = true is not written: the export uses beam search")
+    if model.norm_epsilon != NORM_EPSILON:
+        found.append(
+            f"model.norm_epsilon = {model.norm_epsilon:g} is {NORM_EPSILON:g} there: logits differ in the sixth digit"
+        )
+    if tables:
+        found.append(
+            "positions are written as tables (model.*.embed_positions.weight), which transformers reads but does "
+            "not save: convert this folder, not a copy that was saved with transformers"
+        )
     return found
 
 

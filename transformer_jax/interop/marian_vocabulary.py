@@ -22,6 +22,7 @@ MODELS = {"source": "source.spm", "target": "target.spm"}
 LISTS = {"source": "vocab.json", "target": "target_vocab.json"}
 # The least share of a model's pieces that its list must have: a list of another model has only common ones.
 LEAST_KNOWN = 0.5
+SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 LONGEST_TEXT = 512  # the default: what the models were trained on
 # Fields of tokenizer_config.json about file locations and other tokenizers.
 IDLE = (
@@ -70,28 +71,30 @@ def read_vocabularies(directory: Path, marian: Marian) -> Vocabularies:
 
 def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:
     """The files of two SentencePiece tokenizers, the ids of their tokens in this library, and the source tokens."""
-    models = {"source": _model(source), "target": _model(target)}
-    lists = {"source": _list(source), "target": _list(target)}
+    sides = {"source": source, "target": target}
+    files, lists = {}, {}
+    for side, tokenizer in sides.items():
+        files[MODELS[side]], lists[side] = _model_and_list(tokenizer)
     shared = lists["source"] == lists["target"]
     if not shared and len(lists["source"]) != len(lists["target"]):
         # Both must have the same number for <pad>, which config.json has once.
-        lists = {side: _pad_in_third_place(tokens) for side, tokens in lists.items()}
-    files = {MODELS[side]: model for side, model in models.items()}
+        for side, tokens in lists.items():
+            ordinary = [token for token in tokens if token not in MARIAN_SPECIAL]
+            lists[side] = ["</s>", "<unk>", "<pad>", *ordinary]
     for side in ("source",) if shared else ("source", "target"):
         numbers = {token: number for number, token in enumerate(lists[side])}
         files[LISTS[side]] = (json.dumps(numbers, ensure_ascii=False, indent=2) + "\n").encode()
-    ids = {side: _our_ids(tokenizer, lists[side]) for side, tokenizer in (("source", source), ("target", target))}
+    ids = {side: _our_ids(tokenizer, lists[side]) for side, tokenizer in sides.items()}
     return files, Ids(ids["source"], ids["target"]), lists["source"]
 
 
 def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> dict[str, Any]:
     """The content of tokenizer_config.json."""
-    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     return {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": languages[0],
         "target_lang": languages[1],
-        **special,
+        **SPECIAL,
         "model_max_length": longest,
         "separate_vocabs": separate,
         "sp_model_kwargs": {},
@@ -107,14 +110,13 @@ def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
     longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
     if longest < 2:
         raise fields.refused("model_max_length", longest, "must be at least 2")
-    for name, token in (("pad_token", "<pad>"), ("eos_token", "</s>"), ("unk_token", "<unk>")):
+    for name, token in SPECIAL.items():
         value = fields.take(name, (str, dict), token)
         if (value.get("content") if isinstance(value, dict) else value) != token:
             raise fields.refused(name, value, f"is not supported; {token} is")
     fields.expect("tokenizer_class", "MarianTokenizer")
     fields.expect("sp_model_kwargs", {})
-    fields.ignore(*IDLE)
-    fields.finish()
+    fields.finish(*IDLE)
     return separate, languages, int(min(longest, 10**9))
 
 
@@ -123,51 +125,41 @@ def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
     numbers = read_object(path)
     if len(numbers) != size:
         raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json {size:,}: is it from another model?")
-    tokens: list[str | None] = [None] * size
+    free = set(range(size))
     for token, number in numbers.items():
-        if type(number) is not int or not 0 <= number < size or tokens[number] is not None:
+        if type(number) is not int or number not in free:
             raise BadInput(
                 f"{path}: {token[:40]!r} has the number {str(number)[:40]}; must be 0 to {size - 1}, each once"
             )
-        tokens[number] = token
+        free.remove(number)
     for token, expected in (("<pad>", marian.pad_id), ("</s>", marian.eos_id), ("<unk>", None)):
         number = numbers.get(token)
         if number is None:
             raise BadInput(f"{path}: {token} has no number")
         if expected not in (None, number):
             raise BadInput(f"{path}: {token} has {number}, but {expected} in config.json")
-    found = [token for token in tokens if token is not None]
+    tokens = sorted(numbers, key=numbers.__getitem__)
     try:
-        "".join(found).encode()
+        "".join(tokens).encode()
     except UnicodeEncodeError as error:
         raise BadInput(
             f"{path}: has a token that is not valid text (half of a character, {error.object[error.start]!a})"
         ) from None
-    return found
+    return tokens
 
 
-def _model(tokenizer: Tokenizer) -> bytes:
+def _model_and_list(tokenizer: Tokenizer) -> tuple[bytes, list[str]]:
+    """A tokenizer's SentencePiece model, and its tokens in Marian's order, with Marian's special tokens."""
     if isinstance(tokenizer, MarianTokenizer):
-        return tokenizer.model
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        return tokenizer.serialized()
-    raise BadInput("the tokenizer of this run is not a SentencePiece model (data.tokenizer), which Marian needs")
-
-
-def _list(tokenizer: Tokenizer) -> list[str]:
-    """The tokens of a tokenizer in Marian's order, with Marian's special tokens."""
-    if isinstance(tokenizer, MarianTokenizer):
-        return list(tokenizer.tokens)
+        return tokenizer.model, list(tokenizer.tokens)
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        raise BadInput("the tokenizer of this run is not a SentencePiece model (data.tokenizer), which Marian needs")
     ordinary = tokenizer.pieces(range(len(SPECIAL_PIECES), tokenizer.vocab_size))
     if twice := MARIAN_SPECIAL.keys() & set(ordinary):
         raise BadInput(f"the tokenizer of this run has the piece {min(twice)}, which is a special token of Marian")
-    return ["</s>", "<unk>", *ordinary, "<pad>"]
-
-
-def _pad_in_third_place(tokens: list[str]) -> list[str]:
-    return ["</s>", "<unk>", "<pad>", *(token for token in tokens if token not in MARIAN_SPECIAL)]
+    return tokenizer.serialized(), ["</s>", "<unk>", *ordinary, "<pad>"]
 
 
 def _our_ids(tokenizer: Tokenizer, tokens: list[str]) -> list[int]:
     ours = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
-    return [MARIAN_SPECIAL[token] if token in MARIAN_SPECIAL else ours[token] for token in tokens]
+    return [MARIAN_SPECIAL.get(token) or ours[token] for token in tokens]

@@ -25,25 +25,12 @@ SAME_POSITIONS = 2e-3
 BIAS = "final_logits_bias"
 POSITIONS = {stack: f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 SOURCE, TARGET, OUTPUT = (f"{name}_embedding/table" for name in ("source", "target", "output"))
+HEAD, EMBEDDED = "lm_head.weight", {stack: f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")}
 # Our tables, by `tie_embeddings`, with the names that each may have in a file; at least one must be there.
 TABLES: dict[str, dict[str, tuple[str, ...]]] = {
-    "all": {
-        SOURCE: (
-            "model.shared.weight",
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-            "lm_head.weight",
-        )
-    },
-    "target": {
-        SOURCE: ("model.encoder.embed_tokens.weight",),
-        TARGET: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
-    },
-    "none": {
-        SOURCE: ("model.encoder.embed_tokens.weight",),
-        TARGET: ("model.decoder.embed_tokens.weight",),
-        OUTPUT: ("lm_head.weight",),
-    },
+    "all": {SOURCE: ("model.shared.weight", *EMBEDDED.values(), HEAD)},
+    "target": {SOURCE: (EMBEDDED["encoder"],), TARGET: (EMBEDDED["decoder"], HEAD)},
+    "none": {SOURCE: (EMBEDDED["encoder"],), TARGET: (EMBEDDED["decoder"],), OUTPUT: (HEAD,)},
 }
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 
@@ -101,45 +88,42 @@ def read_weights(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: 
     bias_N = read(BIAS)[0] if BIAS in stored else np.zeros(len(ids.target), np.float32)
     arrays["output_bias"] = _with_our_rows(bias_N, ids.target, NEVER)
     tables = {stack: read(name) for stack, name in POSITIONS.items() if name in stored}
-    sinusoids = halves(rows, model.d_model)
+    sinusoids = sinusoids_of(rows, model.d_model, "halves")
     if any(np.abs(table - sinusoids).max() > SAME_POSITIONS for table in tables.values()):
         arrays |= {f"{stack}/positions_0/table": tables.get(stack, sinusoids) for stack in POSITIONS}
     return arrays
 
 
-def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
-    """The arrays of a Marian folder. An embedding of <bos> that is not zero is added to the first position."""
+def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> tuple[Arrays, bool]:
+    """The arrays of a Marian folder, and whether the embedding of <bos> is zero, as in Marian.
+
+    One that is not zero is added to the first position.
+    """
     arrays = {}
     for ours, theirs, shape in layer_names(model):
         # A missing bias is zero.
         array = params.get(ours, np.zeros(shape, np.float32))
         arrays[theirs] = array.T if ours.endswith("kernel") else array
     tables = {table: params[table].copy() for table in TABLES[model.tie_embeddings]}
-    begin = tables[_target_table(model)][BOS]
+    begin = tables[SOURCE if model.tie_embeddings == "all" else TARGET][BOS]
+    begins_from_zeros = not begin.any()
     positions = {stack: positions_of(params, model, stack, rows) for stack in POSITIONS}
     positions["decoder"][0] += begin * (model.d_model**0.5 if model.scale_embeddings else 1.0)
     begin[:] = 0
-    sinusoids = halves(rows, model.d_model)
+    sinusoids = sinusoids_of(rows, model.d_model, "halves")
     arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, sinusoids)}
     for table, names in TABLES[model.tie_embeddings].items():
         arrays[names[0]] = tables[table][np.asarray(ids.of(table))]
     bias_N = params.get("output_bias", np.zeros(len(ids.target) + 1, np.float32))
     arrays[BIAS] = bias_N[np.asarray(ids.target)][None]
-    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, begins_from_zeros
 
 
-def begins_from_zeros(params: Arrays, model: ModelConfig) -> bool:
-    """Whether the embedding of <bos> is zero, as in Marian."""
-    return not params[_target_table(model)][BOS].any()
-
-
-def _target_table(model: ModelConfig) -> str:
-    return SOURCE if model.tie_embeddings == "all" else TARGET
-
-
-def halves(rows: int, d_model: int) -> np.ndarray:
-    """Marian's sinusoids: all sines, then all cosines."""
-    return np.concatenate(_sine_and_cosine(rows, d_model), axis=1)
+def sinusoids_of(rows: int, d_model: int, layout: str) -> np.ndarray:
+    """The table of model/sinusoid.py, from angles in float64; Marian's layout is "halves"."""
+    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, d_model, 2)[None] / d_model)
+    both = np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
+    return np.concatenate(both, axis=1) if layout == "halves" else np.stack(both, axis=2).reshape(rows, d_model)
 
 
 def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> np.ndarray:
@@ -148,14 +132,7 @@ def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> n
         return np.zeros((rows, model.d_model), np.float32)
     if model.positions == "learned":
         return params[f"{stack}/positions_0/table"].copy()
-    if model.sinusoids == "halves":
-        return halves(rows, model.d_model)
-    return np.stack(_sine_and_cosine(rows, model.d_model), axis=2).reshape(rows, model.d_model)
-
-
-def _sine_and_cosine(rows: int, d_model: int) -> tuple[np.ndarray, np.ndarray]:
-    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, d_model, 2)[None] / d_model)
-    return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
+    return sinusoids_of(rows, model.d_model, model.sinusoids)
 
 
 def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> None:
