@@ -5,6 +5,7 @@ settings and (seed, epoch) alone. Any process makes the batch of any step from i
 """
 
 import dataclasses
+import functools
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -131,7 +132,8 @@ class TrainingBatches(_Batches, ABC):
             )
         _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
         self._seed = seed
-        self._plans: dict[int, Plan] = {}
+        # The plan before is kept as well: prefetching and evaluation alternate at the border of two epochs.
+        self._plan_of = functools.lru_cache(maxsize=2)(self._make_plan)
         self._source_lengths = self._source_lengths[self._kept]
         self._target_lengths = self._target_lengths[self._kept]
         self._batches_of_shape = self._lay_out(tokens_per_batch, min(max_length, tokens_per_batch), num_shapes)
@@ -176,13 +178,8 @@ class TrainingBatches(_Batches, ABC):
             digest.update(np.ascontiguousarray(lengths, "<i8").data)
         return digest.hexdigest()
 
-    def _plan_of(self, epoch: int) -> Plan:
-        """The epoch's plan. The previous one is cached as well: prefetching and evaluation alternate at the border."""
-        plan = self._plans.get(epoch)
-        if plan is None:
-            plan = self._plan(np.random.Philox(np.random.SeedSequence((self._seed, epoch))))
-            self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
-        return plan
+    def _make_plan(self, epoch: int) -> Plan:
+        return self._plan(np.random.Philox(np.random.SeedSequence((self._seed, epoch))))
 
 
 class BucketBatches(TrainingBatches):

@@ -22,7 +22,7 @@ from transformer_jax.config import CleaningConfig, DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import publish_record, published
-from transformer_jax.files.progress import Progress
+from transformer_jax.files.progress import counting
 from transformer_jax.files.record import read_record
 
 EXAMPLES_KEPT = 5
@@ -237,7 +237,7 @@ def _read_split(
     rejections, seen = Rejections(), SeenKeys()
     counts: Counter[str] = Counter()
     oddities: Counter[str] = Counter()
-    with Progress(f"reading {split}", "pairs") as progress:
+    with counting(f"reading {split}", "pairs") as advance:
         for number, chunk in enumerate(corpus.chunks(split, shards.pairs_per_shard)):
             sources, targets = chunk.sources, chunk.targets
             keys = np.zeros(0, np.uint64)
@@ -256,7 +256,7 @@ def _read_split(
             shards.write(split, number, sources, targets, keys)
             oddities += chunk.oddities
             counts.update(read=len(chunk.sources), pairs=len(sources), shards=1)
-            progress.advance(len(chunk.sources))
+            advance(len(chunk.sources))
     if not counts["pairs"]:
         raise _no_pairs(split, corpus, counts["read"], rejections)
     return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}

@@ -37,7 +37,7 @@ from transformer_jax.data.prepared import (
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
-from transformer_jax.files.progress import Progress, tell
+from transformer_jax.files.progress import counting, tell
 from transformer_jax.files.record import read_record
 from transformer_jax.version import __version__
 
@@ -282,12 +282,12 @@ class _Work:
         """Each shard of text to a shard of tokens."""
         shards = range(counted["shards"])
         with (
-            Progress(f"tokenising {split}", "pairs", counted["pairs"]) as progress,
+            counting(f"tokenising {split}", "pairs", counted["pairs"]) as advance,
             # Two at a time: while SentencePiece uses all cores for one shard, the other is read or written.
             ThreadPoolExecutor(max_workers=2) as pool,
         ):
             for pairs in pool.map(lambda number: self._encode_shard(split, number, tokenizers), shards):
-                progress.advance(pairs)
+                advance(pairs)
 
     def _encode_shard(self, split: str, number: int, tokenizers: dict[str, Tokenizer]) -> int:
         """Returns the number of pairs in the shard."""

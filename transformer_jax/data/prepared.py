@@ -116,21 +116,18 @@ class Prepared:
         directory = Path(directory)
         prepared = cls(directory, read_manifest(directory))
         try:
-            prepared._check_files()
+            for split in prepared.splits:
+                prepared.pairs(split)
+            for name, path in prepared.tokenizer_files.items():
+                if not path.is_file():
+                    raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+                if sha256(path) != prepared.manifest["tokenizers"][name]["fingerprint"]:
+                    raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
         except BadInput:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
             raise BadInput(f"{directory / MANIFEST}: is damaged; {PREPARE_AGAIN}") from None
         return prepared
-
-    def _check_files(self) -> None:
-        for split in self.splits:
-            self.pairs(split)
-        for name, path in self.tokenizer_files.items():
-            if not path.is_file():
-                raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-            if sha256(path) != self.manifest["tokenizers"][name]["fingerprint"]:
-                raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 """Progress of long work on stderr: a bar on a terminal, otherwise a plain line now and then."""
 
-from __future__ import annotations
-
+import contextlib
 import sys
 import time
-from types import TracebackType
+from collections.abc import Callable, Iterator
 
 from tqdm import tqdm
 
@@ -13,32 +12,27 @@ from transformer_jax.errors import visible
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class Progress:
-    """Counts units of work. Work that finishes before the first line is due prints nothing."""
+@contextlib.contextmanager
+def counting(label: str, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A function to call with the units of work done. Work that ends before the first line is due prints nothing."""
+    done, due = 0, time.monotonic() + SECONDS_BETWEEN_LINES
 
-    def __init__(self, label: str, unit: str, total: int | None = None):
-        self._label, self._unit, self._total = label, unit, total
-        self._done = 0
-        self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-        self._bar = tqdm(desc=label, unit=f" {unit}", total=total, leave=False) if sys.stderr.isatty() else None
+    def advance(amount: int) -> None:
+        nonlocal done, due
+        done += amount
+        if bar is not None:
+            bar.update(amount)
+        elif time.monotonic() >= due:
+            due = time.monotonic() + SECONDS_BETWEEN_LINES
+            of_all = f" of {total:,}" if total else ""
+            print(f"{label}: {done:,}{of_all} {unit}", file=sys.stderr, flush=True)
 
-    def advance(self, amount: int) -> None:
-        self._done += amount
-        if self._bar is not None:
-            self._bar.update(amount)
-        elif time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-            of_all = f" of {self._total:,}" if self._total else ""
-            print(f"{self._label}: {self._done:,}{of_all} {self._unit}", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    bar = tqdm(desc=label, unit=f" {unit}", total=total, leave=False) if sys.stderr.isatty() else None
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 def tell(line: str) -> None:

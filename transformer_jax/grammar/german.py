@@ -158,7 +158,8 @@ def _relative(phrase: tree.Phrase | None) -> list[str]:
 
 
 def _turns_to_kein(phrase: tree.Phrase | None, clause: tree.Clause) -> bool:
-    return clause.is_negated and isinstance(phrase, tree.NounPhrase) and phrase.is_indefinite
+    is_indefinite = isinstance(phrase, tree.NounPhrase) and phrase.determiner in (lexicon.A, lexicon.NONE)
+    return clause.is_negated and is_indefinite
 
 
 def _object(clause: tree.Clause) -> list[str]:

@@ -39,11 +39,6 @@ class NounPhrase:
     whose: RelativePronoun | None = None
     relative: Clause | None = None
 
-    @property
-    def is_indefinite(self) -> bool:
-        """Whether negation turns its determiner into German *kein*."""
-        return self.determiner is lexicon.A or self.determiner is lexicon.NONE
-
 
 Phrase = NounPhrase | Pronoun | RelativePronoun
 
