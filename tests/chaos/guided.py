@@ -79,7 +79,7 @@ def _corpus(path: Path) -> None:
     files = {"source": (str(path),), "target": (str(path),) if path.suffix not in (".tsv", ".jsonl") else ()}
     data = configuration.from_config_dict({"data": files}).data
     for chunk in open_corpus(data).chunks("train", 7):
-        assert len(chunk.sources) == len(chunk.targets)
+        assert all(isinstance(text, str) for pair in chunk.pairs for text in pair)
 
 
 def _exported(place: Place) -> bytes:

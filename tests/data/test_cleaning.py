@@ -12,7 +12,7 @@ from transformer_jax.errors import BadInput
 
 
 def cleaned(pairs, **options) -> tuple[list[int], dict]:
-    chunk = Chunk([source for source, _ in pairs], [target for _, target in pairs], "text", 1)
+    chunk = Chunk(pairs, "text", 1)
     rejections = Rejections()
     return clean(chunk, CleaningConfig(**options), rejections), rejections.to_json()
 
@@ -50,10 +50,10 @@ def test_only_the_first_few_examples_are_kept():
 
 
 def test_the_first_unreadable_pair_is_reported():
-    chunk = Chunk([""] * 3, [""] * 3, "train.en", 1, {2: "train.en:3: bad", 1: "train.en:2: worse"})
+    chunk = Chunk([("", "")] * 3, "train.en", 1, {2: "train.en:3: bad", 1: "train.en:2: worse"})
     with pytest.raises(BadInput, match=r"train\.en:2: worse"):
         require_readable(chunk)
-    require_readable(Chunk(["a"], ["b"], "train.en", 1))
+    require_readable(Chunk([("a", "b")], "train.en", 1))
 
 
 @settings(max_examples=50, deadline=None)

@@ -163,8 +163,8 @@ def mine(split):
 def test_a_corpus_is_read_in_order_and_has_the_splits_it_yields(mine):
     corpus = open_corpus(DataConfig(corpus=mine(PAIRS)))
     chunks = list(corpus.chunks("train", 2))
-    assert [len(chunk.sources) for chunk in chunks] == [2, 2, 1]
-    assert [text for chunk in chunks for text in chunk.targets] == [f"target {number}" for number in range(5)]
+    assert [len(chunk.pairs) for chunk in chunks] == [2, 2, 1]
+    assert [target for chunk in chunks for _, target in chunk.pairs] == [f"target {number}" for number in range(5)]
     assert chunks[2].place(0).endswith("mine.py:mine/train:5")
     assert corpus.splits == ("train",)
     assert open_corpus(DataConfig(corpus=mine("mine = {'train': [('a', 'b')], 'test': [('c', 'd')]}.get")))

@@ -51,7 +51,7 @@ class FirstUpdate(BaseException):
     """Ends the training."""
 
 
-def holds_sentence(value: Any, depth: int = 3) -> bool:
+def holds_sentence(value: Any, depth: int = 4) -> bool:
     """Whether a text or an array, or one in a collection, has the repeated word."""
     if isinstance(value, str):
         return SENTENCE.search(value) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import CleaningConfig, DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import publish_record, published
 from transformer_jax.files.progress import counting
@@ -61,7 +62,7 @@ def clean(chunk: Chunk, config: CleaningConfig, rejections: Rejections) -> list[
         require_readable(chunk)
     rules = _rules(config)
     kept = []
-    for index, (source, target) in enumerate(zip(chunk.sources, chunk.targets, strict=True)):
+    for index, (source, target) in enumerate(chunk.pairs):
         if index in chunk.faults:
             rejections.add("unreadable", chunk.faults[index])
         elif reason := next((reason for reason, rejects in rules.items() if rejects(source, target)), None):
@@ -139,10 +140,10 @@ class TextShards:
         save_arrays(self._directory / "held_out.npz", keys=held_out)
         publish_record(self._directory / "scan.json", facts)
 
-    def write(self, split: str, number: int, sources: list[str], targets: list[str], keys: np.ndarray) -> None:
+    def write(self, split: str, number: int, pairs: Sequence[Pair], keys: np.ndarray) -> None:
         # JSON, not lines: a sentence from a data set may contain a line feed. In an .npz, because it has checksums.
-        texts = np.frombuffer(json.dumps([sources, targets], ensure_ascii=False).encode(), np.uint8)
-        save_arrays(self._path(split, number), texts=texts, keys=keys)
+        texts = json.dumps([[pair[side] for pair in pairs] for side in (0, 1)], ensure_ascii=False).encode()
+        save_arrays(self._path(split, number), texts=np.frombuffer(texts, np.uint8), keys=keys)
 
     def keys(self, split: str, number: int) -> np.ndarray:
         return load_arrays(self._path(split, number), "keys")["keys"]
@@ -152,9 +153,8 @@ class TextShards:
         shard = load_arrays(self._path(split, number), "texts", "keys")
         sources, targets = json.loads(shard["texts"].tobytes())
         if split == "train":
-            held_out = contains(load_arrays(self._directory / "held_out.npz", "keys")["keys"], shard["keys"])
-            if held_out.any():
-                sources, targets = _chosen(sources, ~held_out), _chosen(targets, ~held_out)
+            kept = ~contains(load_arrays(self._directory / "held_out.npz", "keys")["keys"], shard["keys"])
+            sources, targets = (list(itertools.compress(side, kept)) for side in (sources, targets))
         return sources, targets
 
     def _path(self, split: str, number: int) -> Path:
@@ -180,26 +180,26 @@ class HeldOut:
 
     def __init__(self, capacity: int):
         self._capacity = capacity
-        self._pairs: dict[int, tuple[str, str]] = {}
+        self._pairs: dict[int, Pair] = {}
         self._largest = np.iinfo(np.uint64).max
         self.taken = np.zeros(0, np.uint64)
 
-    def offer(self, keys: np.ndarray, sources: Sequence[str], targets: Sequence[str]) -> None:
+    def offer(self, keys: np.ndarray, pairs: Sequence[Pair]) -> None:
         if not self._capacity:
             return
         for index in np.flatnonzero(keys <= self._largest).tolist():
-            self._pairs[int(keys[index])] = (sources[index], targets[index])
+            self._pairs[int(keys[index])] = pairs[index]
         if len(self._pairs) > self._capacity:
             smallest = sorted(self._pairs)[: self._capacity]
             self._pairs = {key: self._pairs[key] for key in smallest}
             self._largest = smallest[-1]
 
-    def take(self, count: int) -> tuple[np.ndarray, list[str], list[str]]:
-        """The next `count` pairs: their keys, sources and targets."""
-        keys = sorted(self._pairs)[:count]
-        pairs = [self._pairs.pop(key) for key in keys]
-        self.taken = np.sort(np.concatenate([self.taken, np.array(keys, np.uint64)]))
-        return np.array(keys, np.uint64), [source for source, _ in pairs], [target for _, target in pairs]
+    def take(self, count: int) -> tuple[list[Pair], np.ndarray]:
+        """The next `count` pairs, and their keys."""
+        chosen = sorted(self._pairs)[:count]
+        keys = np.array(chosen, np.uint64)
+        self.taken = np.sort(np.concatenate([self.taken, keys]))
+        return [self._pairs.pop(key) for key in chosen], keys
 
 
 def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
@@ -214,10 +214,10 @@ def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
     train = splits["train"]
     largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
     for split, size in wanted.items():
-        keys, sources, targets = held_out.take(min(size, largest))
-        if sources:
-            shards.write(split, 0, sources, targets, keys)
-            splits[split] = {"pairs": len(sources), "shards": 1, "held_out_of": "train"}
+        pairs, keys = held_out.take(min(size, largest))
+        if pairs:
+            shards.write(split, 0, pairs, keys)
+            splits[split] = {"pairs": len(pairs), "shards": 1, "held_out_of": "train"}
     train["held_out"] = sum(
         int(contains(held_out.taken, shards.keys("train", number)).sum()) for number in range(train["shards"])
     )
@@ -239,24 +239,23 @@ def _read_split(
     oddities: Counter[str] = Counter()
     with counting(f"reading {split}", "pairs") as advance:
         for number, chunk in enumerate(corpus.chunks(split, shards.pairs_per_shard)):
-            sources, targets = chunk.sources, chunk.targets
-            keys = np.zeros(0, np.uint64)
+            pairs, keys = chunk.pairs, np.zeros(0, np.uint64)
             if held_out is None:
                 require_readable(chunk)
             else:
                 kept = clean(chunk, config.cleaning, rejections)
-                sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]
-                keys = pair_keys(sources, targets, config.seed)
+                pairs = [pairs[i] for i in kept]
+                keys = pair_keys(pairs, config.seed)
                 if config.cleaning.drop_duplicates:
                     new = seen.add(keys)
                     for index in np.flatnonzero(~new).tolist():
                         rejections.add("duplicate", chunk.place(kept[index]))
-                    sources, targets, keys = _chosen(sources, new), _chosen(targets, new), keys[new]
-                held_out.offer(keys, sources, targets)
-            shards.write(split, number, sources, targets, keys)
+                    pairs, keys = list(itertools.compress(pairs, new)), keys[new]
+                held_out.offer(keys, pairs)
+            shards.write(split, number, pairs, keys)
             oddities += chunk.oddities
-            counts.update(read=len(chunk.sources), pairs=len(sources), shards=1)
-            advance(len(chunk.sources))
+            counts.update(read=len(chunk.pairs), pairs=len(pairs), shards=1)
+            advance(len(chunk.pairs))
     if not counts["pairs"]:
         raise _no_pairs(split, corpus, counts["read"], rejections)
     return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
@@ -270,16 +269,12 @@ def _no_pairs(split: str, corpus: Corpus, read: int, rejections: Rejections) -> 
     return BadInput(f"{' and '.join(places) or split}: empty; there is no {split} pair")
 
 
-def pair_keys(sources: Sequence[str], targets: Sequence[str], seed: int) -> np.ndarray:
+def pair_keys(pairs: Sequence[Pair], seed: int) -> np.ndarray:
     """A 64-bit hash of each pair, different for every seed."""
     seeded = hashlib.blake2b(digest_size=8, key=str(seed).encode())
     digests = []
-    for source, target in zip(sources, targets, strict=True):
+    for source, target in pairs:
         digest = seeded.copy()
         digest.update(f"{source}\0{target}".encode())
         digests.append(digest.digest())
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
-
-
-def _chosen(items: Sequence[str], mask: np.ndarray) -> list[str]:
-    return [items[i] for i in np.flatnonzero(mask).tolist()]

@@ -6,7 +6,7 @@ from transformer_jax.data.corpora.corpus import Chunk, text_fault
 
 
 def test_a_chunk_knows_where_its_pairs_come_from():
-    assert Chunk(["a", "b"], ["c", "d"], "train.en", 20).place(1) == "train.en:21"
+    assert Chunk([("a", "c"), ("b", "d")], "train.en", 20).place(1) == "train.en:21"
 
 
 @pytest.mark.parametrize(

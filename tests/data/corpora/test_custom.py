@@ -19,7 +19,7 @@ def test_pairs_come_in_chunks_with_their_places(tmp_path):
     )
     assert found.splits == ("train", "valid")
     chunks = list(found.chunks("train", 3))
-    assert [chunk.targets for chunk in chunks] == [["0", "1", "2"], ["3", "4"]]
+    assert [[target for _, target in chunk.pairs] for chunk in chunks] == [["0", "1", "2"], ["3", "4"]]
     assert chunks[1].place(1) == f"{tmp_path / 'mine.py'}:pairs/train:5"
     assert set(found.identity()) == {"function", "checksum of mine.py"}
 
@@ -27,7 +27,7 @@ def test_pairs_come_in_chunks_with_their_places(tmp_path):
 def test_text_that_cannot_be_stored_is_a_fault(tmp_path):
     found = corpus(tmp_path, r"def pairs(split): return [('a', 'b'), ('a\0', 'b'), ('a', '\ud800')]")
     (chunk,) = found.chunks("train", 10)
-    assert (chunk.sources, chunk.targets) == (["a", "", ""], ["b", "", ""])
+    assert chunk.pairs == [("a", "b"), ("", ""), ("", "")]
     assert [chunk.faults[index].partition("train:")[2] for index in (1, 2)] == [
         "2: the source has a NUL character at 2",
         "3: the target is not Unicode text: lone surrogate at 1",

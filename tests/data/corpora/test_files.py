@@ -14,8 +14,7 @@ PAIRS = [(f"sentence {i} one\u2028two  {'x' * (i % 7)}", f"Satz {i} é ") for i 
 
 
 def read(config: DataConfig, split: str = "train", size: int = 17) -> list[tuple[str, str]]:
-    chunks = open_corpus(config).chunks(split, size)
-    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+    return [pair for chunk in open_corpus(config).chunks(split, size) for pair in chunk.pairs]
 
 
 def written(path: Path, lines: list[str], end: str = "\n") -> str:
@@ -66,7 +65,7 @@ def test_several_files_are_read_in_turn(tmp_path):
     config = DataConfig(source=first["source"] + second["source"], target=first["target"] + second["target"])
     assert read(config) == PAIRS
     corpus = open_corpus(config)
-    places = [chunk.place(i) for chunk in corpus.chunks("train", 17) for i in range(len(chunk.sources))]
+    places = [chunk.place(i) for chunk in corpus.chunks("train", 17) for i in range(len(chunk.pairs))]
     assert places[39].endswith("a/source:40")
     assert places[40].endswith("b/source.gz:1")
     assert [source["lines"] for source in corpus.sources()] == [40, 40, 61, 61]

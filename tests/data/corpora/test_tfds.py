@@ -15,8 +15,7 @@ PAIRS = [(f"sentence {i} one\u2028two  {'x' * (i % 7)}", f"Satz {i} é ") for i 
 
 
 def read(config: DataConfig, split: str = "train", size: int = 17) -> list[tuple[str, str]]:
-    chunks = open_corpus(config).chunks(split, size)
-    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+    return [pair for chunk in open_corpus(config).chunks(split, size) for pair in chunk.pairs]
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ Pair = tuple[str, str]
 class Chunk:
     """Consecutive pairs of a split. An unreadable pair is empty; `faults` says where it is and why, by its index."""
 
-    sources: list[str]
-    targets: list[str]
+    pairs: list[Pair]
     origin: str
     first: int  # the number of the first pair in `origin`
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -25,13 +24,11 @@ class Chunk:
     @classmethod
     def of(cls, entries: Iterable[Pair | str], origin: str, first: int) -> Chunk:
         """A chunk of pairs, and of texts that say what is wrong with the pair in their place."""
-        chunk = cls([], [], origin, first)
+        chunk = cls([], origin, first)
         for index, entry in enumerate(entries):
             if isinstance(entry, str):
                 chunk.faults[index] = f"{chunk.place(index)}: {entry}"
-            source, target = ("", "") if isinstance(entry, str) else entry
-            chunk.sources.append(source)
-            chunk.targets.append(target)
+            chunk.pairs.append(("", "") if isinstance(entry, str) else entry)
         return chunk
 
     def place(self, index: int) -> str:

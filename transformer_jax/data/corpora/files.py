@@ -67,7 +67,7 @@ class FileCorpus(Corpus):
         for source, target in self._files[split]:
             pairs = 0
             for chunk in self._chunks_of(source, target, size):
-                pairs += len(chunk.sources)
+                pairs += len(chunk.pairs)
                 yield chunk
             self._line_counts |= Counter({path: pairs for path in (source, target) if path})
 
@@ -103,7 +103,8 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
             continue  # to the end of the longer file, so that its length can be reported
         faults = _placed(right) | _placed(left)
         oddities = left.oddities + right.oddities
-        yield Chunk(left.lines, right.lines, visible(left.path), left.first_line, faults, oddities)
+        pairs = list(zip(left.lines, right.lines, strict=True))
+        yield Chunk(pairs, visible(left.path), left.first_line, faults, oddities)
     if counts[0] != counts[1]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
 

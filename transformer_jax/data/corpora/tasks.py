@@ -44,8 +44,7 @@ class TaskCorpus(Corpus):
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         pairs = generate(self._name, split, size=self._sizes[split], **self._options)
         for start in range(0, len(pairs), size):
-            sources, targets = map(list, zip(*pairs[start : start + size], strict=True))
-            yield Chunk(sources, targets, f"{self._name}/{split}", start + 1)
+            yield Chunk(pairs[start : start + size], f"{self._name}/{split}", start + 1)
 
 
 def splits(task: str) -> tuple[str, ...]:
