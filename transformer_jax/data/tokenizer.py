@@ -33,7 +33,10 @@ SPACE_MARK = "\u2581"
 class Tokenizer(ABC):
     """The interface of every tokenizer. No method adds a special token; decoding omits <pad>, <bos> and <eos>."""
 
-    _pieces: Sequence[str]  # the text of each token, the special ones first
+    def __init__(self, ordinary: Sequence[str]):
+        """`ordinary` are the texts of the tokens that follow the special ones."""
+        self._pieces = (*SPECIAL_PIECES, *ordinary)
+        self._ids = {piece: i for i, piece in enumerate(ordinary, start=len(SPECIAL_PIECES))}
 
     @property
     def vocab_size(self) -> int:
@@ -85,7 +88,7 @@ class SentencePieceTokenizer(Tokenizer):
         for ours, theirs in enumerate(ordinary, start=len(SPECIAL_PIECES)):
             self._ours[theirs] = ours
         self._same_ids = special == list(range(len(SPECIAL_PIECES))) and self._processor.unk_id() == UNK
-        self._pieces = [*SPECIAL_PIECES, *(self._processor.IdToPiece(i) for i in ordinary)]
+        super().__init__([self._processor.IdToPiece(i) for i in ordinary])
         self._space_mark_bytes = self._bytes_of(SPACE_MARK)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -142,9 +145,7 @@ class MarianTokenizer(Tokenizer):
     def __init__(self, model: bytes, tokens: Sequence[str], name: str = "the SentencePiece model"):
         self.model, self.tokens = model, tuple(tokens)
         self._processor = _processor(model, name)
-        ordinary = [token for token in self.tokens if token not in MARIAN_SPECIAL]
-        self._ids = {token: i for i, token in enumerate(ordinary, start=len(SPECIAL_PIECES))}
-        self._pieces = [*SPECIAL_PIECES, *ordinary]
+        super().__init__([token for token in self.tokens if token not in MARIAN_SPECIAL])
 
     @property
     def our_ids(self) -> list[int]:
@@ -181,10 +182,8 @@ class SymbolTokenizer(Tokenizer):
     """A token for every word (the text between single spaces) or every character of the training text."""
 
     def __init__(self, kind: Literal["words", "characters"], symbols: Sequence[str]):
+        super().__init__(symbols)
         self._kind = kind
-        self._symbols = tuple(symbols)
-        self._pieces = [*SPECIAL_PIECES, *self._symbols]
-        self._ids = {symbol: i for i, symbol in enumerate(self._symbols, start=len(SPECIAL_PIECES))}
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._ids.get(symbol, UNK) for symbol in _symbols(text, self._kind)] for text in texts]
@@ -193,7 +192,7 @@ class SymbolTokenizer(Tokenizer):
         return (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
 
     def serialized(self) -> bytes:
-        content = {"kind": self._kind, "symbols": self._symbols}
+        content = {"kind": self._kind, "symbols": self._pieces[len(SPECIAL_PIECES) :]}
         return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
