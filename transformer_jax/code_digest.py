@@ -12,7 +12,6 @@ import functools
 import hashlib
 import importlib.machinery
 import json
-import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +22,9 @@ from transformer_jax.errors import BadInput
 
 # A list of this name in a custom file names the data files that it reads, which are part of its identity.
 FILES = "FILES"
+# Folders of installed code, besides site-packages: Python's modules, and this package.
+_FOLDERS = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(__file__).parent)
+INSTALLED = [Path(folder).resolve() for folder in _FOLDERS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,13 +175,4 @@ def _unloaded(name: str, search: list[str]) -> str | None:
 
 
 def _is_installed(place: Path) -> bool:
-    return any(place.is_relative_to(folder) for folder in _installed_folders()) or any(
-        part in ("site-packages", "dist-packages") for part in place.parts
-    )
-
-
-@functools.cache
-def _installed_folders() -> list[Path]:
-    named = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    named += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parent)]
-    return [Path(folder).resolve() for folder in named]
+    return not {"site-packages", "dist-packages"}.isdisjoint(place.parts) or any(map(place.is_relative_to, INSTALLED))

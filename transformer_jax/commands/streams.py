@@ -6,7 +6,7 @@ Output is UTF-8 whatever the locale or PYTHONIOENCODING, like the files that thi
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
 from transformer_jax.errors import BadInput, Failed
@@ -18,60 +18,34 @@ class ReaderGone(Exception):
 
 
 class Output:
-    """stdout: output that cannot be written ends the command."""
+    """A standard stream. Output that cannot be written ends the command; of messages, the exit status shows it."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
+    def __init__(self, stream: TextIO, is_stdout: bool):
+        self._stream, self._is_stdout = stream, is_stdout
+        self.failed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._reported():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        with self._reported():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            discard(self._stream)
-            if isinstance(error, BrokenPipeError):
-                raise ReaderGone from None
-            reason = NO_ROOM.get(error.errno or 0, error.strerror)
-            raise Failed(f"stdout: {reason}; the output is incomplete") from None
-
-
-class Messages(Output):
-    """stderr: the work does not depend on its messages, but the exit status shows if they could not be written."""
-
-    _failed = False
-
-    @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            discard(self._stream)
-            raise ReaderGone from None
-        except OSError:
-            self._failed = True  # Python's buffer keeps the message, and the next write tries again
-
-    def write(self, text: str) -> int:
-        super().write(text)
+        self._reported(lambda: self._stream.write(text))
         return len(text)
 
-    def finish(self) -> None:
-        """Raises Failed if a message could not be written."""
-        self.flush()
-        if self._failed:
-            discard(self._stream)
-            self._failed = False
-            raise Failed("stderr: messages could not be written")
+    def flush(self) -> None:
+        self._reported(self._stream.flush)
+
+    def _reported(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except BrokenPipeError:
+            discard(self)
+            raise ReaderGone from None
+        except OSError as error:
+            self.failed = True  # Python's buffer keeps the text, and the next write tries again
+            if self._is_stdout:
+                discard(self)
+                reason = NO_ROOM.get(error.errno or 0, error.strerror)
+                raise Failed(f"stdout: {reason}; the output is incomplete") from None
 
 
 @contextlib.contextmanager
@@ -86,8 +60,8 @@ def ready() -> Iterator[None]:
             # What UTF-8 cannot represent (half of a surrogate pair) is escaped.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if before[0] is not None:
-        sys.stdout = cast(TextIO, Output(sys.stdout))
-    sys.stderr = cast(TextIO, Messages(sys.stderr))
+        sys.stdout = cast(TextIO, Output(sys.stdout, is_stdout=True))
+    sys.stderr = cast(TextIO, Output(sys.stderr, is_stdout=False))
     try:
         yield
     finally:
@@ -101,11 +75,15 @@ def require_stdout() -> None:
 
 
 def finish() -> None:
-    """Flushes the streams; raises if that fails."""
+    """Flushes the streams; raises if that fails, or if a message could not be written."""
     if sys.stdout is not None:
         sys.stdout.flush()
-    if isinstance(sys.stderr, Messages):
-        sys.stderr.finish()
+    messages = cast(Any, sys.stderr)
+    messages.flush()
+    if isinstance(messages, Output) and messages.failed:
+        discard(messages)
+        messages.failed = False
+        raise Failed("stderr: messages could not be written")
 
 
 def fill_closed_descriptors() -> None:
@@ -118,7 +96,7 @@ def fill_closed_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
 
 
-def discard(stream: TextIO) -> None:
+def discard(stream: Output) -> None:
     """Redirects a stream to /dev/null: at exit Python flushes its buffer again, and would report the error twice."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
