@@ -333,18 +333,7 @@ def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
 
 def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:
     """The config with `change(option, address)` in place of each address of custom code."""
-    if not any(addresses(config)):
-        return config
-    values: dict[str, Any] = schema.to_dict(config)
-
-    def changed(option: schema.Option, given: Any) -> Any:
-        if isinstance(given, tuple):
-            return tuple(changed(option, each) for each in given)
-        return change(option, given) if isinstance(given, str) and is_address(given) else given
-
-    for each in schema.options(ExperimentConfig):
-        schema.put(values, each.path, changed(each, schema.value_at(config, each.path)))
-    return from_config_dict(values)
+    return schema.with_texts(config, lambda option, text: change(option, text) if is_address(text) else text)
 
 
 def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:

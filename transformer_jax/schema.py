@@ -123,7 +123,8 @@ class Section:
             value = getattr(self, field.name)
             # A default stays the same text for every user and machine; whatever uses it expands it.
             if is_path(kind) and value and value != field.default:
-                object.__setattr__(self, field.name, _each(paths.expanded, value))
+                expanded = tuple(map(paths.expanded, value)) if isinstance(value, tuple) else paths.expanded(value)
+                object.__setattr__(self, field.name, expanded)
 
     def contradictions(self) -> list[str]:
         """Values that are valid but incompatible: one line each, with both values."""
@@ -214,16 +215,21 @@ def is_path(kind: Any) -> bool:
     return FilePath in (*_alternatives(kind), *typing.get_args(kind))
 
 
+def with_texts(section: Any, change: Callable[[Option, str], str]) -> Any:
+    """The section with `change(option, text)` in place of each text."""
+    values = to_dict(section)
+    for option in options(type(section)):
+        value = value_at(section, option.path)
+        if isinstance(value, str):
+            put(values, option.path, change(option, value))
+        elif isinstance(value, tuple):
+            put(values, option.path, tuple(change(option, text) for text in value))
+    return build(type(section), values)
+
+
 def with_paths(section: Any, change: Callable[[str], str]) -> Any:
     """The section with `change` applied to every path in it that is set."""
-    changes = {}
-    for field, kind in _fields(type(section)):
-        value = getattr(section, field.name)
-        if _is_section(kind):
-            changes[field.name] = with_paths(value, change)
-        elif is_path(kind) and value:
-            changes[field.name] = _each(change, value)
-    return dataclasses.replace(section, **changes)
+    return with_texts(section, lambda option, text: change(text) if text and is_path(option.kind) else text)
 
 
 def parse(text: str, kind: Any, path: str) -> Any:
@@ -358,11 +364,6 @@ def _choices(kind: Any) -> list[str]:
     """The names in a `Literal`, alone or as an alternative."""
     literals = [part for part in (kind, *_alternatives(kind)) if typing.get_origin(part) is Literal]
     return [str(choice) for choice in typing.get_args(literals[0])] if literals else []
-
-
-def _each(change: Callable[[str], str], value: Any) -> Any:
-    """`change` applied to one text, or to each of several."""
-    return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
 
 
 def _is_section(kind: Any) -> bool:
