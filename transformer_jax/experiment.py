@@ -134,16 +134,13 @@ def train_runs_together(
     folders = [RunFolder(workdir, accept_changed_code=accept_changed_code) for workdir in workdirs]
     for folder in folders:
         refuse_foreign(folder.path)  # before any data is prepared there
-    prepared: dict[Path, Prepared] = {}
-    for experiment, folder in zip(experiments, folders, strict=True):
-        # Without data.directory each run has the data in its folder.
-        if (directory := folder.data(experiment)) not in prepared:
-            prepared[directory] = prepared_data(experiment, folder)
-    if len({data.fingerprint for data in prepared.values()}) > 1:
+    # Without data.directory each run has the data in its folder.
+    places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
+    data, *others = [prepared_data(*each) for each in places.values()]
+    if any(other.fingerprint != data.fingerprint for other in others):
         raise BadInput(
-            f"runs that train together need the same data; not all of these are: {', '.join(map(str, prepared))}"
+            f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
         )
-    data = next(iter(prepared.values()))
     experiments = [with_vocabulary(experiment, data) for experiment in experiments]
     return train_together(experiments, data, folders, evaluators_of(experiments[0], data))
 

@@ -10,9 +10,11 @@ CONFIGS = ROOT / "configs"
 
 @pytest.mark.slow
 def test_unseen_strings_are_copied(tmp_path):
-    sizes = ("model.d_model=64", "model.d_ff=128", "data.task.train_size=5000", "data.tokens_per_batch=1024")
-    rates = ("optimizer.warmup_steps=50", "optimizer.learning_rate=5e-3", "model.dropout=0", "train.steps=200")
-    train_here(tmp_path / "run", *sizes, *rates, "train.eval_every=200", "train.checkpoint_every=200")
+    sizes = ("model.d_model=48", "model.d_ff=96", "data.task.train_size=5000", "data.tokens_per_batch=512")
+    rates = ("optimizer.warmup_steps=40", "optimizer.learning_rate=8e-3", "model.dropout=0", "train.steps=240")
+    train_here(
+        tmp_path / "run", "model.num_heads=4", *sizes, *rates, "train.eval_every=240", "train.checkpoint_every=240"
+    )
     assert metrics(tmp_path / "run")[-1]["valid_accuracy"] > 0.9
 
 

@@ -32,40 +32,27 @@ def trained(programs, batches, state=None):
     return state
 
 
-@pytest.mark.parametrize(
-    ("devices", "changes"),
-    [
-        (
-            1,
-            [
-                {"seed": 0, "model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
-                {
-                    "seed": 2**32 - 1,
-                    "model__dropout": 0.3,
-                    "model__attention_dropout": 0.2,
-                    "train__label_smoothing": 0.0,
-                    "optimizer__beta2": 0.9,
-                    "optimizer__learning_rate": 1e-2,
-                },
-                {"seed": 2, "optimizer__learning_rate": 1e30},
-            ],
-        ),
-        pytest.param(
-            4,
-            [
-                {"seed": seed, "optimizer__weight_decay": decay, "optimizer__clip_norm": norm}
-                for seed, decay, norm in ((0, 0.1, 0.1), (1, 0.01, 1.0))
-            ],
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["one device", "divided three ways"],
-)
-def test_ten_updates_are_those_of_a_run_alone(devices, changes):
+@pytest.mark.slow
+def test_ten_updates_are_those_of_a_run_alone():
     """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
-    where one of the runs diverges; what is taken out lies as it would alone."""
-    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2} if devices > 1 else {}
-    configs, data = experiments(*changes, **divided), batches()
+    where one of the runs diverges; what is taken out lies as it would alone. On a mesh that is divided two ways."""
+    changes = [
+        {"model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
+        {
+            "seed": 2**32 - 1,
+            "model__dropout": 0.3,
+            "model__attention_dropout": 0.2,
+            "train__label_smoothing": 0.0,
+            "optimizer__beta2": 0.9,
+            "optimizer__learning_rate": 1e-2,
+            "optimizer__weight_decay": 0.01,
+            "optimizer__clip_norm": 0.1,
+        },
+        {"seed": 2, "optimizer__learning_rate": 1e30},
+    ]
+    usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
+    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
+    devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()
     programs = together(configs, devices)
     states = trained(programs, data[:5])
     states = programs.join([programs.take(states, run) for run in range(len(configs))])
@@ -78,7 +65,7 @@ def test_ten_updates_are_those_of_a_run_alone(devices, changes):
     places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
     assert places[0] == places[1]
     assert worst_difference(programs.take(states, 0), programs.take(states, 1)) > (0.01,), "a test of nothing"
-    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True][: len(configs)]
+    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True]
 
     # The sums of some runs begin again, as one that ends between two lines of metrics takes nothing from the others.
     left = programs.reset_sums(states, kept=[1])

@@ -61,7 +61,6 @@ def train_together(
     evaluators: Sequence[Evaluator] = (),
 ) -> list[Ending]:
     """Trains runs, or resumes them, until each has ended; returns how each ended."""
-    refuse_incompatible(configs)
     inputs = Inputs(configs[0], prepared, has_evaluators=bool(evaluators))
     above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
     journals = [
