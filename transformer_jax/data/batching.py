@@ -46,9 +46,7 @@ class Plan(NamedTuple):
 
     members: np.ndarray
     row_starts: np.ndarray
-    batch_starts: np.ndarray  # the first row of each batch
-    batch_ends: np.ndarray
-    batch_shapes: np.ndarray  # numbers of shapes
+    batches: np.ndarray  # of each its first row, the end of its rows, and the number of its shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +92,10 @@ class _Batches:
 
         Empty rows follow the real ones until the rows divide among devices and processes, so real rows never move.
         """
-        shape = self.shapes[plan.batch_shapes[number]]
+        first, end, shape_number = plan.batches[number].tolist()
+        shape = self.shapes[shape_number]
         multiple = math.lcm(self._row_multiple, process_count)
         rows = (shape.rows + -shape.rows % multiple) // process_count
-        first, end = plan.batch_starts[number], plan.batch_ends[number]
         begin = min(first + process_index * rows, end)
         starts = plan.row_starts[begin : min(begin + rows, end) + 1]
         members = plan.members[starts[0] : starts[-1]]
@@ -199,12 +197,7 @@ class BucketBatches(TrainingBatches):
     def _plan(self, rng: np.random.Philox) -> Plan:
         plan = _bucket_plan(self._buckets, _shuffled(len(self._kept), rng))
         mixed = _shuffled(self.steps_per_epoch, rng)
-        return plan._replace(
-            members=self._kept[plan.members],
-            batch_starts=plan.batch_starts[mixed],
-            batch_ends=plan.batch_ends[mixed],
-            batch_shapes=plan.batch_shapes[mixed],
-        )
+        return plan._replace(members=self._kept[plan.members], batches=plan.batches[mixed])
 
 
 class PackedBatches(TrainingBatches):
@@ -236,14 +229,8 @@ class PackedBatches(TrainingBatches):
         sizes = np.diff(self._packs.starts)[mixed]
         row_starts = np.concatenate([[0], np.cumsum(sizes)])
         places = np.repeat(self._packs.starts[mixed] - row_starts[:-1], sizes) + np.arange(row_starts[-1])
-        batch_starts = np.arange(0, self._num_rows, self.shapes[0].rows)
-        return Plan(
-            members=self._kept[substitute[self._packs.members[places]]],
-            row_starts=row_starts,
-            batch_starts=batch_starts,
-            batch_ends=np.minimum(batch_starts + self.shapes[0].rows, self._num_rows),
-            batch_shapes=np.zeros(len(batch_starts), np.int64),
-        )
+        members = self._kept[substitute[self._packs.members[places]]]
+        return Plan(members, row_starts, _batches_of_rows(0, self._num_rows, self.shapes[0].rows, 0))
 
 
 def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 1) -> TrainingBatches:
@@ -281,7 +268,7 @@ class EvaluationBatches(_Batches):
         self._plan = _bucket_plan(buckets, np.arange(len(pairs), dtype=np.int32))
 
     def __len__(self) -> int:
-        return len(self._plan.batch_starts)
+        return len(self._plan.batches)
 
     def __iter__(self) -> Iterator[Batch]:
         return map(self.batch, range(len(self)))
@@ -356,14 +343,16 @@ def _bucket_plan(buckets: Buckets, order: np.ndarray) -> Plan:
     """One pair per row; the batches shape by shape, and within a shape in the given order."""
     shape_of = buckets.shape_of[order]
     sizes = np.bincount(shape_of)
-    starts, ends = [], []
-    for shape, begin, size in zip(buckets.shapes, np.cumsum(sizes) - sizes, sizes, strict=True):
-        starts.append(np.arange(begin, begin + size, shape.rows))
-        ends.append(np.minimum(starts[-1] + shape.rows, begin + size))
-    return Plan(
-        members=order[np.argsort(shape_of, kind="stable")],
-        row_starts=np.arange(len(order) + 1),
-        batch_starts=np.concatenate(starts),
-        batch_ends=np.concatenate(ends),
-        batch_shapes=np.repeat(np.arange(len(sizes)), buckets.batches),
-    )
+    ends = np.cumsum(sizes).tolist()
+    batches = [
+        _batches_of_rows(begin, end, shape.rows, number)
+        for number, (shape, begin, end) in enumerate(zip(buckets.shapes, [0, *ends[:-1]], ends, strict=True))
+    ]
+    members = order[np.argsort(shape_of, kind="stable")]
+    return Plan(members, np.arange(len(order) + 1), np.concatenate(batches))
+
+
+def _batches_of_rows(begin: int, end: int, rows: int, shape: int) -> np.ndarray:
+    """These rows cut into batches, as a `Plan` has them."""
+    starts = np.arange(begin, end, rows)
+    return np.stack([starts, np.minimum(starts + rows, end), np.full_like(starts, shape)], axis=1)
