@@ -33,3 +33,13 @@ def test_tuning_and_joint_training_are_mentioned(sweep):
     assert "among 0.5, 1, 2 times that of its config. Chosen: base x 1, A h=1 x 0.5." in report.markdown
     assert "trained together in one program" in report.markdown
     assert report.json["facts"]["command"].endswith("--scale=demo --seeds=0,1 --tune=0.5,1,2 --together")
+
+
+def test_runs_by_several_versions_are_named(sweep):
+    for seed, version in ((0, "0.10.2"), (1, "0.10.3")):
+        edit(seed_folder(sweep, "base", seed) / "result.json", versions={"jax": version})
+    report, line = (
+        Report(sweep),
+        "not all made by the same versions: jax 0.10.2 in base, seed 0; jax 0.10.3 in base, seed 1.",
+    )
+    assert line in report.page and line in report.markdown and line in report.json["mixtures"][0]

@@ -68,4 +68,3 @@ def test_mixtures_are_named_and_uniform_runs_are_not():
     )
     assert versions.endswith("the same versions: jax 0.10 in base, seed 0; jax 0.12 in base, seed 1.")
     assert note == "base, seed 1: custom code was changed at step 6."
-    assert mixtures([one._replace(code=None)]) == ["Which custom code made these runs was not recorded: base, seed 0."]

@@ -23,10 +23,10 @@ SHOWN_DIGITS = 8
 
 
 class Made(NamedTuple):
-    """What made one run: a digest for each address of custom code (None: not recorded), and versions of packages."""
+    """What made one run: a digest for each address of custom code, and versions of packages."""
 
     name: str
-    code: Mapping[str, str] | None
+    code: Mapping[str, str]
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()  # about a run that was itself made by several versions
 
@@ -90,10 +90,10 @@ def _begun_with(run: SweepRun) -> dict[str, str]:
 def mixtures(runs: Iterable[Made]) -> list[str]:
     """Warnings that the runs were not all made by the same code; empty if they were."""
     runs, lines = list(runs), []
-    for address in dict.fromkeys(address for run in runs for address in run.code or ()):
+    for address in dict.fromkeys(address for run in runs for address in run.code):
         by_digest = collections.defaultdict(list)
         for run in runs:
-            if run.code is not None and address in run.code:
+            if address in run.code:
                 by_digest[run.code[address][:SHOWN_DIGITS]].append(run.name)
         if len(by_digest) > 1:
             lines.append(f"The custom code {address} is not the same in all runs: {_listed(by_digest)}.")
@@ -107,8 +107,6 @@ def mixtures(runs: Iterable[Made]) -> list[str]:
             by_versions[", ".join(versions)].append(run.name)
     if by_versions:
         lines.append(f"The runs were not all made by the same versions: {_listed(by_versions)}.")
-    if unrecorded := [run.name for run in runs if run.code is None]:
-        lines.append(f"Which custom code made these runs was not recorded: {_some(unrecorded)}.")
     return lines + [f"{run.name}: {note}." for run in runs for note in run.notes]
 
 
