@@ -35,7 +35,6 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.journal import Evaluator
 from transformer_jax.training.loop import train
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.together import refuse_incompatible, train_together
@@ -100,7 +99,8 @@ def train_run(
             raise BadInput(
                 f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}"
             )
-        return train(experiment, prepared, folder, evaluators_of(experiment, prepared), params, probes)
+        evaluators = [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
+        return train(experiment, prepared, folder, evaluators, params, probes)
 
 
 def try_out(config: ExperimentConfig) -> None:
@@ -142,7 +142,8 @@ def train_runs_together(
             f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
         )
     experiments = [with_vocabulary(experiment, data) for experiment in experiments]
-    return train_together(experiments, data, folders, evaluators_of(experiments[0], data))
+    evaluators = [bleu_evaluator(experiments[0], data)] if experiments[0].decode.bleu_sentences else []
+    return train_together(experiments, data, folders, evaluators)
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
@@ -151,11 +152,6 @@ def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
     if folder.writes:  # of several processes only one reads it all
         prepared.verify()
     return prepared
-
-
-def evaluators_of(experiment: ExperimentConfig, prepared: Prepared) -> list[Evaluator]:
-    """What the training loop evaluates besides the validation loss."""
-    return [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
 
 
 def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
