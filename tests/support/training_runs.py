@@ -21,12 +21,14 @@ from transformer_jax import cli
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import CLOCK
 from transformer_jax.schema import to_dict
 from transformer_jax.training import loop, together
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.update.optimizer import ends_with_the_run
+
+# Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
+CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
 
 CONFIG = """
 from transformer_jax.config import default_config

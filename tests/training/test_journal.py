@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.small_runs import experiment
+from tests.support.training_runs import CLOCK
 from transformer_jax.errors import Failed
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import CLOCK
 from transformer_jax.training import loop
 from transformer_jax.training.inputs import EXACT
 from transformer_jax.training.journal import Journal

@@ -9,9 +9,6 @@ from typing import Any
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import explained
 
-# Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
-CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
-
 
 class Metrics:
     """Appends lines to metrics.jsonl. Of several processes only the first writes."""
