@@ -116,7 +116,14 @@ def _runs(sweep: SweepResult) -> document.Table:
 
 def to_json(content: Content) -> dict[str, Any]:
     """Everything that was found, for other programs."""
-    sweep = content.sweep
+    sweep, tests = content.sweep, []
+    for findings, words in zip(content.tests, content.words, strict=True):
+        test = {**findings._asdict(), "words": words}
+        for metric in METRICS:
+            # "resolved" is what earlier versions called it.
+            found = {n: {**d._asdict(), "resolved": d.significant} for n, d in findings.differences(metric).items()}
+            test[f"{metric.key}_differences"] = found
+        tests.append(test)
     return {
         "format": 1,
         "name": sweep.name,
@@ -131,22 +138,7 @@ def to_json(content: Content) -> dict[str, Any]:
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
             for run in sweep.runs
         ],
-        "tests": [
-            {**_test_json(findings), "words": words}
-            for findings, words in zip(content.tests, content.words, strict=True)
-        ],
+        "tests": tests,
         "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),
     }
-
-
-def _test_json(findings: TestFindings) -> dict[str, Any]:
-    differences = {
-        f"{metric.key}_differences": {
-            # "resolved" is what earlier versions called it.
-            name: {**difference._asdict(), "resolved": difference.significant}
-            for name, difference in findings.differences(metric).items()
-        }
-        for metric in METRICS
-    }
-    return {**findings._asdict(), **differences}

@@ -105,7 +105,9 @@ def front(sweep: SweepResult, findings: TestFindings, cost: str, metric: Metric)
         for name in leading
         if (rivals := _rivals(points, name)) and all(_is_better(sweep, findings, metric, name, r) for r in rivals)
     )
-    return Front(cost, metric, points, leading, shown, resized, _line([points[name] for name in resized]))
+    costs, scores = [points[name][0] for name in resized], [points[name][1] for name in resized]
+    line = tuple(np.polyfit(np.log(costs), scores, 1).tolist()) if len(set(costs)) >= FEWEST else None
+    return Front(cost, metric, points, leading, shown, resized, line)
 
 
 def _is_resized(sweep: SweepResult, variant: VariantResult) -> bool:
@@ -138,14 +140,6 @@ def _is_better(sweep: SweepResult, findings: TestFindings, metric: Metric, name:
         return False
     # All intervals of a column are simultaneous: if two of them do not overlap, the true differences differ.
     return mine.low > theirs.high if metric.sign > 0 else mine.high < theirs.low
-
-
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    if len({cost for cost, _ in points}) < FEWEST:
-        return None
-    costs, scores = zip(*points, strict=True)
-    slope, intercept = np.polyfit(np.log(costs), scores, 1)
-    return float(slope), float(intercept)
 
 
 def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[document.Block]:
