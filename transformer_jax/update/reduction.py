@@ -23,13 +23,24 @@ from transformer_jax.update.sharding import BATCH_AXES, batch_devices, parameter
 class Slices:
     """How parameters of which each device has a slice along fsdp are gathered."""
 
-    def __init__(self, specs: Any, is_divided: bool):
-        self._specs, self._is_divided = specs, is_divided  # is_divided: along tensor too
+    def __init__(self, specs: Any, mesh: Mesh):
+        self._specs, self._is_divided = specs, mesh.shape["tensor"] > 1
+        self._gather = _gather_on_cpus if mesh.devices.flat[0].platform == "cpu" else _gather
 
     def whole(self, params: Any, rows: Any) -> Any:
         """The parameters, gathered; not before the rows are there to work on."""
         params, _ = jax.lax.optimization_barrier((params, rows))
-        return jax.tree.map(functools.partial(_gathered, self._is_divided), params, self._specs)
+        return jax.tree.map(self._gathered, params, self._specs)
+
+    def _gathered(self, part: jax.Array, spec: PartitionSpec) -> jax.Array:
+        """A parameter gathered along fsdp; what `tensor` divides stays divided."""
+        if "fsdp" not in spec:
+            return part
+        gather = functools.partial(self._gather, list(spec).index("fsdp"))
+        if self._is_divided:  # otherwise XLA would gather along `tensor` as well
+            along = _along("tensor", spec)
+            gather = jax.shard_map(gather, in_specs=along, out_specs=along, axis_names={"tensor"}, check_vma=False)
+        return gather(part)
 
     def rematerialized(self, loss: Callable[..., Any], params: Any) -> Callable[..., Any]:
         """The loss, whose backward pass gathers parameters again; everything else is kept from the forward pass."""
@@ -55,7 +66,7 @@ def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[s
 
     def summed(params: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
         specs = parameter_specs(params, mesh, replicate)
-        slices_of_device = Slices(specs, mesh.shape["tensor"] > 1) if mesh.shape["fsdp"] > 1 else None
+        slices_of_device = Slices(specs, mesh) if mesh.shape["fsdp"] > 1 else None
 
         def of_rows(params: Any, rows: Any, rng: jax.Array) -> tuple[Any, Any]:
             gradients, sums = gradient(params, rows, rng, slices_of_device)
@@ -77,36 +88,32 @@ def _along(axis: str, spec: PartitionSpec) -> PartitionSpec:
     return PartitionSpec(*(name if name == axis else None for name in spec))
 
 
-def _gathered(divided: bool, part: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """A parameter gathered along fsdp; what `tensor` divides stays divided."""
-    if "fsdp" not in spec:
-        return part
-    gather = functools.partial(_gather, list(spec).index("fsdp"))
-    if divided:  # otherwise XLA would gather along `tensor` as well
-        along = _along("tensor", spec)
-        gather = jax.shard_map(gather, in_specs=along, out_specs=along, axis_names={"tensor"}, check_vma=False)
-    return gather(part)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _gather(dimension: int, part: jax.Array) -> jax.Array:
+def _all_gather(dimension: int, part: jax.Array) -> jax.Array:
     return jax.lax.all_gather(part, "fsdp", axis=dimension, tiled=True)
 
 
-def _gather_forward(dimension: int, part: jax.Array) -> tuple[jax.Array, None]:
-    return _gather(dimension, part), None
+def _sum_scatter(dimension: int, gradient: jax.Array) -> jax.Array:
+    """Each device's slice of the sum over all devices."""
+    return jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=dimension, tiled=True)
 
 
-def _gather_backward(dimension: int, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    """Each device gets its slice of the sum.
+def _exchange_and_sum(dimension: int, gradient: jax.Array) -> jax.Array:
+    """The same where each device sends the others their slices, as many bytes, and sums them.
 
-    On CPUs psum_scatter between processes gives wrong sums of large arrays (gloo). There each device sends the others
-    their slices, as many bytes, and they sum.
+    For CPUs, where psum_scatter between processes gives wrong sums of large arrays (gloo).
     """
-    if jax.default_backend() != "cpu":
-        return (jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=dimension, tiled=True),)
     slices = jnp.stack(jnp.split(gradient, jax.lax.axis_size("fsdp"), dimension))
-    return (jax.lax.all_to_all(slices, "fsdp", 0, 0).sum(axis=0),)
+    return jax.lax.all_to_all(slices, "fsdp", 0, 0).sum(axis=0)
 
 
-_gather.defvjp(_gather_forward, _gather_backward)
+def _with_gradient(scatter: Callable[[int, jax.Array], jax.Array]) -> Callable[[int, jax.Array], jax.Array]:
+    """`_all_gather`, whose gradient is summed by `scatter`."""
+    gather = jax.custom_vjp(_all_gather, nondiff_argnums=(0,))
+    gather.defvjp(
+        lambda dimension, part: (gather(dimension, part), None),  # by its name `rematerialized` knows it
+        lambda dimension, _, gradient: (scatter(dimension, gradient),),
+    )
+    return gather
+
+
+_gather, _gather_on_cpus = _with_gradient(_sum_scatter), _with_gradient(_exchange_and_sum)
