@@ -34,7 +34,7 @@ def reduced(program, mesh, *axes):
     counted = Counter()
     for collective in collectives(program.hlo, mesh):
         if collective.kind == "all-reduce" and collective.axes in axes:
-            for _, shape in collective.shapes:
+            for shape in collective.shapes:
                 counted[shape] += collective.times if shape else 0
     return +counted
 

@@ -1,0 +1,136 @@
+"""What is read from the text of a compiled program, compared with sums by hand and with the model's formulas."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.support.small_runs import Trainer, batch_of, experiment, sentences
+from transformer_jax.model.size import training_flops
+from transformer_jax.planning.program import Access, Program
+
+TEXT = """HloModule example, is_scheduled=true
+
+FileNames
+1 "/usr/lib/python3/site-packages/jax/numpy.py"
+2 "/home/user/model.py"
+
+FunctionNames
+1 "add"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=1 end_column=2}
+2 {file_name_id=2 function_name_id=1 line=42 end_line=42 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=2}
+2 {file_location_id=1 parent_frame_id=1}
+
+%slice_of (p0: f32[100,128], p1: s32[]) -> f32[8,128] {
+  %p0 = f32[100,128]{1,0} parameter(0)
+  %p1 = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %cut = f32[8,128]{1,0} dynamic-slice(%p0, %p1, %zero), dynamic_slice_sizes={8,128}
+}
+
+%update_of (p2: f32[100,128], p3: f32[8,128], p4: s32[]) -> f32[100,128] {
+  %p2 = f32[100,128]{1,0} parameter(0)
+  %p3 = f32[8,128]{1,0} parameter(1)
+  %p4 = s32[] parameter(2)
+  %none = s32[] constant(0)
+  ROOT %put = f32[100,128]{1,0} dynamic-update-slice(%p2, %p3, %p4, %none)
+}
+
+%body (state: (s32[], f32[100,128], f32[16,16])) -> (s32[], f32[100,128], f32[16,16]) {
+  %state = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %table = f32[100,128]{1,0} get-tuple-element(%state), index=1
+  %m = f32[16,16]{1,0} get-tuple-element(%state), index=2
+  %row = f32[8,128]{1,0} fusion(%table, %i), kind=kLoop, calls=%slice_of
+  %written = f32[100,128]{1,0} fusion(%table, %row, %i), kind=kLoop, calls=%update_of
+  %square = f32[16,16]{1,0} dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  ROOT %carried = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) tuple(%next, %written, %square)
+}
+
+%condition (state.1: (s32[], f32[100,128], f32[16,16])) -> pred[] {
+  %state.1 = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%state.1), index=0
+  %limit = s32[] constant(5)
+  ROOT %less = pred[] compare(%i.1, %limit), direction=LT
+}
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %added = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
+  %x = f32[100,128]{1,0} parameter(0)
+  %y = f32[16,16]{1,0} parameter(1)
+  %start = s32[] constant(0)
+  %slice-start = ((f32[100,128]{1,0}), f32[10,128]{1,0:T(8,128)S(1)}, s32[]) slice-start(%x), slice={[0:10], [0:128]}
+  %slice-done = f32[10,128]{1,0:T(8,128)S(1)} slice-done(%slice-start)
+  %sent = f32[16,16]{1,0} all-reduce-start(%y), replica_groups={{0,2},{1,3}}, to_apply=%sum
+  %product = f32[16,16]{1,0} dot(%y, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %received = f32[16,16]{1,0} all-reduce-done(%sent)
+  %all = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) tuple(%start, %x, %received)
+  %loop = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) while(%all), condition=%condition, body=%body
+  %kernel = f32[16,16]{1,0:T(8,128)} custom-call(%product), custom_call_target="fast", metadata={stack_frame_id=2}
+  ROOT %result = f32[16,16]{1,0} get-tuple-element(%loop), index=2
+}
+"""
+PROGRAM = Program(TEXT)
+
+
+def test_loops_run_as_often_as_they_count():
+    assert PROGRAM.times == {"main": 1, "body": 5, "condition": 1}
+
+
+def test_slices_and_updates_in_place_access_only_their_part():
+    accessed = {access.name: access.bytes for access in PROGRAM.accesses()}
+    assert accessed["row"] == 5 * 2 * 8 * 128 * 4 + 5 * 4  # the slice read and written, and the index
+    assert accessed["written"] == 5 * 2 * 8 * 128 * 4 + 5 * 4
+    assert accessed["slice-start"] == 10 * 128 * 4  # read; what is written is in faster memory
+    assert accessed["square"] == 5 * 3 * 16 * 16 * 4
+
+
+def test_tiles_are_padded_and_lines_of_libraries_left_out():
+    # 16 x 16 in tiles of 8 x 128, and the operand without tiles.
+    assert Access("kernel", 4 * (16 * 128 + 16 * 16), "/home/user/model.py:42") in PROGRAM.accesses()
+    assert PROGRAM.kernels() == {"fast": 1}
+
+
+def test_messages_their_groups_and_the_work_meanwhile():
+    (message,) = PROGRAM.collectives(lambda accessed, flops: flops)
+    assert (message.kind, message.group, message.times, message.is_asynchronous) == ("all-reduce", (0, 2), 1, True)
+    assert message.work == 2 * 16**3
+    assert message.sent == 16 * 16 * 4  # 2 (n - 1) / n of the array
+    assert message.axes({"data": 2, "fsdp": 2, "tensor": 1}) == ("data",)
+
+
+@pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}"])
+def test_every_way_to_write_groups_of_devices(groups):
+    (message,) = Program(TEXT.replace("{{0,2},{1,3}}", groups)).collectives()
+    assert message.group == (0, 1)
+
+
+def test_the_products_of_a_training_step_are_those_of_the_formula():
+    """A compiled step, its products counted in the text: the forward pass once and the backward pass twice."""
+    config = experiment(model__d_model=32, model__d_ff=64)
+    trainer = Trainer(config, 1)
+    batch = batch_of(sentences(16), 8)
+    shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch)
+    program = Program(trainer.step.lower(trainer.plan, shapes).compile().as_text())
+    counted = sum(program.flops(each, by_name) * times for each, times, by_name in program.scheduled())
+    rows, length = batch.source.shape
+    assert counted == pytest.approx(
+        training_flops(config.model, length, length).of(rows * length, rows * length), rel=0.02
+    )
+
+
+def test_a_batch_of_products_is_counted_as_such():
+    a, b = jnp.ones((3, 4, 5)), jnp.ones((3, 5, 6))
+    program = Program(jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text())
+    assert sum(program.flops(each, by_name) for each, _, by_name in program.scheduled()) == 2 * 3 * 4 * 5 * 6

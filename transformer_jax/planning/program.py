@@ -1,0 +1,384 @@
+"""A compiled program, read from XLA's text: what it sends, and what it reads from and writes to a device's memory.
+
+Only scheduled programs are understood: those of `compiled.as_text()`, whose order of instructions is the order in which
+they run. All sizes are bytes on one device.
+"""
+
+import collections
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+BITS = {
+    "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32,
+    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8,
+}  # fmt: skip
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+# They move nothing: names for what is there already, or the end of what was started before.
+FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
+SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
+
+
+class Array(NamedTuple):
+    """One array of a result: its type, its shape, and the layout as XLA writes it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+
+    @property
+    def bytes(self) -> int:
+        """In the memory of the device, with the padding of the layout's tiles; 0 if it is in faster memory."""
+        if re.search(r"S\([1-9]", self.layout):
+            return 0
+        shape = list(self.shape)
+        if tiled := re.match(r"\{([\d,]+):T\(([\d,]+)\)", self.layout):
+            order = [int(axis) for axis in tiled[1].split(",")]  # the fastest axis first
+            for axis, tile in zip(order, reversed([int(size) for size in tiled[2].split(",")]), strict=False):
+                shape[axis] = -(-shape[axis] // tile) * tile
+        return math.prod(shape) * BITS.get(self.dtype, 0) // 8
+
+
+class Instruction(NamedTuple):
+    """A line of the program."""
+
+    name: str
+    arrays: tuple[Array, ...]
+    kind: str
+    operands: tuple[str, ...]
+    text: str  # of the operands and attributes
+    is_root: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes for array in self.arrays)
+
+    def called(self, attribute: str) -> str | None:
+        """The computation that an attribute names."""
+        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)
+        return found[1] if found else None
+
+
+class Collective(NamedTuple):
+    """A message among devices: its results on each, the devices of the first group, and how often it is sent."""
+
+    kind: str
+    arrays: tuple[Array, ...]
+    group: tuple[int, ...]
+    times: int
+    is_asynchronous: bool
+    work: float  # seconds of the work that is scheduled between its start and its end
+
+    @property
+    def bytes(self) -> int:
+        return sum(math.prod(array.shape) * BITS[array.dtype] // 8 for array in self.arrays)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [array.shape for array in self.arrays]
+
+    def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
+        """The axes of a mesh of these sizes along which it is sent."""
+        places = np.unravel_index(self.group, tuple(mesh.values()))
+        return tuple(axis for axis, place in zip(mesh, places, strict=True) if len(set(place)) > 1)
+
+    @property
+    def sent(self) -> float:
+        """Bytes that each device sends in all, in a ring."""
+        count = len(self.group)
+        share = (count - 1) / count
+        factor = {"all-reduce": 2 * share, "reduce-scatter": count - 1, "collective-permute": 1}.get(self.kind, share)
+        return self.times * self.bytes * factor
+
+
+class Access(NamedTuple):
+    """What an instruction reads and writes in all its runs, and the line of Python that it comes from."""
+
+    name: str
+    bytes: int
+    source: str
+
+
+class Program:
+    """The instructions of a program, by computation."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.computations: dict[str, list[Instruction]] = {}
+        self.entry = ""
+        for line in text.splitlines():
+            if matched := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{$", line):
+                name = matched[2]
+                self.computations[name] = []
+                self.entry = name if matched[1] else self.entry
+            elif self.computations and (instruction := _instruction(line)):
+                self.computations[name].append(instruction)
+
+    @functools.cached_property
+    def times(self) -> dict[str, int]:
+        """The computations that are scheduled, and how often each runs: bodies of loops as often as is known."""
+        found = {self.entry: 1}
+        waiting = [self.entry]
+        while waiting:
+            name = waiting.pop()
+            for instruction in self.computations[name]:
+                for attribute in ("body", "condition", "true_computation", "false_computation", "to_apply"):
+                    called = instruction.called(attribute)
+                    if called is None or (attribute == "to_apply" and instruction.kind != "call"):
+                        continue
+                    found[called] = found[name] * (self._trips(instruction) if attribute == "body" else 1)
+                    waiting.append(called)
+        return found
+
+    def _trips(self, loop: Instruction) -> int:
+        """How often a loop runs, if it counts up to a constant; otherwise 1, as that is not known here."""
+        if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.text):
+            return int(known[1])
+        condition = {each.name: each for each in self.computations[loop.called("condition") or ""]}
+        root = next(each for each in condition.values() if each.is_root)
+        if root.kind == "compare" and "direction=LT" in root.text and root.operands[-1] in condition:
+            limit = re.match(r"(\d+)\)", condition[root.operands[-1]].text)
+            return int(limit[1]) if limit else 1
+        return 1
+
+    def scheduled(self) -> Iterator[tuple[Instruction, int, Mapping[str, Instruction]]]:
+        """Every instruction that runs, how often, and the instructions of its computation by name."""
+        for name, times in self.times.items():
+            by_name = {instruction.name: instruction for instruction in self.computations[name]}
+            for instruction in self.computations[name]:
+                yield instruction, times, by_name
+
+    def kernels(self) -> dict[str, int]:
+        """The calls of hand-written kernels, such as cuDNN's, by target; in all computations."""
+        found: collections.Counter[str] = collections.Counter()
+        for name, times in self.times.items():
+            for instruction in self.computations[name]:
+                if target := re.search(r'custom_call_target="([^"]+)"', instruction.text):
+                    found[target[1]] += times
+        return dict(found)
+
+    def accesses(self) -> list[Access]:
+        """What each instruction reads and writes in the device's memory, the most first.
+
+        A fusion or a transfer that uses only a slice of an operand is counted with the slice, and one that updates a
+        part of its result in place with that part.
+        """
+        found = [
+            Access(instruction.name, size * times, self.source(instruction))
+            for instruction, times, by_name in self.scheduled()
+            if (size := self._accessed(instruction, by_name))
+        ]
+        return sorted(found, key=lambda access: -access.bytes)
+
+    def _accessed(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> int:
+        kind = instruction.kind
+        if kind in FREE or kind in ("while", "conditional", "call") or kind.endswith("-done"):
+            return 0
+        operands = [by_name[name] for name in instruction.operands if name in by_name]
+        if kind in ("slice-start", "copy-start"):  # (the operand, the result, a flag), or the result first
+            source, *others = instruction.arrays
+            moved = others[0] if kind == "slice-start" else source
+            size = math.prod(moved.shape) * BITS.get(moved.dtype, 0) // 8
+            ends = (operands[0].arrays[0], moved)
+            return sum(size for end in ends if end.bytes)
+        called = instruction.called("calls")
+        if kind == "fusion" and called in self.computations:
+            inside = self.computations[called]
+            return _written(inside, instruction) + sum(
+                _read(inside, number, operand.bytes) for number, operand in enumerate(operands)
+            )
+        if kind == "dynamic-update-slice":
+            return 2 * operands[1].bytes
+        if kind in SLICES:
+            return 2 * instruction.bytes
+        return instruction.bytes + sum(operand.bytes for operand in operands)
+
+    def flops(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> float:
+        """Of the matrix products in an instruction of these; those of loops and calls in it are not counted."""
+        inside = self.computations.get(instruction.called("calls") or "")
+        if inside is None:
+            return _product_flops(instruction, by_name)
+        fused = {each.name: each for each in inside}
+        return sum(_product_flops(each, fused) for each in inside)
+
+    def collectives(self, seconds: Callable[[float, float], float] = lambda *work: 0.0) -> list[Collective]:
+        """The messages among devices in the order of the program; those within one device are left out.
+
+        `seconds` is the time that is needed for so many bytes and FLOPs.
+        """
+        found = []
+        for name, times in self.times.items():
+            instructions = self.computations[name]
+            for position, instruction in enumerate(instructions):
+                kind = instruction.kind.removesuffix("-start")
+                if kind not in COLLECTIVES:
+                    continue
+                group = _first_group(instruction.text)
+                if len(group) < 2:
+                    continue
+                is_asynchronous = instruction.kind.endswith("-start")
+                work, done = 0.0, instruction
+                if is_asynchronous:
+                    end = _end(instructions, position)
+                    done = instructions[end]
+                    by_name = {each.name: each for each in instructions}
+                    for each in instructions[position + 1 : end]:
+                        work += seconds(self._accessed(each, by_name), self.flops(each, by_name))
+                found.append(Collective(kind, done.arrays, group, times, is_asynchronous, work))
+        return found
+
+    def source(self, instruction: Instruction) -> str:
+        """The innermost line of Python outside of libraries that an instruction comes from."""
+        frame = re.search(r"stack_frame_id=(\d+)", instruction.text)
+        for place in self._stack(frame[1]) if frame else ():
+            if "site-packages" not in place and "dist-packages" not in place:
+                return place
+        operation = re.search(r'op_name="([^"]*)"', instruction.text)
+        return operation[1] if operation else instruction.kind
+
+    def _stack(self, frame: str) -> Iterator[str]:
+        """The lines of a stack frame, the innermost first."""
+        files, locations, frames = (self._table(name) for name in ("FileNames", "FileLocations", "StackFrames"))
+        seen = set()
+        while frame in frames and frame not in seen:
+            seen.add(frame)
+            fields = dict(re.findall(r"(\w+)=(\d+)", frames[frame]))
+            place = dict(re.findall(r"(\w+)=(\d+)", locations[fields["file_location_id"]]))
+            yield f"{files[place['file_name_id']].strip(chr(34))}:{place['line']}"
+            frame = fields.get("parent_frame_id", "")
+
+    @functools.cache  # noqa: B019 (a program is read once, and is small)
+    def _table(self, name: str) -> dict[str, str]:
+        rows = re.search(rf"^{name}\n((?:\d+ .*\n)*)", self.text, re.MULTILINE)
+        return dict(row.split(" ", 1) for row in rows[1].splitlines()) if rows else {}
+
+
+LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
+ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
+
+
+def _instruction(line: str) -> Instruction | None:
+    """A line of a computation; None if it is none."""
+    matched = LINE.match(line)
+    if not matched:
+        return None
+    rest = re.sub(r"/\*.*?\*/", "", matched[3])
+    end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
+    result, rest = rest[:end], rest[end:].lstrip()
+    kind, _, rest = rest.partition("(")
+    end = _closing("(" + rest)
+    arrays = tuple(
+        Array(dtype, tuple(int(size) for size in shape.split(",") if size), layout)
+        for dtype, shape, layout in ARRAY.findall(result)
+    )
+    operands = tuple(re.findall(r"%([\w.\-]+)", rest[: end - 1]))
+    return Instruction(matched[2], arrays, kind, operands, rest, bool(matched[1]))
+
+
+def _closing(text: str) -> int:
+    """Where the bracket closes that `text` begins with."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return position
+    return len(text)
+
+
+def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
+    """What a fusion reads of an operand of this size: no more than its slices, if it uses nothing else."""
+    parameter = next((each for each in inside if each.kind == "parameter" and each.text.startswith(f"{number})")), None)
+    names, slices = {parameter.name} if parameter else set(), 0
+    for each in inside:
+        if not names.intersection(each.operands):
+            continue
+        if each.kind == "bitcast":
+            names.add(each.name)
+        elif each.kind in SLICES and each.operands[0] in names:
+            slices += sum(math.prod(array.shape) * BITS.get(array.dtype, 0) // 8 for array in each.arrays)
+        elif each.kind == "dynamic-update-slice" and each.operands[0] in names:
+            continue  # updated in place
+        else:
+            return size
+    return min(size, slices)
+
+
+def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
+    """What a fusion writes: of a result that is updated in place, the update."""
+    by_name = {each.name: each for each in inside}
+    root = next(each for each in inside if each.is_root)
+    roots = [by_name[name] for name in root.operands] if root.kind == "tuple" else [root]
+    size = 0
+    for array, result in zip(fusion.arrays, roots, strict=False):
+        while result.kind == "bitcast" and result.operands[0] in by_name:
+            result = by_name[result.operands[0]]
+        if result.kind == "dynamic-update-slice" and array.bytes:
+            update = by_name[result.operands[1]].arrays[0]
+            size += math.prod(update.shape) * BITS.get(update.dtype, 0) // 8
+        else:
+            size += array.bytes
+    return size
+
+
+def _product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> float:
+    """2 x the size of the result x the number of terms in each sum, if this is a matrix product."""
+    if product.kind not in ("dot", "convolution") or product.operands[1] not in by_name:
+        return 0.0
+    size = math.prod(product.arrays[0].shape)
+    right = by_name[product.operands[1]].arrays[0].shape
+    if product.kind == "dot":
+        summed = re.search(r"rhs_contracting_dims=\{([\d,]*)\}", product.text)
+        return 2.0 * size * math.prod(right[int(axis)] for axis in summed[1].split(",") if axis) if summed else 0.0
+    labels = re.search(r"dim_labels=\w+_(\w+)->", product.text)
+    if not labels:
+        return 0.0
+    terms = math.prod(right) / right[labels[1].index("o")]
+    dilated = re.search(r"lhs_dilate=([\dx]+)", product.text)  # then it is a batch of products
+    batch = math.prod(int(factor) for factor in dilated[1].split("x")) if dilated else 1
+    return 2.0 * size * terms / batch
+
+
+def _end(instructions: Sequence[Instruction], start: int) -> int:
+    """The position of the instruction that waits for the one at `start`."""
+    name = instructions[start].name
+    for position in range(start + 1, len(instructions)):
+        each = instructions[position]
+        if name in each.operands:
+            if each.kind.endswith("-done"):
+                return position
+            if each.kind.endswith("-update") or each.kind in FREE:
+                name = each.name
+    return start
+
+
+def _first_group(line: str) -> tuple[int, ...]:
+    """The numbers of the devices of one group, in each of the ways in which HLO writes them."""
+    ends = "dimensions|use_global_device_ids|channel_id|to_apply|metadata|frontend_attributes|backend_config"
+    groups = re.search(rf"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:{ends})=|$)", line)
+    if not groups:
+        return ()
+    text = groups[1]
+    if text.startswith("{{"):
+        return tuple(int(number) for number in text[2:].split("}")[0].split(","))
+    if text.startswith("mesh"):
+        sizes = [(name, int(size)) for name, size in re.findall(r"'(\w+)'=(\d+)", text)]
+        chosen = re.findall(r"'(\w+)'", text[text.rindex("{") :])
+        ids = re.search(r"device_ids=\((.*?)\)( |$)", text)
+        numbers = _iota(ids[1]) if ids else np.arange(math.prod(size for _, size in sizes))
+        numbers = numbers.reshape([size for _, size in sizes])
+        return tuple(numbers[tuple(slice(None) if name in chosen else 0 for name, _ in sizes)].reshape(-1).tolist())
+    shape, _, iota = text.partition("<=")
+    return tuple(_iota(iota).reshape([int(size) for size in shape.strip("[]").split(",")])[0].tolist())
+
+
+def _iota(text: str) -> np.ndarray:
+    """[4,2]T(1,0): counted, as a table of 4 x 2, transposed."""
+    found = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    assert found is not None, text
+    shape = [int(size) for size in found[1].split(",")]
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    return (numbers.transpose([int(axis) for axis in found[2].split(",")]) if found[2] else numbers).reshape(-1)
