@@ -1,11 +1,20 @@
-"""The train step compiled from shapes alone."""
+"""Programs compiled from shapes alone."""
 
 from tests.support.small_runs import experiment
-from transformer_jax.planning.compiled import compiled_step, divisible, memory
+from transformer_jax.planning.compiled import compiled_search, compiled_step, divisible, memory, mesh_of
 
 
 def test_the_step_is_compiled_and_its_memory_counted():
     config = experiment(train__accumulate=3)
-    assert divisible(config, 4) % 3 == 0 and divisible(config, 4) >= 4
-    needed = memory(compiled_step(experiment(), 8, 8, 8))
+    rows = divisible(config, 4, mesh_of(config))
+    assert rows % 3 == 0 and rows >= 4
+    needed = memory(compiled_step(experiment(), mesh_of(experiment()), (8, 8, 8)))
     assert needed.state > 0 < needed.temporary and needed.peak == needed.state + needed.temporary
+
+
+def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
+    config = experiment(mesh__fsdp=2, mesh__tensor=2)
+    needed, whole = (
+        memory(compiled_search(one, mesh_of(one), (8, 8, 12))).state for one in (config, experiment(mesh__data=8))
+    )
+    assert 0 < needed < whole / 2

@@ -5,11 +5,13 @@ transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
 transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
 transformer-jax inspect --config=configs/big.py --cluster=64xH100
 transformer-jax inspect --config=configs/base.py --program=step.txt
+transformer-jax inspect --config=configs/base.py --compile-for=v5e:2x4
 transformer-jax inspect --options
 """
 
 import argparse
 import collections
+import json
 import math
 import re
 from pathlib import Path
@@ -24,6 +26,7 @@ from transformer_jax.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from transformer_jax.planning.cost import Work
+    from transformer_jax.planning.device_report import DeviceReport
 
 # Tokens of the sentences that costs are computed for: attention's share grows with the length.
 LENGTH = 32
@@ -51,6 +54,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="predict the time of an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
         "64,flops=989e12,memory=80e9,bandwidth=450e9,group=8,between=50e9 (docs/scaling.md)",
     )
+    instead.add_argument(
+        "--compile-for",
+        metavar="DEVICES",
+        help="compile for accelerators that need not be here, and print memory, arithmetic, traffic and messages: "
+        "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)",
+    )
+    parser.add_argument(
+        "--program-of",
+        choices=("train", "decode"),
+        help="what --compile-for compiles: the train step (default), or the search",
+    )
+    parser.add_argument("--json", action="store_true", help="with --compile-for: print JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -59,6 +74,8 @@ def run(arguments: argparse.Namespace) -> None:
             raise BadInput("--options: lists the defaults of all options; leave out --config and --workdir")
         print(options_table())
         return
+    if arguments.compile_for is None and (arguments.json or arguments.program_of):
+        raise BadInput(f"{'--json' if arguments.json else '--program-of'}: has an effect only with --compile-for")
     experiment = inspected(arguments)
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
@@ -71,6 +88,10 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.program is not None:
         print(program_report(experiment, Path(arguments.program)))
+        return
+    if arguments.compile_for is not None:
+        report = compiled_report(experiment, arguments.compile_for, arguments.program_of or "train")
+        print(json.dumps(report.to_json(), indent=2) if arguments.json else report)
         return
     print(f"{resolved(experiment)}\n\n{size_report(experiment)}\n\n{device_report(experiment)}")
 
@@ -196,7 +217,7 @@ def device_report(experiment: ExperimentConfig) -> str:
     """The memory of each device and the bytes it sends, from formulas."""
     import jax
 
-    from transformer_jax.planning.cost import MeshSize, bytes_sent, memory
+    from transformer_jax.planning.cost import MeshSize, amount, bytes_sent, memory
 
     mesh, work = experiment.mesh, work_of(experiment)
     size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
@@ -215,6 +236,7 @@ def device_report(experiment: ExperimentConfig) -> str:
 def cluster_report(experiment: ExperimentConfig, text: str) -> str:
     """The best meshes on a cluster that need not exist, with predictions."""
     from transformer_jax.planning.cluster import parse_cluster, plans
+    from transformer_jax.planning.cost import amount
 
     cluster, work = parse_cluster(text), work_of(experiment)
     found = plans(experiment.model, work, cluster, moments_of(experiment))
@@ -242,25 +264,17 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
     return "\n".join([*lines, "", " ".join(f"--config.{name}={value}" for name, value in options.items())])
 
 
-def amount(size: float) -> str:
-    """A number of bytes in readable units."""
-    for unit in ("bytes", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
-
-
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
     from transformer_jax.files.atomic import explained, published
-    from transformer_jax.planning.compiled import compiled_step, divisible, memory
+    from transformer_jax.planning.compiled import compiled_step, divisible, memory, mesh_of
+    from transformer_jax.planning.cost import amount
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")
-    work = work_of(experiment)
-    rows = divisible(experiment, work.rows)
-    program = compiled_step(experiment, rows, work.source, work.target)
+    work, mesh = work_of(experiment), mesh_of(experiment)
+    rows = divisible(experiment, work.rows, mesh)
+    program = compiled_step(experiment, mesh, (rows, work.source, work.target))
     with explained(file.parent), published(file) as written:
         written.write(str(program.as_text()).encode())
     needed = memory(program)
@@ -269,6 +283,25 @@ def program_report(experiment: ExperimentConfig, file: Path) -> str:
         f"each device it needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, "
         f"{amount(needed.temporary)} of gradients, activations and logits"
     )
+
+
+def compiled_report(experiment: ExperimentConfig, devices: str, program: str) -> "DeviceReport":
+    """What a program of the config needs on accelerators that need not be here."""
+    from transformer_jax.files.progress import tell
+    from transformer_jax.planning import compiled
+    from transformer_jax.planning.accelerators import parse_target
+    from transformer_jax.planning.device_report import examine
+
+    target = parse_target(devices)
+    mesh, work, decode = compiled.mesh_of(experiment, target), work_of(experiment), experiment.decode
+    tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")
+    if program == "train":
+        rows = compiled.divisible(experiment, work.rows, mesh)
+        made = compiled.compiled_step(experiment, mesh, (rows, work.source, work.target), target)
+    else:
+        rows = compiled.divisible(experiment, max(1, decode.tokens_per_batch // LENGTH), mesh)
+        made = compiled.compiled_search(experiment, mesh, (rows, LENGTH, LENGTH + decode.extra_length), target)
+    return examine(made, target, mesh, experiment.model)
 
 
 def shown(value: object) -> str:

@@ -1,13 +1,18 @@
-"""The train step compiled for batches of one shape, from shapes alone: without data or parameters."""
+"""Programs compiled for batches of one shape, from shapes alone: without data or parameters."""
 
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
+from transformer_jax.model import custom_modules
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.planning.accelerators import Target
 from transformer_jax.training.programs import Programs
+from transformer_jax.translation import translate
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -23,19 +28,55 @@ class CompiledMemory(NamedTuple):
         return sum(self)
 
 
-def divisible(config: ExperimentConfig, rows: int) -> int:
+def mesh_of(config: ExperimentConfig, target: Target | None = None) -> Mesh:
+    """The mesh of the config on the target's devices, or on the devices here."""
+    return sharding.make_mesh(config.mesh, target.devices if target else None)
+
+
+def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
     """The number of rows, rounded up to a multiple of devices times accumulation steps."""
-    parts = sharding.batch_devices(sharding.make_mesh(config.mesh)) * config.train.accumulate
+    parts = sharding.batch_devices(mesh) * config.train.accumulate
     return -(-rows // parts) * parts
 
 
-def compiled_step(config: ExperimentConfig, rows: int, source: int, target: int) -> jax.stages.Compiled:
-    """The train step for batches of so many rows with these lengths."""
-    source_BS, target_BT = (jax.ShapeDtypeStruct((rows, length), np.int32) for length in (source, target))
+def compiled_step(
+    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int, int], target: Target | None = None
+) -> jax.stages.Compiled:
+    """The train step for batches of the shape (rows, source length, target length)."""
+    rows, source, length = shape
+    source_BS, target_BT = (jax.ShapeDtypeStruct((rows, size), np.int32) for size in (source, length))
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    programs = Programs(config, schedule, sharding.make_mesh(config.mesh))
+    programs = Programs(config, schedule, mesh)
     step: Any = programs.step
-    return step.lower(programs.plan, Batch(source_BS, target_BT, target_BT)).compile()  # type: ignore[arg-type]
+    return _compiled(step.trace(programs.plan, Batch(source_BS, target_BT, target_BT)), target)  # type: ignore[arg-type]
+
+
+def compiled_search(
+    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int, int], target: Target | None = None
+) -> jax.stages.Compiled:
+    """The search that `decode` describes, for batches of the shape (rows, source length, greatest target length)."""
+    rows, source, length = shape
+    model, by_row = custom_modules.loaded(config.model), sharding.batch_sharding(mesh)
+    one = np.ones((1, 1), np.int32)
+    params = jax.eval_shape(lambda: Transformer(model).init(jax.random.key(0), one, one)["params"])
+    shardings = sharding.state_shardings({"params": params}, mesh, config.mesh.replicate)["params"]
+    numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
+    traced = translate.compiled_search(model, mesh).trace(
+        jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),
+        translate.Rows(jax.ShapeDtypeStruct((rows, source), np.int32, sharding=by_row), numbers_B, numbers_B),
+        mesh=mesh,
+        model=model,
+        decode=config.decode,
+        max_length=length,
+        tail=translate.tail_of(rows, mesh),
+    )
+    return _compiled(traced, target)
+
+
+def _compiled(traced: Any, target: Target | None) -> jax.stages.Compiled:
+    if target is None:
+        return traced.lower().compile()
+    return traced.lower(lowering_platforms=(target.platform,)).compile(compiler_options=target.options)
 
 
 def memory(program: jax.stages.Compiled) -> CompiledMemory:

@@ -188,3 +188,12 @@ def activations(config: ModelConfig, local: Work, tensor: int) -> float:
     encoder = attention(source, source, local.source) + feed_forward(source)
     decoder = attention(target, target, local.target) + attention(target, source, local.source) + feed_forward(target)
     return c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + (source + target) * whole
+
+
+def amount(size: float) -> str:
+    """A number of bytes in readable units."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"

@@ -92,7 +92,7 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     if kind not in PEAKS:
         return None, f"no data sheet of {kind!r} is known here"
     peak = PEAKS[kind]
-    teraflops, name = _figure(peak, dtype, model.matmul_precision)
+    teraflops, name = figure(peak, dtype, model.matmul_precision)
     if teraflops is None:
         return None, f"the data sheet of {kind} has no figure for {name}"
     if peak.cores:
@@ -103,7 +103,7 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     return teraflops * 1e12, f"{peak.source}, dense {name}"
 
 
-def _figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
+def figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
     """TFLOP/s, and the type of the products."""
     if dtype == "bfloat16":
         return peak.bfloat16, "bfloat16"

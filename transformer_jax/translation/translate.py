@@ -84,12 +84,7 @@ class Translator:
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, target_tokenizer: Tokenizer, mesh: Mesh):
         self._config, self._mesh, self._model = config, mesh, custom_modules.loaded(config.model)
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
-        self._search = jax.jit(
-            search_on,
-            static_argnames=("mesh", "model", "decode", "max_length", "tail"),
-            out_shardings=NamedSharding(mesh, PartitionSpec()),
-            compiler_options=unfused_if_custom(mesh, config.model),
-        )
+        self._search = compiled_search(self._model, mesh)
 
     def translate(
         self, params: Any, texts: Sequence[str], decode: DecodeConfig, first_id: int = 0
@@ -150,6 +145,16 @@ class Translator:
             text = self._target_tokenizer.decode(tokens)
             hypotheses.append(Hypothesis(text, tokens, score, log_probability, length == limit))
         return tuple(hypotheses)
+
+
+def compiled_search(model: ModelConfig, mesh: Mesh) -> Any:
+    """`search_on` as a jitted function, whose results every device has whole."""
+    return jax.jit(
+        search_on,
+        static_argnames=("mesh", "model", "decode", "max_length", "tail"),
+        out_shardings=NamedSharding(mesh, PartitionSpec()),
+        compiler_options=unfused_if_custom(mesh, model),
+    )
 
 
 def tail_of(rows: int, mesh: Mesh) -> int | None:
