@@ -29,7 +29,7 @@ def test_the_fused_path_is_taken_by_all_three_attentions(monkeypatch):
     assert calls == ["jax"] * 3
 
 
-@pytest.mark.parametrize("positions", ["rotary", "t5"])
+@pytest.mark.parametrize("positions", [pytest.param("rotary", marks=pytest.mark.slow), "t5"])
 def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions):
     """Within 1e-5 of the largest entry; the second pair is empty, so that whole rows attend to nothing."""
     plain, variables = built(positions=positions, **EQUAL_WIDTHS)

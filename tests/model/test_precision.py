@@ -140,6 +140,7 @@ def test_the_option_is_kept_and_a_config_from_before_it_loads():
     assert from_json(before) == experiment()
 
 
+@pytest.mark.slow
 def test_on_a_cpu_it_changes_nothing():
     model, variables = built()
     results = []

@@ -44,7 +44,11 @@ def steps(programs, count, state=None):
     return state
 
 
-@pytest.mark.parametrize(("devices", "mesh"), [(1, {}), (2, {"mesh__fsdp": 2})], ids=["one device", "divided"])
+@pytest.mark.parametrize(
+    ("devices", "mesh"),
+    [(1, {}), pytest.param(2, {"mesh__fsdp": 2}, marks=pytest.mark.slow)],
+    ids=["one device", "divided"],
+)
 def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, devices, mesh):
     programs = programs_of(experiment(**mesh), devices)
     state = programs.new_state()
@@ -59,6 +63,7 @@ def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, devices, 
         steps(programs, 1, dataclasses.replace(state, params=params))
 
 
+@pytest.mark.slow
 def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path):
     (tmp_path / "own.py").write_text(LOSS)
     programs = programs_of(experiment(train__loss=f"{tmp_path / 'own.py'}:loss"))

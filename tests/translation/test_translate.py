@@ -21,7 +21,9 @@ def tokens(translations):
     return [[hypothesis.tokens for hypothesis in translation.hypotheses] for translation in translations]
 
 
-@pytest.mark.parametrize("options", [{"n_best": 3}, {"sample": True, "seed": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"n_best": 3}, pytest.param({"sample": True, "seed": 3}, marks=pytest.mark.slow)], ids=str
+)
 def test_company_order_and_batch_size_do_not_matter(run, options):
     together = run.translations(TEXTS, **options)
     assert [translation.source.text for translation in together] == TEXTS

@@ -28,7 +28,9 @@ MESHES = {
 }
 
 
-@pytest.mark.parametrize("mesh", [pytest.param(mesh, marks=pytest.mark.slow if "8" in mesh else ()) for mesh in MESHES])
+@pytest.mark.parametrize(
+    "mesh", [pytest.param(mesh, marks=pytest.mark.slow if "8" in mesh or "parts" in mesh else ()) for mesh in MESHES]
+)
 def test_several_devices_train_as_one(mesh):
     """With the same dropout masks; and in parts as the whole batch. tests/drills/test_every_mesh.py has all meshes."""
     options = MESHES[mesh]
