@@ -1,5 +1,7 @@
 """Programs compiled from shapes alone."""
 
+import pytest
+
 from tests.support.small_runs import experiment
 from transformer_jax.planning.compiled import compiled_search, compiled_step, divisible, memory, mesh_of
 
@@ -12,6 +14,7 @@ def test_the_step_is_compiled_and_its_memory_counted():
     assert needed.state > 0 < needed.temporary and needed.peak == needed.state + needed.temporary
 
 
+@pytest.mark.slow
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     config = experiment(mesh__fsdp=2, mesh__tensor=2)
     needed, whole = (

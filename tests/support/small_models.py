@@ -20,11 +20,20 @@ VOCABULARY = 20
 SOURCE = np.array([[3, 4, 5, 6, 7], [8, 9, 10, 0, 0]])
 TARGET = np.array([[11, 12, 13, 14], [15, 16, 17, 0]])
 
-every_encoding = pytest.mark.parametrize("positions", ENCODINGS)
+
+def with_slow(cases):
+    """Two encodings, one added to the embeddings and one inside of attention, are enough for a second interpreter."""
+    return [
+        pytest.param(*case, marks=() if case[0] in ("sinusoidal", "relative") else pytest.mark.slow) for case in cases
+    ]
+
+
+every_encoding = pytest.mark.parametrize("positions", with_slow([(encoding,) for encoding in ENCODINGS]))
 every_norm = pytest.mark.parametrize("norm", ["post", "pre"])
 # Neither depends on the other: each encoding has one of the norms, the paper's has both.
 every_encoding_and_norm = pytest.mark.parametrize(
-    ("positions", "norm"), [("sinusoidal", "pre"), *zip(ENCODINGS, itertools.cycle(["post", "pre"]), strict=False)]
+    ("positions", "norm"),
+    with_slow([("sinusoidal", "pre"), *zip(ENCODINGS, itertools.cycle(["post", "pre"]), strict=False)]),
 )
 
 
