@@ -194,7 +194,7 @@ def weights(workdir: Path) -> dict[str, np.ndarray]:
 
 
 def errors(stderr: str) -> list[str]:
-    """What a user is told went wrong."""
+    """The error message that a user sees."""
     return [line for line in stderr.splitlines() if line.startswith(("error:", "failed:", "warning:"))]
 
 
