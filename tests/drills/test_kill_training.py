@@ -1,4 +1,4 @@
-"""Drill: a training is killed at ten random moments and taken up each time, and ends as if it never had been."""
+"""Drill: a training is killed at ten random moments and resumed each time, and ends as if it had not been."""
 
 import random
 import signal
@@ -28,11 +28,11 @@ def straight(place):
 
 
 def interrupted(workdir, number, seconds):
-    """Starts it, sends the signal after so long, and says whether it was still at work and what it told."""
+    """Starts it, sends the signal after so long, and says whether it was still at work and what it printed."""
     process = subprocess.Popen(command(workdir, *OPTIONS), env=environment(), stderr=subprocess.PIPE, text=True)
     try:
-        told = process.communicate(timeout=seconds)[1]
-        return False, told
+        printed = process.communicate(timeout=seconds)[1]
+        return False, printed
     except subprocess.TimeoutExpired:
         process.send_signal(number)
         return True, process.communicate()[1]
@@ -41,12 +41,12 @@ def interrupted(workdir, number, seconds):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_interrupted_ten_times(place, straight, number):
     undisturbed, seconds = straight
-    workdir, dice = place / number.name, random.Random(number)
+    workdir, rng = place / number.name, random.Random(number)
     hit, reached = 0, []
     while hit < KILLS:
-        # From before the first import to well into the training: a start alone takes some seconds.
-        was_at_work, told = interrupted(workdir, number, dice.uniform(0.1, 0.5) * seconds)
-        assert_quiet(told)
+        # From before the first import to well into the training, and short enough for ten of them.
+        was_at_work, printed = interrupted(workdir, number, rng.uniform(0.05, 0.3) * seconds)
+        assert_quiet(printed)
         hit += was_at_work
         if (workdir / "metrics.jsonl").exists():
             reached.append(metrics(workdir)[-1]["step"] if metrics(workdir) else 0)
