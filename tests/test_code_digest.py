@@ -2,21 +2,17 @@
 
 import pytest
 
+from tests.support.custom_loss import LOSS, in_folder_with_loss
 from tests.support.small_runs import experiment
 from transformer_jax.code_digest import module_files, read_code
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 
-LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
-
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """A folder with a custom loss; the current directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(LOSS)
-    return tmp_path
+    return in_folder_with_loss(tmp_path, monkeypatch)
 
 
 def test_a_file_alone_has_its_own_checksum(mine):

@@ -44,5 +44,9 @@ def test_every_chip_has_a_data_sheet():
 
 def test_a_gpu_is_described_to_the_compiler():
     text = gpu_config("H100")
-    assert "core_count: 132" in text and "cuda_compute_capability { major: 9 }" in text
+    assert (
+        "core_count: 132" in text
+        and "cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }" in text
+    )
     assert text.count("{") == text.count("}")
+    assert "cuda_compute_capability { major: 8 }" in gpu_config("A100")

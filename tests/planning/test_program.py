@@ -110,6 +110,74 @@ def test_messages_their_groups_and_the_work_meanwhile():
     assert message.axes({"data": 2, "fsdp": 2, "tensor": 1}) == ("data",)
 
 
+NESTED = """HloModule nested, is_scheduled=true
+
+%inside (x: f32[4]) -> f32[8] {
+  %x = f32[4]{0} parameter(0)
+  ROOT %gathered = f32[8]{0} all-gather(%x), replica_groups={{0,1}}, dimensions={0}
+}
+
+%helper (y: f32[4]) -> f32[4] {
+  %y = f32[4]{0} parameter(0)
+  ROOT %twice = f32[4]{0} add(%y, %y)
+}
+
+ENTRY %main (a: f32[4], which: s32[]) -> f32[8] {
+  %a = f32[4]{0} parameter(0)
+  %which = s32[] parameter(1)
+  %first = f32[4]{0} call(%a), to_apply=%helper
+  %second = f32[4]{0} conditional(%which, %first, %first), branch_computations={%helper, %helper}
+  ROOT %whole = f32[8]{0} fusion(%second), kind=kCustom, calls=%inside
+}
+"""
+
+
+def test_calls_and_branches_run_each_time_and_messages_in_fusions_count():
+    program = Program(NESTED)
+    assert program.times == {"main": 1, "helper": 3}
+    (message,) = program.collectives()
+    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-gather", [(8,)], False)
+
+
+STEPS = """HloModule steps, is_scheduled=true
+
+%begin (x: bf16[8,4]) -> bf16[64,4] {
+  %x = bf16[8,4]{0,1} parameter(0)
+  %gathered = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
+  ROOT %begun = bf16[64,4]{0,1} custom-call(%gathered), custom_call_target="AsyncCollectiveStart"
+}
+
+%step (x: bf16[8,4], q: f32[2,3,5,7], k: f32[2,3,7,9]) -> f32[2,3,5,9] {
+  %x = bf16[8,4]{0,1} parameter(0)
+  %q = f32[2,3,5,7]{3,2,1,0} parameter(1)
+  %k = f32[2,3,7,9]{3,2,1,0} parameter(2)
+  %again = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
+  ROOT %scores = f32[2,3,5,9] convolution(%q, %k), window={size=2x3 stride=1x2 lhs_dilate=2x3}, dim_labels=01bf_01io->01bf
+}
+
+%end (x: bf16[8,4]) -> bf16[64,4] {
+  %x = bf16[8,4]{0,1} parameter(0)
+  %gathered = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
+  ROOT %ended = bf16[64,4]{0,1} custom-call(%gathered), custom_call_target="AsyncCollectiveDone"
+}
+
+ENTRY %main (x: bf16[8,4], q: f32[2,3,5,7], k: f32[2,3,7,9]) -> bf16[64,4] {
+  %x = bf16[8,4]{0,1} parameter(0)
+  %q = f32[2,3,5,7]{3,2,1,0} parameter(1)
+  %k = f32[2,3,7,9]{3,2,1,0} parameter(2)
+  %async-collective-start = bf16[64,4]{0,1} fusion(%x), kind=kCustom, calls=%begin
+  %async_collective_fusion = f32[2,3,5,9]{3,2,1,0} fusion(%x, %q, %k), kind=kCustom, calls=%step
+  ROOT %async-collective-done = bf16[64,4]{0,1} fusion(%x), kind=kCustom, calls=%end
+}
+"""
+
+
+def test_a_message_sent_in_steps_is_one_with_the_work_of_its_steps():
+    (message,) = Program(STEPS).collectives(lambda accessed, flops: flops)
+    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-gather", [(64, 4)], True)
+    assert message.work == 2 * (2 * 3) * 5 * 7 * 9  # a batch of 2 x 3 products, as TPUs write it
+
+
 @pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}"])
 def test_every_way_to_write_groups_of_devices(groups):
     (message,) = Program(TEXT.replace("{{0,2},{1,3}}", groups)).collectives()

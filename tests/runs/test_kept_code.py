@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from tests.support.custom_loss import LOSS, in_folder_with_loss
 from tests.support.small_runs import experiment
 from transformer_jax.code_digest import CustomCode
 from transformer_jax.errors import BadInput
@@ -13,15 +14,10 @@ from transformer_jax.files.atomic import publish_json
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 
-LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
-
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """A folder with a custom loss; the current directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(LOSS)
-    return tmp_path
+    return in_folder_with_loss(tmp_path, monkeypatch)
 
 
 def begun(folder, config, step=6):

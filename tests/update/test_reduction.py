@@ -1,10 +1,15 @@
 """What the compiled step sends, and no more, and what memory it needs: read from its HLO; nothing is run."""
 
 from collections import Counter
+from types import SimpleNamespace
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
 from tests.support.hlo import Configuration, collectives, compiled, compiled_elsewhere
+from transformer_jax.update.reduction import Slices
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +82,21 @@ def test_fsdp_gathers_one_layer_at_a_time():
     one, three = (compiled(8, 8, model__num_encoder_layers=layers, **size).temporary for layers in (1, 3))
     layer = 4 * (4 * 64 * 64 + 2 * 64 * 256)  # bytes of its matrices
     assert (three - one) / 2 < 0.5 * layer
+
+
+@pytest.mark.parametrize(
+    ("platform", "sums"), [("cpu", "all_to_all"), ("gpu", "reduce_scatter"), ("tpu", "reduce_scatter")]
+)
+def test_how_gradients_are_summed_along_fsdp_is_chosen_by_the_devices_of_the_mesh(platform, sums):
+    """Not by the machine that compiles: here it has CPUs in each case."""
+    devices = np.array([SimpleNamespace(platform=platform)])
+    described = SimpleNamespace(devices=devices, shape={"data": 1, "fsdp": 2, "tensor": 1})
+    slices = Slices(PartitionSpec("fsdp"), described)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("fsdp",))
+
+    def gradient(part, rows):
+        return jax.grad(lambda part: slices.whole(part, rows).sum())(part)
+
+    spread = {"in_specs": (PartitionSpec("fsdp"), PartitionSpec()), "out_specs": PartitionSpec("fsdp")}
+    traced = jax.make_jaxpr(jax.shard_map(gradient, mesh=mesh, check_vma=False, **spread))(np.ones(4), np.ones(2))
+    assert {name for name in ("all_to_all", "reduce_scatter") if name in str(traced)} == {sums}

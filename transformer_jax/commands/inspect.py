@@ -69,13 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.compile_for is None and (arguments.json or arguments.program_of):
+        raise BadInput(f"{'--json' if arguments.json else '--program-of'}: has an effect only with --compile-for")
     if arguments.options:
         if arguments.config is not None or arguments.workdir is not None or arguments.overrides:
             raise BadInput("--options: lists the defaults of all options; leave out --config and --workdir")
         print(options_table())
         return
-    if arguments.compile_for is None and (arguments.json or arguments.program_of):
-        raise BadInput(f"{'--json' if arguments.json else '--program-of'}: has an effect only with --compile-for")
     experiment = inspected(arguments)
     if arguments.data:
         print(data_report(experiment, arguments.workdir))

@@ -165,8 +165,12 @@ def gpu_config(gpu: str) -> str:
         "registers_per_core_limit": 65536,
         "registers_per_block_limit": 65536,
     }
+    # From Hopper on, XLA also uses what only this one architecture has.
+    capability = f"major: {cores.capability}" + (
+        " feature_extension: ACCELERATED_FEATURES" if cores.capability > 8 else ""
+    )
     lines = "\n".join(f"  {name}: {value}" for name, value in fields.items())
     return (
         f'platform_name: "CUDA"\ndnn_version_info {{ major: 9 minor: 10 }}\ndevice_description_str: "{chip.kind}"\n'
-        f"gpu_device_info {{\n{lines}\n  cuda_compute_capability {{ major: {cores.capability} }}\n}}\n"
+        f"gpu_device_info {{\n{lines}\n  cuda_compute_capability {{ {capability} }}\n}}\n"
     )

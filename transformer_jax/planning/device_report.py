@@ -120,7 +120,7 @@ def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
     def seconds(bytes_accessed: float, flops: float) -> float:
         return max(bytes_accessed / target.chip.bandwidth, flops / peak if peak else 0.0)
 
-    reported = _reported(compiled)
+    reported: dict[str, float] = compiled.cost_analysis() or {}  # compilers for GPUs report nothing
     kernels = {name: count for name, count in program.kernels().items() if any(word in name for word in ATTENTION)}
     return DeviceReport(
         target=target.name,
@@ -140,15 +140,6 @@ def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
         attention_kernels=kernels,
         top=tuple(each._replace(source=each.source.removeprefix(ROOT)) for each in accesses[:TOP]),
     )
-
-
-def _reported(compiled: jax.stages.Compiled) -> dict[str, float]:
-    """What the compiler says of costs; compilers for GPUs say nothing."""
-    try:
-        analysis: Any = compiled.cost_analysis()
-    except (jax.errors.JaxRuntimeError, NotImplementedError):
-        return {}
-    return dict(analysis or {})
 
 
 def _messages(collectives: Sequence[Collective], mesh: Mapping[str, int]) -> list[Messages]:

@@ -57,10 +57,16 @@ class Instruction(NamedTuple):
     def bytes(self) -> int:
         return sum(array.bytes for array in self.arrays)
 
-    def called(self, attribute: str) -> str | None:
-        """The computation that an attribute names."""
+    def called(self, attribute: str) -> str:
+        """The computation that an attribute names; empty if it has no such attribute."""
         found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)
-        return found[1] if found else None
+        return found[1] if found else ""
+
+    def branches(self) -> list[str]:
+        """The computations of a conditional."""
+        listed = re.search(r"branch_computations=\{([^}]*)\}", self.text)
+        two = [self.called("true_computation"), self.called("false_computation")]
+        return re.findall(r"%?([\w.\-]+)", listed[1]) if listed else two
 
 
 class Collective(NamedTuple):
@@ -121,24 +127,28 @@ class Program:
     @functools.cached_property
     def times(self) -> dict[str, int]:
         """The computations that are scheduled, and how often each runs: bodies of loops as often as is known."""
-        found = {self.entry: 1}
-        waiting = [self.entry]
-        while waiting:
-            name = waiting.pop()
+        found: collections.Counter[str] = collections.Counter()
+
+        def run(name: str, times: int) -> None:
+            found[name] += times
             for instruction in self.computations[name]:
-                for attribute in ("body", "condition", "true_computation", "false_computation", "to_apply"):
-                    called = instruction.called(attribute)
-                    if called is None or (attribute == "to_apply" and instruction.kind != "call"):
-                        continue
-                    found[called] = found[name] * (self._trips(instruction) if attribute == "body" else 1)
-                    waiting.append(called)
-        return found
+                if instruction.kind == "while":
+                    run(instruction.called("condition"), times)
+                    run(instruction.called("body"), times * self._trips(instruction))
+                elif instruction.kind == "call":
+                    run(instruction.called("to_apply"), times)
+                elif instruction.kind == "conditional":
+                    for branch in instruction.branches():  # each counted as if it were the one that runs
+                        run(branch, times)
+
+        run(self.entry, 1)
+        return dict(found)
 
     def _trips(self, loop: Instruction) -> int:
         """How often a loop runs, if it counts up to a constant; otherwise 1, as that is not known here."""
         if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.text):
             return int(known[1])
-        condition = {each.name: each for each in self.computations[loop.called("condition") or ""]}
+        condition = {each.name: each for each in self.computations[loop.called("condition")]}
         root = next(each for each in condition.values() if each.is_root)
         if root.kind == "compare" and "direction=LT" in root.text and root.operands[-1] in condition:
             limit = re.match(r"(\d+)\)", condition[root.operands[-1]].text)
@@ -199,7 +209,7 @@ class Program:
 
     def flops(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> float:
         """Of the matrix products in an instruction of these; those of loops and calls in it are not counted."""
-        inside = self.computations.get(instruction.called("calls") or "")
+        inside = self.computations.get(instruction.called("calls"))
         if inside is None:
             return _product_flops(instruction, by_name)
         fused = {each.name: each for each in inside}
@@ -213,23 +223,35 @@ class Program:
         found = []
         for name, times in self.times.items():
             instructions = self.computations[name]
-            for position, instruction in enumerate(instructions):
-                kind = instruction.kind.removesuffix("-start")
-                if kind not in COLLECTIVES:
-                    continue
-                group = _first_group(instruction.text)
-                if len(group) < 2:
-                    continue
-                is_asynchronous = instruction.kind.endswith("-start")
-                work, done = 0.0, instruction
-                if is_asynchronous:
-                    end = _end(instructions, position)
-                    done = instructions[end]
-                    by_name = {each.name: each for each in instructions}
-                    for each in instructions[position + 1 : end]:
-                        work += seconds(self._accessed(each, by_name), self.flops(each, by_name))
-                found.append(Collective(kind, done.arrays, group, times, is_asynchronous, work))
+            by_name = {each.name: each for each in instructions}
+            last = {chain: place for place, each in enumerate(instructions) for chain in self._chains(each)}
+            begun: set[str] = set()
+            for start, instruction in enumerate(instructions):
+                for message in self._inside(instruction):
+                    kind, group, chain = (
+                        message.kind.removesuffix("-start"),
+                        _first_group(message.text),
+                        _chain(message),
+                    )
+                    if kind not in COLLECTIVES or len(group) < 2 or chain in begun:
+                        continue
+                    begun.add(chain or message.name)
+                    end = last[chain] if chain else _end(instructions, start)
+                    work = sum(
+                        seconds(self._accessed(each, by_name), self.flops(each, by_name))
+                        for each in instructions[start + 1 : end]
+                    )
+                    arrays = (instructions[end] if message is instruction else message).arrays
+                    is_asynchronous = bool(chain) or instruction.kind.endswith("-start")
+                    found.append(Collective(kind, arrays, group, times, is_asynchronous, work))
         return found
+
+    def _inside(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions that one wraps, in a fusion or an asynchronous call; otherwise itself."""
+        return self.computations.get(instruction.called("calls"), [instruction])
+
+    def _chains(self, instruction: Instruction) -> set[str]:
+        return {_chain(each) for each in self._inside(instruction)}
 
     def source(self, instruction: Instruction) -> str:
         """The innermost line of Python outside of libraries that an instruction comes from."""
@@ -242,7 +264,7 @@ class Program:
 
     def _stack(self, frame: str) -> Iterator[str]:
         """The lines of a stack frame, the innermost first."""
-        files, locations, frames = (self._table(name) for name in ("FileNames", "FileLocations", "StackFrames"))
+        files, locations, frames = self._tables
         seen = set()
         while frame in frames and frame not in seen:
             seen.add(frame)
@@ -251,10 +273,14 @@ class Program:
             yield f"{files[place['file_name_id']].strip(chr(34))}:{place['line']}"
             frame = fields.get("parent_frame_id", "")
 
-    @functools.cache  # noqa: B019 (a program is read once, and is small)
-    def _table(self, name: str) -> dict[str, str]:
-        rows = re.search(rf"^{name}\n((?:\d+ .*\n)*)", self.text, re.MULTILINE)
-        return dict(row.split(" ", 1) for row in rows[1].splitlines()) if rows else {}
+    @functools.cached_property
+    def _tables(self) -> list[dict[str, str]]:
+        """The names of files, the places in them, and the stack frames, each by number."""
+        tables = []
+        for name in ("FileNames", "FileLocations", "StackFrames"):
+            rows = re.search(rf"^{name}\n((?:\d+ .*\n)*)", self.text, re.MULTILINE)
+            tables.append(dict(row.split(" ", 1) for row in rows[1].splitlines()) if rows else {})
+        return tables
 
 
 LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
@@ -340,6 +366,12 @@ def _product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> 
     dilated = re.search(r"lhs_dilate=([\dx]+)", product.text)  # then it is a batch of products
     batch = math.prod(int(factor) for factor in dilated[1].split("x")) if dilated else 1
     return 2.0 * size * terms / batch
+
+
+def _chain(message: Instruction) -> str:
+    """Which message this is a part of, if of any: TPUs send one in steps, in fusions that each contain all of it."""
+    found = re.search(r'chain_id="\d+"', message.text)
+    return found[0] if found else ""
 
 
 def _end(instructions: Sequence[Instruction], start: int) -> int:
