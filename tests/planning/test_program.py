@@ -152,7 +152,7 @@ STEPS = """HloModule steps, is_scheduled=true
   %q = f32[2,3,5,7]{3,2,1,0} parameter(1)
   %k = f32[2,3,7,9]{3,2,1,0} parameter(2)
   %again = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
-  ROOT %scores = f32[2,3,5,9] convolution(%q, %k), window={size=2x3 stride=1x2 lhs_dilate=2x3}, dim_labels=01bf_01io->01bf
+  ROOT %s = f32[2,3,5,9] convolution(%q, %k), window={size=2x3 stride=1x2 lhs_dilate=2x3}, dim_labels=01bf_01io->01bf
 }
 
 %end (x: bf16[8,4]) -> bf16[64,4] {
