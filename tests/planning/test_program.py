@@ -178,12 +178,6 @@ def test_a_message_sent_in_steps_is_one_with_the_work_of_its_steps():
     assert message.work == 2 * (2 * 3) * 5 * 7 * 9  # a batch of 2 x 3 products, as TPUs write it
 
 
-@pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}"])
-def test_every_way_to_write_groups_of_devices(groups):
-    (message,) = Program(TEXT.replace("{{0,2},{1,3}}", groups)).collectives()
-    assert message.group == (0, 1)
-
-
 def test_the_products_of_a_training_step_are_those_of_the_formula():
     """A compiled step, its products counted in the text: the forward pass once and the backward pass twice."""
     config = experiment(model__d_model=32, model__d_ff=64)
