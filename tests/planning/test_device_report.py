@@ -10,7 +10,9 @@ from tests.support.small_runs import experiment
 from transformer_jax import cli
 from transformer_jax.planning import compiled
 from transformer_jax.planning.accelerators import GPUS, Target
-from transformer_jax.planning.device_report import examine
+from transformer_jax.planning.device_report import examine, hidden
+from transformer_jax.planning.hlo import Array
+from transformer_jax.planning.program import Collective
 
 HERE = Target("8 CPUs", "cpu", GPUS["H100"], tuple(jax.devices()), {})
 SMALL = {
@@ -38,9 +40,28 @@ def test_the_figures_of_a_step(found):
 def test_the_figures_as_text_and_as_json(found):
     text = str(found)
     assert "Compiled, not run, for 8 CPUs: 8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text
+    assert "of the gradients' bytes 0% are sent behind at least 0.5 ms of work, 0% behind as much arithmetic" in text
     assert "all-gather along fsdp" in text and "synchronous" in text
     again = json.loads(json.dumps(found.to_json()))
     assert again["memory"] == found.memory._asdict() and len(again["messages"]) == len(found.messages)
+
+
+def test_the_share_of_the_gradients_that_hides_behind_work():
+    peak, mesh = 1e12, {"data": 2, "fsdp": 1, "tensor": 2}
+
+    def message(elements, kind="all-reduce", group=(0, 2), asynchronous=True, milliseconds=1.0, flops=0.0):
+        arrays = (Array("f32", (elements,), "{0}"),)
+        return Collective(kind, arrays, group, 1, asynchronous, milliseconds / 1000, flops)
+
+    gradients = [
+        message(100, flops=1e9),  # 1 ms of arithmetic
+        message(200),
+        message(300, milliseconds=0.4, flops=4e8),
+        message(400, asynchronous=False),
+    ]
+    others = [message(5000, "all-gather"), message(5000, group=(0, 1))]
+    assert hidden([*gradients, *others], mesh, peak) == (0.3, 0.1)
+    assert hidden(others, mesh, peak) is None
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs jax[tpu]")

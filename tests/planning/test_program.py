@@ -105,9 +105,40 @@ def test_tiles_are_padded_and_lines_of_libraries_left_out():
 def test_messages_their_groups_and_the_work_meanwhile():
     (message,) = PROGRAM.collectives(lambda accessed, flops: flops)
     assert (message.kind, message.group, message.times, message.is_asynchronous) == ("all-reduce", (0, 2), 1, True)
-    assert message.work == 2 * 16**3
+    assert message.work == message.flops == 2 * 16**3
     assert message.sent == 16 * 16 * 4  # 2 (n - 1) / n of the array
     assert message.axes({"data": 2, "fsdp": 2, "tensor": 1}) == ("data",)
+
+
+OVERLAPPING = """HloModule overlapping, is_scheduled=true
+
+%body (m: f32[16,16]) -> f32[16,16] {
+  %m = f32[16,16]{1,0} parameter(0)
+  ROOT %square = f32[16,16]{1,0} dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%condition (m.1: f32[16,16]) -> pred[] {
+  %m.1 = f32[16,16]{1,0} parameter(0)
+  ROOT %more = pred[] constant(true)
+}
+
+ENTRY %main (x: f32[1000], y: f32[16,16]) -> f32[16,16] {
+  %x = f32[1000]{0} parameter(0)
+  %y = f32[16,16]{1,0} parameter(1)
+  %first = f32[1000]{0} all-reduce-start(%x), replica_groups={{0,1}}, to_apply=%sum
+  %second = f32[1000]{0} all-reduce-start(%x), replica_groups={{0,1}}, to_apply=%sum
+  %loop = f32[16,16]{1,0} while(%y), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %first-done = f32[1000]{0} all-reduce-done(%first)
+  %second-done = f32[1000]{0} all-reduce-done(%second)
+  ROOT %result = f32[16,16]{1,0} bitcast(%loop)
+}
+"""
+
+
+def test_a_message_hides_behind_loops_and_not_behind_other_messages():
+    for message in Program(OVERLAPPING).collectives(lambda accessed, flops: accessed):
+        assert message.flops == 5 * 2 * 16**3
+        assert message.work == 5 * 3 * 16 * 16 * 4
 
 
 NESTED = """HloModule nested, is_scheduled=true

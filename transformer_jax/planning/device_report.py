@@ -8,7 +8,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -21,6 +21,7 @@ from transformer_jax.planning.program import Access, Collective, Program
 
 ATTENTION = ("cudnn$fmha", "splash", "flash", "mosaic")
 TOP = 10
+HIDING_MS = 0.5  # of work: behind as much a message counts as hidden
 ROOT = f"{Path(__file__).parents[2]}{os.sep}"  # lines of this library are shown without it
 
 
@@ -44,6 +45,13 @@ class Messages:
         return f"{self.count} x {self.kind} along {' and '.join(self.axes)}: {amount(self.sent)}{hidden}"
 
 
+class Hidden(NamedTuple):
+    """The shares of the gradients' bytes that are sent behind at least `HIDING_MS` of work, or of arithmetic alone."""
+
+    work: float
+    arithmetic: float
+
+
 @dataclasses.dataclass(frozen=True)
 class DeviceReport:
     """Of one device."""
@@ -62,6 +70,7 @@ class DeviceReport:
     flops_ms: float | None  # at the data sheet's rate
     accessed_ms: float
     messages: tuple[Messages, ...]
+    hidden_gradients: Hidden | None  # if there are any to send
     attention_kernels: dict[str, int]  # hand-written ones; without any, attention is ordinary products
     top: tuple[Access, ...]
 
@@ -69,6 +78,7 @@ class DeviceReport:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return fields | {
             "memory": self.memory._asdict(),
+            "hidden_gradients": self.hidden_gradients and self.hidden_gradients._asdict(),
             "messages": [dataclasses.asdict(each) for each in self.messages],
             "top": [each._asdict() for each in self.top],
         }
@@ -94,6 +104,12 @@ class DeviceReport:
             )
         lines += ["  messages    " + (str(self.messages[0]) if self.messages else "none")]
         lines += [f"              {each}" for each in self.messages[1:]]
+        if self.hidden_gradients:
+            work, arithmetic = self.hidden_gradients
+            lines.append(
+                f"              of the gradients' bytes {work:.0%} are sent behind at least {HIDING_MS:g} ms of work, "
+                f"{arithmetic:.0%} behind as much arithmetic"
+            )
         kernels = ", ".join(f"{count} x {name}" for name, count in self.attention_kernels.items())
         lines.append(f"  attention   {kernels or 'plain matrix products'}")
         lines.append("  The instructions with the most traffic:")
@@ -121,6 +137,7 @@ def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
         return max(bytes_accessed / target.chip.bandwidth, flops / peak if peak else 0.0)
 
     reported: dict[str, float] = compiled.cost_analysis() or {}  # compilers for GPUs report nothing
+    collectives = program.collectives(seconds)
     kernels = {name: count for name, count in program.kernels().items() if any(word in name for word in ATTENTION)}
     return DeviceReport(
         target=target.name,
@@ -136,7 +153,8 @@ def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
         flops_type=name,
         flops_ms=flops / peak * 1000 if peak else None,
         accessed_ms=accessed / target.chip.bandwidth * 1000,
-        messages=tuple(_messages(program.collectives(seconds), sizes)),
+        messages=tuple(_messages(collectives, sizes)),
+        hidden_gradients=hidden(collectives, sizes, peak),
         attention_kernels=kernels,
         top=tuple(each._replace(source=each.source.removeprefix(ROOT)) for each in accesses[:TOP]),
     )
@@ -158,3 +176,20 @@ def _messages(collectives: Sequence[Collective], mesh: Mapping[str, int]) -> lis
         )
         for (kind, axes), found in by_kind.items()
     ]
+
+
+def hidden(collectives: Sequence[Collective], mesh: Mapping[str, int], peak: float | None) -> Hidden | None:
+    """What is summed over the devices that share the batch is gradients, but for a few numbers."""
+    gradients = [
+        each
+        for each in collectives
+        if each.kind in ("all-reduce", "reduce-scatter", "all-to-all") and "tensor" not in each.axes(mesh)
+    ]
+    if not gradients:
+        return None
+    whole, least = sum(each.sent for each in gradients), HIDING_MS / 1000
+    behind_work = sum(each.sent for each in gradients if each.is_asynchronous and each.work >= least)
+    behind_products = sum(
+        each.sent for each in gradients if each.is_asynchronous and peak and each.flops / peak >= least
+    )
+    return Hidden(behind_work / whole, behind_products / whole)

@@ -29,7 +29,8 @@ class Collective(NamedTuple):
     group: tuple[int, ...]
     times: int
     is_asynchronous: bool
-    work: float  # seconds of the work that is scheduled between its start and its end
+    work: float  # seconds of what is scheduled between its start and its end
+    flops: float  # of the matrix products among that
 
     @property
     def bytes(self) -> int:
@@ -84,17 +85,21 @@ class Program:
         def run(name: str, times: int) -> None:
             found[name] += times
             for instruction in self.computations[name]:
-                if instruction.kind == "while":
-                    run(instruction.called("condition"), times)
-                    run(instruction.called("body"), times * self._trips(instruction))
-                elif instruction.kind == "call":
-                    run(instruction.called("to_apply"), times)
-                elif instruction.kind == "conditional":
-                    for branch in instruction.branches():  # each counted as if it were the one that runs
-                        run(branch, times)
+                for called, repeated in self._calls(instruction):
+                    run(called, times * repeated)
 
         run(self.entry, 1)
         return dict(found)
+
+    def _calls(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
+        """The computations that an instruction runs, and how often; of a conditional each, as if it were the one."""
+        if instruction.kind == "while":
+            yield instruction.called("condition"), 1
+            yield instruction.called("body"), self._trips(instruction)
+        elif instruction.kind == "call":
+            yield instruction.called("to_apply"), 1
+        elif instruction.kind == "conditional":
+            yield from ((branch, 1) for branch in instruction.branches())
 
     def _trips(self, loop: Instruction) -> int:
         """How often a loop runs, if it counts up to a constant; otherwise 1, as that is not known here."""
@@ -175,28 +180,37 @@ class Program:
         found = []
         for name, times in self.times.items():
             instructions = self.computations[name]
-            by_name = {each.name: each for each in instructions}
             last = {chain: place for place, each in enumerate(instructions) for chain in self._chains(each)}
             begun: set[str] = set()
+            work = self._work(name, seconds)
             for start, instruction in enumerate(instructions):
                 for message in self._inside(instruction):
-                    kind, group, chain = (
-                        message.kind.removesuffix("-start"),
-                        first_group(message.text),
-                        _chain(message),
-                    )
-                    if kind not in COLLECTIVES or len(group) < 2 or chain in begun:
+                    group, chain = first_group(message.text), _chain(message)
+                    if not _is_message(message) or len(group) < 2 or chain in begun:
                         continue
                     begun.add(chain or message.name)
                     end = last[chain] if chain else _end(instructions, start)
-                    work = sum(
-                        seconds(self._accessed(each, by_name), self.flops(each, by_name))
-                        for each in instructions[start + 1 : end]
-                    )
+                    meanwhile, flops = work[start + 1 : end].sum(0).tolist()
                     arrays = (instructions[end] if message is instruction else message).arrays
                     is_asynchronous = bool(chain) or instruction.kind.endswith("-start")
-                    found.append(Collective(kind, arrays, group, times, is_asynchronous, work))
+                    kind = message.kind.removesuffix("-start")
+                    found.append(Collective(kind, arrays, group, times, is_asynchronous, meanwhile, flops))
         return found
+
+    def _work(self, name: str, seconds: Callable[[float, float], float]) -> np.ndarray:
+        """Seconds and FLOPs of each instruction of a computation, with those of the loops and calls that it makes.
+
+        A message is no work: another cannot hide behind it.
+        """
+        by_name = {each.name: each for each in self.computations[name]}
+        work = np.zeros((len(by_name), 2))
+        for row, each in zip(work, by_name.values(), strict=True):
+            flops = self.flops(each, by_name)
+            if flops or not any(_is_message(part) for part in self._inside(each)):
+                row[:] = seconds(self._accessed(each, by_name), flops), flops
+            for called, times in self._calls(each):
+                row += times * self._work(called, seconds).sum(axis=0)
+        return work
 
     def _inside(self, instruction: Instruction) -> list[Instruction]:
         """The instructions that one wraps, in a fusion or an asynchronous call; otherwise itself."""
@@ -286,6 +300,10 @@ def _product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> 
     dilated = re.search(r"lhs_dilate=([\dx]+)", product.text)  # then it is a batch of products
     batch = math.prod(int(factor) for factor in dilated[1].split("x")) if dilated else 1
     return 2.0 * size * terms / batch
+
+
+def _is_message(instruction: Instruction) -> bool:
+    return instruction.kind.removesuffix("-start") in COLLECTIVES
 
 
 def _chain(message: Instruction) -> str:
