@@ -4,12 +4,13 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo test smoke drill docs lint format constraints audit clean
+.PHONY: help demo test smoke drill accelerators docs lint format constraints audit clean
 
 help:
 	@echo "make demo     set up, train and evaluate a small model"
 	@echo "make test     set up, run all tests"
 	@echo "make drill    the long tests (fault injection, large corpora)"
+	@echo "make accelerators  compile for GPUs and TPUs and check memory, traffic and messages; needs no device, but 6 GB and hours"
 	@echo "make docs     the site: tutorial, guides, API reference, into site/"
 	@echo "make lint     check formatting, lint and types, as CI does"
 	@echo "make format   fix the formatting"
@@ -43,6 +44,11 @@ drill: $(VENV)/ready
 	$(BIN)/python -m pytest -m drill
 	$(BIN)/python -m tests.chaos --runs=200
 
+# TPU=PYTHON and CUDA=PYTHON are interpreters that have the compilers already; ARGUMENTS="--only='base 8xH100' --record".
+accelerators: $(if $(TPU),,$(VENV)-tpu/ready) $(if $(CUDA),,$(VENV)-cuda/ready)
+	$(PYTHON) -m tests.accelerators --tpu=$(or $(TPU),$(VENV)-tpu/bin/python) \
+	  --cuda=$(or $(CUDA),$(VENV)-cuda/bin/python) $(ARGUMENTS)
+
 # mkdocstrings needs ruff on the path to format long signatures.
 docs: $(VENV)/docs
 	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -62,6 +68,11 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	  { echo "Python >= 3.11 is needed, $(PYTHON) is older: PYTHON=python3.12 make ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)-tpu/ready $(VENV)-cuda/ready: $(VENV)-%/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@
 
 $(VENV)/docs: $(VENV)/ready

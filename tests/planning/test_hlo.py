@@ -23,4 +23,9 @@ def test_arrays_are_padded_to_tiles_and_free_in_faster_memory(layout, size):
 
 @pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}"])
 def test_every_way_to_write_groups_of_devices(groups):
-    assert first_group(f"%y), replica_groups={groups}, to_apply=%sum") == (0, 1)
+    assert first_group(f"%y), channel_id=1, replica_groups={groups}, to_apply=%sum") == (0, 1)
+
+
+def test_a_permutation_is_sent_by_those_whose_data_moves():
+    assert first_group("%y), source_target_pairs={{0,0},{1,2},{2,1},{3,3}}, channel_id=1") == (1, 2)
+    assert first_group("%y), source_target_pairs={{0,0},{1,1}}, channel_id=1") == ()

@@ -1,5 +1,6 @@
 """Where things lie changes nothing: the same training on every mesh; and what the mesh refuses."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -131,3 +132,24 @@ def test_an_axis_that_does_not_divide_a_dimension_leaves_it_whole():
     specs = shardings(MeshConfig(tensor=2), small(vocab_size=25))["params"]
     assert specs["source_embedding"]["table"].spec == PartitionSpec(None, "fsdp")
     assert specs["encoder"]["layers_0"]["feed_forward"]["inner"]["kernel"].spec == PartitionSpec("fsdp", "tensor")
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedTPU:
+    """What a mesh is made of: a chip with its place in the torus."""
+
+    id: int
+    coords: tuple[int, int, int]
+    platform: str = "tpu"
+    device_kind: str = "TPU v5"
+    core_on_chip: int = 0
+    process_index: int = 0
+
+
+@pytest.mark.parametrize("sizes", [(64, 8, 1), (32, 8, 2), (2, 2, 128)])
+def test_every_mesh_on_a_torus_of_tpus(sizes):
+    """Also one whose axes are none of the torus's, nor products of them."""
+    chips = [DescribedTPU(number, place) for number, place in enumerate(itertools.product(range(8), repeat=3))]
+    data, fsdp, tensor = sizes
+    mesh = sharding.make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), chips)
+    assert mesh.devices.shape == sizes and set(mesh.devices.flat) == set(chips)

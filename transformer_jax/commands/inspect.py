@@ -301,7 +301,7 @@ def compiled_report(experiment: ExperimentConfig, devices: str, program: str) ->
     else:
         rows = compiled.divisible(experiment, max(1, decode.tokens_per_batch // LENGTH), mesh)
         made = compiled.compiled_search(experiment, mesh, (rows, LENGTH, LENGTH + decode.extra_length), target)
-    return examine(made, target, mesh, experiment.model)
+    return examine(made, target, mesh, experiment.model, trains=program == "train")
 
 
 def shown(value: object) -> str:

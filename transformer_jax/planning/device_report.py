@@ -124,7 +124,9 @@ class DeviceReport:
         return "arithmetic" if self.flops_ms >= self.accessed_ms else "memory traffic"
 
 
-def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: ModelConfig) -> DeviceReport:
+def examine(
+    compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: ModelConfig, trains: bool = True
+) -> DeviceReport:
     """The figures of a program that was compiled for the target."""
     program = Program(str(compiled.as_text()))
     peak, name = target.chip.flops(model)
@@ -154,7 +156,7 @@ def examine(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
         flops_ms=flops / peak * 1000 if peak else None,
         accessed_ms=accessed / target.chip.bandwidth * 1000,
         messages=tuple(_messages(collectives, sizes)),
-        hidden_gradients=hidden(collectives, sizes, peak),
+        hidden_gradients=hidden(collectives, sizes, peak) if trains else None,
         attention_kernels=kernels,
         top=tuple(each._replace(source=each.source.removeprefix(ROOT)) for each in accesses[:TOP]),
     )

@@ -98,7 +98,9 @@ def first_group(line: str) -> tuple[int, ...]:
         return ()
     text = groups[1]
     if text.startswith("{{"):
-        return tuple(int(number) for number in text[2:].split("}")[0].split(","))
+        listed = re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1])
+        numbered = (tuple(int(number) for number in group.split(",")) for group in listed)
+        return next((group for group in numbered if len(set(group)) > 1), ())  # a permutation may leave some in place
     if text.startswith("mesh"):
         sizes = [(name, int(size)) for name, size in re.findall(r"'(\w+)'=(\d+)", text)]
         chosen = re.findall(r"'(\w+)'", text[text.rindex("{") :])

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import MeshConfig
@@ -46,7 +47,11 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
             ]
         )
     shape = (data, config.fsdp, config.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    auto = (AxisType.Auto,) * 3
+    try:
+        return jax.make_mesh(shape, AXES, axis_types=auto, devices=devices)
+    except NotImplementedError:  # a torus of TPUs, one of whose axes must be split, as in 8 x 8 x 8 for tensor 2
+        return Mesh(create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=auto)
 
 
 def batch_devices(mesh: Mesh) -> int:

@@ -1,0 +1,114 @@
+"""The rows of expected.toml: reading, checking and recording them."""
+
+import json
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tests.support.places import ROOT
+
+FILE = Path(__file__).with_name("expected.toml")
+TOLERANCE = 0.03  # of memory and traffic
+RECORDED = ("temporary", "traffic", "hidden", "messages", "kernels")
+Row = dict[str, Any]
+
+
+def load(text: str) -> dict[str, Any]:
+    """The matrix: `options` of all rows, `small` those of the rows that are quick, `compilers`, and `rows`."""
+    return tomllib.loads(text)
+
+
+def options(matrix: dict[str, Any], row: Row) -> list[tuple[str, str]]:
+    """The options of a row's config, with their values."""
+    small = matrix["small"] if row.get("quick") else []
+    return [tuple(option.split("=", 1)) for option in [*matrix["options"], *small, *row.get("options", [])]]
+
+
+def command(matrix: dict[str, Any], row: Row) -> list[str]:
+    """The arguments of transformer-jax for a row."""
+    return [
+        "inspect",
+        f"--config={ROOT / 'configs' / row['config']}.py",
+        *(f"--config.{name}={value}" for name, value in options(matrix, row)),
+        f"--compile-for={row['target']}",
+        f"--program-of={row.get('program', 'train')}",
+        "--json",
+    ]
+
+
+def compilers(platform: str) -> str:
+    """The versions, in this environment, that figures depend on."""
+    found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    plugin = {"tpu": "libtpu", "cuda": "jax-cuda13-plugin"}[platform]
+    return ", ".join(f"{name} {found.get(name, 'is missing')}" for name in ("jax", plugin))
+
+
+def platform(row: Row) -> str:
+    return "tpu" if ":" in row["target"] else "cuda"
+
+
+def figures(report: dict[str, Any]) -> Row:
+    """What is recorded of a report: MB, MB, percent, and the messages and kernels."""
+    hidden = report["hidden_gradients"]
+    return {
+        "temporary": round(report["memory"]["temporary"] / 1e6, 1),
+        "traffic": round(report["accessed"] / 1e6, 1),
+        "hidden": round(100 * hidden["work"]) if hidden else 0,
+        "messages": [
+            f"{each['count']} x {each['kind']} along {' and '.join(each['axes'])}, {each['asynchronous']} asynchronous"
+            for each in report["messages"]
+        ],
+        "kernels": [f"{count} x {name}" for name, count in sorted(report["attention_kernels"].items())],
+    }
+
+
+def broken(row: Row, report: dict[str, Any]) -> list[str]:
+    """The expectations of a row that a report does not meet, each with what was found."""
+    if "traffic" not in row:
+        return ["nothing was recorded"]
+    found, problems = figures(report), []
+    peak = sum(report["memory"].values())
+    if peak > report["capacity"]:
+        problems.append(f"needs {peak / 1e9:.3g} GB of {report['capacity'] / 1e9:.3g} GB")
+    for name in ("temporary", "traffic"):
+        if found[name] > row[name] * (1 + TOLERANCE):
+            what = "temporary memory" if name == "temporary" else "memory traffic"
+            problems.append(f"{what} is {found[name]:,} MB, expected at most {row[name]:,}")
+    if found["hidden"] < row["hidden"]:
+        problems.append(f"{found['hidden']} % of the gradients hide behind work, expected {row['hidden']} %")
+    for name in ("messages", "kernels"):
+        if found[name] != row[name]:
+            problems.append(f"{name} are {_listed(found[name])}; expected {_listed(row[name])}")
+    return problems
+
+
+def _listed(items: list[str]) -> str:
+    return ", ".join(f"({item})" for item in items) or "none"
+
+
+def recorded(row: Row, report: dict[str, Any]) -> Row:
+    """The row with what a report has found."""
+    return {name: value for name, value in row.items() if name not in RECORDED} | figures(report)
+
+
+def text(matrix: dict[str, Any], old: str) -> str:
+    """The file with these rows, and the comments that the old one begins with."""
+    comments = [line for line in old.splitlines() if line.startswith("#")]
+    top = [f"{name} = {_value(value)}" for name, value in matrix.items() if name != "rows"]
+    rows = ["\n".join(["[[rows]]", *(f"{name} = {_value(row[name])}" for name in row)]) for row in matrix["rows"]]
+    return "\n\n".join(["\n".join([*comments, *top]), *rows]) + "\n"
+
+
+def _value(value: Any) -> str:
+    """In TOML, which for strings, numbers and short lists is like JSON; long lists have a line for each item."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, list) and len(json.dumps(value)) > 100:
+        return "[\n" + "".join(f"  {json.dumps(item)},\n" for item in value) + "]"
+    return json.dumps(value)
+
+
+if __name__ == "__main__":  # asked by another interpreter
+    print(compilers(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""The checks of `make accelerators`, and its small models where their compilers are installed."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from tests.accelerators import matrix
+from transformer_jax import cli
+
+TEXT = matrix.FILE.read_text()
+MATRIX = matrix.load(TEXT)
+REPORT = {
+    "memory": {"state": 3e9, "temporary": 2e9},
+    "capacity": 16e9,
+    "accessed": 7e9,
+    "flops": 1e12,
+    "hidden_gradients": {"work": 0.5, "arithmetic": 0.0},
+    "messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 2}],
+    "attention_kernels": {"__cudnn$fmhaSoftmax": 18},
+}
+ROW = matrix.recorded({"name": "one", "config": "base", "target": "8xH100"}, REPORT)
+
+
+def test_the_table_is_written_as_it_is_read():
+    assert matrix.text(MATRIX, TEXT) == TEXT
+    assert len({row["name"] for row in MATRIX["rows"]}) == len(MATRIX["rows"])
+
+
+def test_a_report_that_was_recorded_is_as_expected():
+    assert matrix.broken(ROW, REPORT) == []
+    less = REPORT | {"memory": {"state": 3e9, "temporary": 1e9}, "accessed": 7.1e9}
+    assert matrix.broken(ROW, less) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"capacity": 4e9}, "needs 5 GB of 4 GB"),
+        ({"memory": {"state": 3e9, "temporary": 2.1e9}}, "temporary memory is 2,100.0 MB, expected at most 2,000.0"),
+        ({"accessed": 8e9}, "memory traffic is 8,000.0 MB, expected at most 7,000.0"),
+        ({"hidden_gradients": None}, "0 % of the gradients hide behind work, expected 50 %"),
+        ({"attention_kernels": {}}, r"kernels are none; expected \(18 x __cudnn"),
+        (
+            {"messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 0}]},
+            r"messages are \(3 x all-reduce along data, 0 asynchronous\); expected \(3 x .*, 2 asynchronous\)",
+        ),
+    ],
+)
+def test_each_broken_expectation_is_named(change, problem):
+    (found,) = matrix.broken(ROW, REPORT | change)
+    assert re.match(problem, found)
+
+
+@pytest.fixture
+def as_users_compile():
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+IN_SHORT = ("small, 8 v5e", "small, 1 H100")
+SMALL = [row for row in MATRIX["rows"] if row.get("quick")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row["name"], marks=() if row["name"] in IN_SHORT else pytest.mark.drill) for row in SMALL],
+)
+def test_small_models(row, as_users_compile, capsys):
+    platform = matrix.platform(row)
+    if matrix.compilers(platform) != MATRIX["compilers"][platform]:
+        pytest.skip(f"needs {MATRIX['compilers'][platform]}")
+    assert cli.main(matrix.command(MATRIX, row)) == 0
+    assert matrix.broken(row, json.loads(capsys.readouterr().out)) == []
