@@ -101,8 +101,11 @@ class ModelConfig(Section):
         "precision of float32 matrix products: highest is float32; high (TPUs: three bfloat16 passes) and default "
         "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; no effect on CPUs and bfloat16",
     )
-    attention_implementation: Literal["plain", "jax", "cudnn"] = option(
-        "plain", "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels", affects="computation"
+    attention_implementation: Literal["auto", "plain", "jax", "cudnn"] = option(
+        "auto",
+        "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels; auto: cuDNN's in bfloat16 on "
+        "NVIDIA GPUs, plain elsewhere",
+        affects="computation",
     )
     parts: PartsConfig = group(PartsConfig)
 

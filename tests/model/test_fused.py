@@ -1,17 +1,34 @@
-"""attention_implementation = 'jax' and 'cudnn': equal to the plain formula, or a fall back to it, said once."""
+"""attention_implementation: equal to the plain formula, or a fall back to it, said once; chosen by the mesh's devices.
 
+cuDNN's kernels run on GPUs alone. Here JAX's own formula is called in their place, with the same arguments.
+"""
+
+import dataclasses
+import functools
 import logging
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
 
+from tests.model.test_precision import PROGRAMS
+from tests.structure import mentions
 from tests.support.small_models import SOURCE, TARGET, assert_close, built, small
-from transformer_jax import Transformer
+from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
+from transformer_jax import ModelConfig, MultiHeadAttention, Transformer
 from transformer_jax.model import fused
+from transformer_jax.model.attention import attention_weights, weighted_values
+from transformer_jax.model.masks import TokenMask
+from transformer_jax.model.transformer import Layout
+from transformer_jax.model_config import PartsConfig
 
-EQUAL_WIDTHS = {"d_k": 4, "d_v": 4}
+EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
+CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
+SEGMENTS = np.array([[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]])
+dot_product_attention = jax.nn.dot_product_attention
 
 
 @pytest.fixture(autouse=True)
@@ -19,14 +36,38 @@ def nothing_said_yet():
     fused.warn_once.cache_clear()
 
 
-def test_the_fused_path_is_taken_by_all_three_attentions(monkeypatch):
-    """Else the comparison below would compare the plain path with itself."""
+@pytest.fixture
+def kernels(monkeypatch):
+    """JAX's formula in the place of cuDNN's kernels. The arguments of each call are appended to the list."""
     calls = []
-    monkeypatch.setattr(fused, "fused_attention", lambda *arguments: calls.append(arguments[0]) or arguments[3])
-    model = Transformer(small(attention_implementation="jax", **EQUAL_WIDTHS))
-    same_length = SOURCE[:, :4]  # the stand-in returns the values themselves
-    jax.eval_shape(model.init, jax.random.key(0), same_length, TARGET)
-    assert calls == ["jax"] * 3
+
+    def attention(*arrays, **options):
+        calls.append(options)
+        return dot_product_attention(*arrays, **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    monkeypatch.setattr(fused, "CUDNN", "xla")
+    monkeypatch.setattr(fused, "is_installed", lambda: True)
+    return calls
+
+
+@pytest.fixture
+def kernels_on_cpus(kernels, monkeypatch):
+    """Programs for CPUs have them too, in float32."""
+    changed = {"attention_implementation": "cudnn"}
+    monkeypatch.setattr(fused, "resolved", lambda config, *_: dataclasses.replace(config, **changed))
+    monkeypatch.setattr(fused, "unsupported", lambda *_: None)
+    return kernels
+
+
+def said_by(caplog, run, times=2):
+    with caplog.at_level(logging.WARNING, "transformer_jax"):
+        for _ in range(times):
+            jax.eval_shape(run)
+    return [record.getMessage() for record in caplog.records]
+
+
+# Values and gradients.
 
 
 @pytest.mark.parametrize("positions", [pytest.param("rotary", marks=pytest.mark.slow), "t5"])
@@ -47,6 +88,50 @@ def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * largest)
 
 
+@pytest.mark.parametrize(
+    ("queries", "lengths", "causal"),
+    [(6, (6, 4, 1), True), (5, (5, 3, 0), True), (6, (4, 6, 2), False), (3, (7, 1, 0), False), (1, (7,), False)],
+    ids=["causal", "odd length and an empty row", "encoder", "cross-attention", "one row"],
+)
+def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, queries, lengths, causal):
+    """In queries at padding as well; an empty row is finite, and without a gradient it has none to give."""
+    rows, keys = len(lengths), queries if causal else max(lengths)
+    random = np.random.default_rng(0)
+    shapes = (rows, queries, 2, 8), (rows, keys, 2, 8), (rows, keys, 2, 8), (rows, queries, 2, 8)
+    q, k, v, cotangent = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
+    counts_B111 = np.array(lengths)[:, None, None, None] > 0
+    mask = TokenMask(np.arange(keys) < np.array(lengths)[:, None], causal)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(attention):
+        value, pull_back = jax.vjp(attention, q, k, v)
+        return value, *pull_back(cotangent * counts_B111)
+
+    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, mask, None))
+    wanted = run(lambda q, k, v: weighted_values(attention_weights(q, k, mask.array), v))
+    assert len(kernels) == 1 and kernels[0]["is_causal"] == causal and np.isfinite(ours[0]).all()
+    for array, right in zip(ours, wanted, strict=True):
+        assert_close(array * counts_B111, right)
+
+
+def test_all_three_attentions_are_kernels_without_a_dense_mask(kernels):
+    model, (plain, variables) = Transformer(small(**CUDNN)), built(**EQUAL_WIDTHS, dtype="bfloat16")
+    ours, wanted = (jax.jit(each.apply)(variables, SOURCE, TARGET) for each in (model, plain))
+    assert_close(ours, wanted, within=0.02)
+    assert [call["is_causal"] for call in kernels] == [False, True, False]
+    assert all("key_value_seq_lengths" in call and call.get("mask") is None for call in kernels)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_row_with_padding_before_a_token_is_nan_and_no_other(kernels, side):
+    """A length cannot describe it, and to attend to the padding would go unnoticed."""
+    _, variables = built(**EQUAL_WIDTHS, dtype="bfloat16")
+    pair = [SOURCE.copy(), TARGET.copy()]
+    pair[side][0, 1] = 0
+    is_nan = np.isnan(jax.jit(Transformer(small(**CUDNN)).apply)(variables, *pair))
+    assert is_nan[0].all() and not is_nan[1].any()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
     q, k, v = (jnp.asarray(np.random.default_rng(i).normal(size=(2, 3, 2, 4)), dtype) for i in range(3))
@@ -56,11 +141,66 @@ def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
     assert (output[1, 2] == 0).all() and (output[1, 1] != 0).all()
 
 
+# Meshes.
+
+
+def divided_by_xla(*arrays, implementation, **options):
+    """As for cuDNN's kernels, XLA is told how the operation may be divided: inside some `shard_map`s it fails to."""
+    lengths = {name: options.pop(name) for name in ("query_seq_lengths", "key_value_seq_lengths")}
+
+    def formula(q, k, v, queries, keys):
+        lengths = {"query_seq_lengths": queries, "key_value_seq_lengths": keys}
+        return dot_product_attention(q, k, v, implementation="xla", **lengths, **options)
+
+    partitioned = custom_partitioning(formula)
+    partitioned.def_partition(
+        partition=lambda mesh, given, result: (mesh, formula, given[0].sharding, tuple(a.sharding for a in given)),
+        infer_sharding_from_operands=lambda mesh, given, result: given[0].sharding,
+        sharding_rule="b t h k, b s h k, b s h k, b, b -> b t h k",
+    )
+    kernel = jax.custom_vjp(partitioned)
+    kernel.defvjp(lambda *inputs: (partitioned(*inputs), inputs), lambda inputs, g: jax.vjp(formula, *inputs)[1](g))
+    return kernel(*arrays, *lengths.values())
+
+
+@pytest.mark.parametrize("mesh", [(8, 1, 1), (2, 2, 2), pytest.param((1, 1, 4), marks=pytest.mark.slow)], ids=str)
+def test_a_step_with_kernels_compiles_on_every_mesh_and_equals_the_plain_one(kernels_on_cpus, mesh, monkeypatch):
+    sgd = {"optimizer__name": "sgd", "optimizer__learning_rate": 0.3}
+    wanted = trainer(**sgd).train(batches(2))
+    monkeypatch.setattr(jax.nn, "dot_product_attention", divided_by_xla)
+    sizes = dict(zip(("mesh__data", "mesh__fsdp", "mesh__tensor"), mesh, strict=True))
+    run = Trainer(experiment(**sgd, **sizes, model__attention_implementation="cudnn"), int(np.prod(mesh)))
+    assert worst_difference(run.train(batches(2)), wanted) < (1e-5,)
+
+
+def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, monkeypatch):
+    """`vmap` merges runs and rows in the kernel, also where the runs share their batch."""
+
+    @jax.custom_batching.custom_vmap
+    def kernel(q_BTHK, k_BSHK, v_BSHV, queries_B, keys_B):
+        return q_BTHK
+
+    @kernel.def_vmap
+    def merged(size, is_batched, q_RBTHK, *others):
+        assert all(is_batched)
+        return q_RBTHK, True
+
+    def attention(*arrays, query_seq_lengths, key_value_seq_lengths, **_):
+        return kernel(*arrays, query_seq_lengths, key_value_seq_lengths)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    mask, heads_RBTHK = TokenMask(jnp.ones((3, 4), bool), causal=True), jnp.ones((2, 3, 4, 2, 8))
+    output = jax.vmap(lambda q: fused.fused_attention("cudnn", q, q, q, mask, None))(heads_RBTHK)
+    assert output.shape == heads_RBTHK.shape
+
+
+# Fall backs.
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "reason"),
     [
-        ({"d_k": 6}, {}, "it needs d_k = d_v, here 6 and 4"),
-        ({"attention_implementation": "cudnn", "dtype": "bfloat16"}, {}, "cuDNN runs on a GPU, here is a cpu"),
+        ({"d_k": 16}, {}, "it needs d_k = d_v, here 16 and 8"),
         ({"positions": "relative"}, {}, "the attention weights themselves are needed"),
         ({}, {"mutable": ["intermediates"]}, "the attention weights themselves are needed"),
         (
@@ -68,30 +208,115 @@ def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
             {"deterministic": False, "rngs": {"dropout": jax.random.key(0)}},
             "the attention weights themselves are needed",
         ),
+        ({**CUDNN, "dtype": "float32"}, {}, "cuDNN computes in bfloat16 or float16, here is float32"),
+        ({**CUDNN, "d_k": 4, "d_v": 4}, {}, "cuDNN needs a d_k that is a multiple of 8 and at most 128, here is 4"),
+        ({**CUDNN, "positions": "alibi"}, {}, "the position encoding adds to the scores"),
+        (
+            CUDNN,
+            {"layout": Layout(source_segments=SEGMENTS, target_segments=SEGMENTS[:, :4])},
+            "the mask is not only of padding and later tokens",
+        ),
+        (
+            CUDNN,
+            {"layout": Layout(*[np.ones((1, 1, 1, 1), bool)] * 3)},
+            "the mask is not only of padding and later tokens",
+        ),
     ],
-    ids=["d_k != d_v", "no GPU", "relative", "weights shown", "dropout"],
+    ids=["d_k != d_v", "relative", "weights shown", "dropout", "float32", "width", "bias", "packed", "given mask"],
 )
-def test_where_it_cannot_run_it_falls_back_and_says_why_once(caplog, changes, options, reason):
-    if jax.default_backend() != "cpu" and "cpu" in reason:
-        pytest.skip("there is a GPU")
+def test_where_it_cannot_run_it_falls_back_and_says_why_once(caplog, kernels, changes, options, reason):
     config = small(**{**EQUAL_WIDTHS, "attention_implementation": "jax", **changes})
     _, variables = built(**{**EQUAL_WIDTHS, **changes, "attention_implementation": "plain"})
-    with caplog.at_level(logging.WARNING, "transformer_jax"):
-        for _ in range(2):
-            jax.eval_shape(lambda: Transformer(config).apply(variables, SOURCE, TARGET, **options))
-    (said,) = [record.getMessage() for record in caplog.records]
+    (said,) = said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET, **options))
     assert said.startswith(f"attention falls back from {config.attention_implementation!r} to 'plain': {reason}")
 
 
+class Doubled(MultiHeadAttention):
+    """Custom attention that uses its mask as an array."""
+
+    def attend(self, q_BTHK, k_BSHK, v_BSHV, mask, *others):
+        return super().attend(q_BTHK, k_BSHK, v_BSHV, mask & True, *others) * 2
+
+
+def test_custom_attention_is_given_masks_as_arrays(caplog, kernels):
+    config, (_, variables) = (
+        small(**CUDNN, parts=PartsConfig(attention=Doubled)),
+        built(**EQUAL_WIDTHS, dtype="bfloat16"),
+    )
+    (said,) = said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET))
+    assert "the mask is not only of padding and later tokens" in said
+
+
+def test_without_cudnn_a_model_falls_back(caplog, monkeypatch):
+    monkeypatch.setattr(fused, "is_installed", lambda: False)
+    _, variables = built(**EQUAL_WIDTHS, dtype="bfloat16")
+    (said,) = said_by(caplog, lambda: Transformer(small(**CUDNN)).apply(variables, SOURCE, TARGET))
+    assert said.startswith("attention falls back from 'cudnn' to 'plain': cuDNN is not installed")
+
+
+# Who decides.
+
+CPU = SimpleNamespace(platform="cpu", device_kind="cpu")
+TPU = SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
+H100 = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", compute_capability="9.0")
+T4 = SimpleNamespace(platform="gpu", device_kind="Tesla T4", compute_capability="7.5")
+MI300 = SimpleNamespace(platform="gpu", device_kind="AMD Instinct MI300X", compute_capability="gfx942")
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype", "reason"),
+    ("wanted", "dtype", "device", "is_divided", "chosen"),
     [
-        ((2, 4, 2, 8), "float32", "cuDNN computes in bfloat16 or float16, here is float32"),
-        ((2, 3, 2, 8), "bfloat16", "cuDNN needs even lengths, here are 3 and 3"),
-        ((2, 4, 2, 8), "bfloat16", None),
+        ("auto", "bfloat16", H100, True, "cudnn"),
+        ("auto", "bfloat16", H100, False, "plain"),
+        ("auto", "float32", H100, True, "plain"),
+        ("auto", "bfloat16", T4, True, "plain"),
+        ("auto", "bfloat16", MI300, True, "plain"),
+        ("auto", "bfloat16", TPU, True, "plain"),
+        ("auto", "bfloat16", CPU, True, "plain"),
+        ("cudnn", "bfloat16", H100, True, "cudnn"),
+        ("plain", "bfloat16", H100, True, "plain"),
+        ("jax", "bfloat16", H100, True, "jax"),
     ],
 )
-def test_what_cudnn_cannot_do_is_known_without_a_gpu(monkeypatch, shape, dtype, reason):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    array = jnp.zeros(shape, dtype)
-    assert fused.unsupported("cudnn", array, array, array, weights_needed=False) == reason
+def test_the_devices_of_the_mesh_decide(caplog, wanted, dtype, device, is_divided, chosen):
+    config = ModelConfig(attention_implementation=wanted, dtype=dtype)
+    assert fused.resolved(config, device, is_divided).attention_implementation == chosen
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("device", "is_divided", "reason"),
+    [(TPU, True, "need an NVIDIA GPU, Ampere or later, here is a TPU v5 lite"), (H100, False, "divided by XLA")],
+)
+def test_what_was_asked_for_and_cannot_run_there_is_said_once(caplog, device, is_divided, reason):
+    config = ModelConfig(attention_implementation="cudnn", dtype="bfloat16")
+    for _ in range(2):
+        assert fused.resolved(config, device, is_divided).attention_implementation == "plain"
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert reason in said
+
+
+def test_a_model_used_alone_is_plain_by_default_and_says_nothing(caplog, kernels):
+    _, variables = built(**EQUAL_WIDTHS, dtype="bfloat16")
+    config = small(**EQUAL_WIDTHS, dtype="bfloat16")
+    assert config.attention_implementation == "auto"
+    assert said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET)) == [] == kernels
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_no_program_asks_for_the_hosts_backend_while_it_is_traced(program, monkeypatch):
+    for name in ("default_backend", "devices", "local_devices", "device_count", "local_device_count"):
+        monkeypatch.setattr(jax, name, functools.partial(asked, name, getattr(jax, name)))
+    program(experiment(model__dtype="bfloat16"))
+
+
+def asked(name, ask, *arguments):
+    assert not isinstance(jnp.zeros(()), jax.core.Tracer), f"jax.{name}() was called in traced code"
+    return ask(*arguments)
+
+
+def test_the_model_the_update_and_the_search_do_not_know_the_host():
+    asking = mentions("default_backend", "local_devices", "device_count", "get_backend", "xla_bridge")
+    assert [name for name in asking if name.partition(".")[0] in ("model", "update", "search", "translation")] == [
+        "translation.load"  # where the mesh is made
+    ]

@@ -9,7 +9,7 @@ from flax import linen as nn
 from transformer_jax.model import fused
 from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear
-from transformer_jax.model.masks import cache_mask, checked_mask
+from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.positions import AttentionPositions
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.softmax import masked_softmax
@@ -65,14 +65,14 @@ def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
 class Context(NamedTuple):
     """What an attention layer is given besides its inputs.
 
-    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
+    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]; or a TokenMask.
     - `positions`: the position encoding, and the positions of queries and keys, for encodings that act in attention.
     - `cache`: of decoding. Self-attention's, from `new_cache`, gets the new keys and values appended; without a mask
       each token sees the slots up to its own. Cross-attention's, from `remember`, is only read.
     - `head_mask_H`: a factor for each head's output.
     """
 
-    mask: jax.Array | None = None
+    mask: Mask = None
     positions: AttentionPositions | None = None
     cache: Cache | None = None
     head_mask_H: jax.Array | None = None
@@ -135,7 +135,8 @@ class MultiHeadAttention(nn.Module):
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
                 cache = _append(cache, k_BSHK, v_BSHV)
                 k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
-        mask = checked_mask(mask, (len(query), self.num_heads, query.shape[1], k_BSHK.shape[1]))
+        if not isinstance(mask, TokenMask):
+            mask = checked_mask(mask, (len(query), self.num_heads, query.shape[1], k_BSHK.shape[1]))
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, context.deterministic)
         if context.head_mask_H is not None:
             heads_BTHV = heads_BTHV * context.head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
@@ -159,7 +160,7 @@ class MultiHeadAttention(nn.Module):
         q_BTHK: jax.Array,
         k_BSHK: jax.Array,
         v_BSHV: jax.Array,
-        mask: jax.Array | None,
+        mask: Mask,
         positions: AttentionPositions | None,
         deterministic: bool,
     ) -> jax.Array:
@@ -168,13 +169,13 @@ class MultiHeadAttention(nn.Module):
         moves_values = positions is not None and positions.kind.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
         if self.implementation != "plain":
-            dropping = drops(self.dropout) and not deterministic
-            reason = fused.unsupported(
-                self.implementation, q_BTHK, k_BSHK, v_BSHV, dropping or weights_wanted or moves_values
-            )
+            weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
+            has_bias = bias is not None
+            reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, has_bias, weights_needed)
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
             fused.warn_once(self.implementation, reason)
+        mask = mask.array if isinstance(mask, TokenMask) else mask
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias)
         if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)

@@ -92,7 +92,8 @@ def attention_of(config: ModelConfig) -> Any:
         dropout=config.attention_dropout,
         use_bias=config.attention_bias,
         dtype=jnp.dtype(config.dtype),
-        implementation=config.attention_implementation,
+        # What runs on a mesh has it decided by the mesh's devices; a model used alone does not ask where it is.
+        implementation="plain" if config.attention_implementation == "auto" else config.attention_implementation,
     )
 
 

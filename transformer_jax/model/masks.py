@@ -2,8 +2,30 @@
 
 from collections.abc import Sequence
 
+import flax.struct
 import jax
 import jax.numpy as jnp
+
+
+@flax.struct.dataclass
+class TokenMask:
+    """A mask of padding and, if causal, of later tokens: kernels need no array for it, but a length and a flag."""
+
+    is_token_BS: jax.Array
+    causal: bool = flax.struct.field(pytree_node=False)
+
+    @property
+    def lengths_B(self) -> jax.Array:
+        return jnp.sum(self.is_token_BS, axis=-1, dtype=jnp.int32)
+
+    @property
+    def array(self) -> jax.Array:
+        """The same mask as an array."""
+        padding = self.is_token_BS[:, None, None, :]
+        return padding & causal_mask(self.is_token_BS.shape[1]) if self.causal else padding
+
+
+Mask = jax.Array | TokenMask | None
 
 
 def padding_mask(tokens_BS: jax.Array, pad_id: int = 0) -> jax.Array:
@@ -23,9 +45,14 @@ def segment_mask(query_segments_BT: jax.Array, key_segments_BS: jax.Array) -> ja
 
 
 def self_attention_mask(
-    tokens_BT: jax.Array, pad_id: int, segments_BT: jax.Array | None, causal: bool
-) -> jax.Array | None:
-    """The default mask of self-attention: padding, other segments and, in the decoder, later tokens are hidden."""
+    tokens_BT: jax.Array, pad_id: int, segments_BT: jax.Array | None, causal: bool, described: bool = False
+) -> Mask:
+    """The default mask of self-attention: padding, other segments and, in the decoder, later tokens are hidden.
+
+    As a TokenMask if it may be `described` so, and there are no segments.
+    """
+    if described and segments_BT is None:
+        return TokenMask(jnp.asarray(tokens_BT) != pad_id, causal)
     return combine_masks(
         causal_mask(tokens_BT.shape[1]) if causal else None,
         padding_mask(tokens_BT, pad_id),
@@ -34,12 +61,16 @@ def self_attention_mask(
 
 
 def cross_attention_mask(
-    source_BS: jax.Array, pad_id: int, source_segments: jax.Array | None, target_segments: jax.Array | None
-) -> jax.Array:
+    source_BS: jax.Array,
+    pad_id: int,
+    source_segments: jax.Array | None,
+    target_segments: jax.Array | None,
+    described: bool = False,
+) -> Mask:
     """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
     padding = padding_mask(source_BS, pad_id)
     if source_segments is None or target_segments is None:
-        return padding
+        return TokenMask(jnp.asarray(source_BS) != pad_id, causal=False) if described else padding
     return padding & segment_mask(target_segments, source_segments)
 
 
@@ -58,6 +89,15 @@ def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
     for mask in given[1:]:
         combined = combined & mask
     return combined
+
+
+def checked_rows(x_BTD: jax.Array, mask: Mask) -> jax.Array:
+    """Embedded tokens; with a TokenMask NaN in rows with padding before a token, which a length cannot describe."""
+    if not isinstance(mask, TokenMask):
+        return x_BTD
+    follows_padding = mask.is_token_BS[:, 1:] & ~mask.is_token_BS[:, :-1]
+    fits_B11 = ~jnp.any(follows_padding, axis=-1)[:, None, None]
+    return x_BTD * jnp.where(fits_B11, 1, jnp.nan).astype(x_BTD.dtype)
 
 
 def checked_mask(mask: jax.Array | None, shape_BHTS: Sequence[int]) -> jax.Array | None:

@@ -12,6 +12,7 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Context
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
+from transformer_jax.model.masks import Mask
 from transformer_jax.model.positions import ENCODINGS, METHODS, AttentionPositions, Positions
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
@@ -24,8 +25,8 @@ HeadMasks = dict[str, jax.Array]
 class DecoderContext(NamedTuple):
     """What the decoder is given besides its input and the encoder's output."""
 
-    mask: jax.Array | None
-    memory_mask: jax.Array | None
+    mask: Mask
+    memory_mask: Mask
     positions_BT: jax.Array
     key_positions_BS: jax.Array
     cache: DecoderCache | None = None
@@ -87,7 +88,7 @@ class Encoder(_Stack):
     def __call__(
         self,
         x_BSD: jax.Array,
-        mask: jax.Array | None,
+        mask: Mask,
         positions_BS: jax.Array,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model import custom_modules
-from transformer_jax.model.masks import cross_attention_mask, self_attention_mask
+from transformer_jax.model.fused import takes_token_masks
+from transformer_jax.model.masks import Mask, checked_rows, cross_attention_mask, self_attention_mask
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks
 from transformer_jax.model_config import ModelConfig
@@ -44,9 +45,9 @@ class Layout(NamedTuple):
     the defaults; segment ids (sentences packed into a row) restrict them. Positions default to 0, 1, 2 ...
     """
 
-    source_mask: jax.Array | None = None
-    target_mask: jax.Array | None = None
-    cross_mask: jax.Array | None = None
+    source_mask: Mask = None
+    target_mask: Mask = None
+    cross_mask: Mask = None
     source_segments: jax.Array | None = None
     target_segments: jax.Array | None = None
     source_positions: jax.Array | None = None
@@ -111,7 +112,8 @@ class Transformer(nn.Module):
         memory_BSD = self.encode(source_BS, layout, **options)
         if layout.cross_mask is None:
             segments = layout.source_segments, layout.target_segments
-            layout = layout._replace(cross_mask=self.cross_mask(source_BS, *segments))
+            mask = cross_attention_mask(source_BS, self.config.pad_id, *segments, takes_token_masks(self.config))
+            layout = layout._replace(cross_mask=mask)
         return self._decode(target_BT, memory_BSD, layout, **options)
 
     def output_table(self) -> jax.Array | None:
@@ -134,10 +136,11 @@ class Transformer(nn.Module):
         """The encoder's output, the decoder's "memory"."""
         mask, positions_BS = layout.source_mask, layout.source_positions
         if mask is None:
-            mask = self_attention_mask(source_BS, self.config.pad_id, layout.source_segments, causal=False)
+            mask = self._self_attention_mask(source_BS, layout.source_segments, causal=False)
         if positions_BS is None:
             positions_BS = self.encoder.counted(source_BS)
-        return self.encoder(self.source_embedding(source_BS), mask, positions_BS, head_masks, deterministic)
+        x_BSD = checked_rows(self.source_embedding(source_BS), mask)
+        return self.encoder(x_BSD, mask, positions_BS, head_masks, deterministic)
 
     def decode(
         self,
@@ -162,13 +165,17 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         mask, positions_BT = layout.target_mask, layout.target_positions
         if mask is None:
-            mask = self_attention_mask(target_BT, self.config.pad_id, layout.target_segments, causal=True)
+            mask = self._self_attention_mask(target_BT, layout.target_segments, causal=True)
         if positions_BT is None:
             positions_BT = self.decoder.counted(target_BT)
         context = DecoderContext(
             mask, layout.cross_mask, positions_BT, positions_BT, head_masks=head_masks, deterministic=deterministic
         )
-        return self.decoder(self._target_embedding(target_BT), memory_BSD, context)[0]
+        return self.decoder(checked_rows(self._target_embedding(target_BT), mask), memory_BSD, context)[0]
+
+    def _self_attention_mask(self, tokens_BT: jax.Array, segments_BT: jax.Array | None, causal: bool) -> Mask:
+        config = self.config
+        return self_attention_mask(tokens_BT, config.pad_id, segments_BT, causal, takes_token_masks(config))
 
     def step(
         self,
@@ -196,7 +203,8 @@ class Transformer(nn.Module):
         self, source_BS: jax.Array, source_segments: jax.Array | None = None, target_segments: jax.Array | None = None
     ) -> jax.Array:
         """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
-        return cross_attention_mask(source_BS, self.config.pad_id, source_segments, target_segments)
+        mask: Any = cross_attention_mask(source_BS, self.config.pad_id, source_segments, target_segments)
+        return mask
 
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         """An empty cache for decoding `beams` targets a row of up to `length` tokens against this memory."""

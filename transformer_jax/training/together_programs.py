@@ -23,7 +23,7 @@ from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, load_loss
 from transformer_jax.update.optimizer import make_optimizer
-from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, new_state, train_step
+from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, for_mesh, new_state, train_step
 
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 
@@ -39,6 +39,8 @@ class TogetherPrograms(Programs):
 
     def __init__(self, configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh):
         super().__init__(configs[0], schedules[0], mesh)
+        self._of_step = for_mesh(configs[0], mesh, is_divided=True)
+        self._of_evaluation = for_mesh(configs[0], mesh, is_divided=mesh.size == 1)
         self._schedules, self._loss = schedules, load_loss(configs[0].train)
         one = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
         several = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
@@ -89,12 +91,12 @@ class TogetherPrograms(Programs):
         return new_state(config, make_optimizer(config.optimizer, self.schedule))
 
     def evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
-        return evaluation_sums(with_values(self.config, numbers), self._loss, params, batch)
+        return evaluation_sums(with_values(self._of_evaluation, numbers), self._loss, params, batch)
 
     def _step_of_run(
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
     ) -> tuple[TrainState, Pulse]:
-        config = with_values(self.config, numbers)
+        config = with_values(self._of_step, numbers)
         optimizer = make_optimizer(config.optimizer, lambda count: rate)
         return train_step(config, optimizer, self._loss, state, batch, self.mesh)
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.data.batching import Batch, EvaluationBatches
 from transformer_jax.data.prepared import TokenPairs, flatten
 from transformer_jax.data.tokenizer import BOS, PAD
-from transformer_jax.model import custom_modules
+from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import HeadMasks
 from transformer_jax.model.transformer import Transformer
@@ -35,7 +35,8 @@ class Scorer:
     """Log-probabilities of given targets under one model."""
 
     def __init__(self, model: ModelConfig, mesh: Mesh):
-        self._mesh, model = mesh, custom_modules.loaded(model)
+        self._mesh = mesh
+        model = fused.resolved(custom_modules.loaded(model), mesh.devices.flat[0], is_divided=mesh.size == 1)
         self._score = jax.jit(
             lambda params, batch: token_log_probabilities(model, params, batch),
             out_shardings=NamedSharding(mesh, PartitionSpec()),

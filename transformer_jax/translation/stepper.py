@@ -7,6 +7,7 @@ only a table changes: ancestors_BKL says, for beam k and position l, which of th
 of its hypothesis. The mask of self-attention follows from that table.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +34,8 @@ class Stepper:
     """One model with its parameters, as a search needs it: `step`, `reorder`, and `grow` for stages."""
 
     def __init__(self, config: ModelConfig, params: Any):
+        if config.attention_implementation in ("auto", "cudnn"):  # cuDNN's kernels do not take the mask of beams
+            config = dataclasses.replace(config, attention_implementation="plain")
         self._model, self._variables = Transformer(config), {"params": params}
 
     def start(self, source_BS: jax.Array, length: int, beams: int = 1) -> BeamCache:

@@ -61,8 +61,15 @@ def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[s
 
     `gradient` computes those of some of the rows; with fsdp it also gets the `Slices` of its parameters.
     """
-    if batch_devices(mesh) == 1:
+    if mesh.size == 1:
         return gradient
+    if batch_devices(mesh) == 1:
+
+        def undivided(*arguments: Any) -> tuple[Any, Any]:
+            with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # a kernel is divided by who knows the mesh
+                return gradient(*arguments)
+
+        return undivided
 
     def summed(params: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:
         specs = parameter_specs(params, mesh, replicate)

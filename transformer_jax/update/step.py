@@ -13,7 +13,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.model import custom_modules
+from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
@@ -98,7 +98,7 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
     """The jitted step (state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory."""
     shardings, loss = _shardings(plan), load_loss(config.train)
-    config = _with_modules(config)
+    config = for_mesh(config, mesh, is_divided=True)
 
     def update(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
         return train_step(config, optimizer, loss, state, batch, mesh)
@@ -112,9 +112,9 @@ def make_train_step(
     )
 
 
-def _with_modules(config: ExperimentConfig) -> ExperimentConfig:
-    """The config with custom modules loaded, if it has some."""
-    model = custom_modules.loaded(config.model)
+def for_mesh(config: ExperimentConfig, mesh: Mesh, is_divided: bool) -> ExperimentConfig:
+    """The config of programs for this mesh: with custom modules loaded, and attention as its devices have it."""
+    model = fused.resolved(custom_modules.loaded(config.model), mesh.devices.flat[0], is_divided)
     return config if model == config.model else dataclasses.replace(config, model=model)
 
 
@@ -176,7 +176,7 @@ def train_step(
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout."""
     loss = load_loss(config.train)
-    config = _with_modules(config)
+    config = for_mesh(config, mesh, is_divided=mesh.size == 1)
     return jax.jit(
         lambda params, batch: evaluation_sums(config, loss, params, batch),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
