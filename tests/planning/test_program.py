@@ -227,3 +227,47 @@ def test_a_batch_of_products_is_counted_as_such():
     a, b = jnp.ones((3, 4, 5)), jnp.ones((3, 5, 6))
     program = Program(jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text())
     assert sum(program.flops(each, by_name) for each, _, by_name in program.scheduled()) == 2 * 3 * 4 * 5 * 6
+
+
+def test_what_a_loop_copies_sends_and_asks_of_the_host():
+    text = """HloModule loop, is_scheduled=true
+
+%turned (p: f32[4,1000]) -> f32[1000,4] {
+  %p = f32[4,1000]{1,0} parameter(0)
+  ROOT %t = f32[1000,4]{1,0} transpose(%p), dimensions={1,0}
+}
+
+%scaled (q: f32[4,1000]) -> f32[1000,4] {
+  %q = f32[4,1000]{1,0} parameter(0)
+  %u = f32[1000,4]{1,0} transpose(%q), dimensions={1,0}
+  ROOT %v = f32[1000,4]{1,0} negate(%u)
+}
+
+%body (x: f32[4,1000]) -> f32[4,1000] {
+  %x = f32[4,1000]{1,0} parameter(0)
+  %near = (f32[4,1000]{1,0:S(1)}, f32[4,1000]{1,0}, u32[]) copy-start(%x)
+  %there = f32[4,1000]{1,0:S(1)} copy-done(%near)
+  %a = f32[1000,4]{1,0} fusion(%there), kind=kLoop, calls=%turned
+  %b = f32[1000,4]{1,0} fusion(%there), kind=kLoop, calls=%scaled
+  %c = bf16[4,100]{0,1:S(1)} copy(%there)
+  %printed = f32[] custom-call(%x), custom_call_target="xla_ffi_python_gpu_callback"
+  ROOT %sum = f32[4,1000]{1,0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
+}
+
+%condition (y: f32[4,1000]) -> pred[] {
+  %y = f32[4,1000]{1,0} parameter(0)
+  ROOT %go = pred[] constant(true)
+}
+
+ENTRY %main (z: f32[4,1000]) -> f32[4,1000] {
+  %z = f32[4,1000]{1,0} parameter(0)
+  %before = f32[4,1000]{0,1} copy(%z)
+  %first = f32[4,1000]{1,0} all-reduce(%before), replica_groups={{0,1}}, to_apply=%add
+  ROOT %while = f32[4,1000]{1,0} while(%first), condition=%condition, body=%body
+}
+"""
+    program = Program(text)
+    assert [(array.shape, array.size) for array in program.copies()] == [((1000, 4), 16_000), ((4, 100), 800)]
+    assert [collective.in_loop for collective in program.collectives()] == [False, True]
+    assert program.host_transfers() == 1
+    assert PROGRAM.host_transfers() == 0 and PROGRAM.copies() == []

@@ -224,3 +224,16 @@ def test_a_large_vocabulary_is_searched_like_a_small_one():
     for large, small in ((large_beam, beam(tables, beam_size=3, n_best=2)), (large_greedy, greedy(tables))):
         np.testing.assert_array_equal(large.tokens_BNT, places[np.asarray(small.tokens_BNT)])
         np.testing.assert_allclose(large.scores_BN, small.scores_BN, atol=1e-5)
+
+
+def test_logits_stay_rows_as_the_model_makes_them():
+    """As [B, K, V] they have another layout on TPUs, where each step would copy all of them, twice."""
+    width = 10 * VOCABULARY
+
+    def wide(tokens_R, cache):
+        logits_RV, cache = step(tokens_R, cache)
+        return jnp.tile(logits_RV, (1, 10)), cache
+
+    options = {"batch_size": BATCH, "beam_size": 2, "max_length": 5}
+    program = str(jax.make_jaxpr(lambda cache: searched(beam_search, wide, cache, **options))(start(tables_of(0), 2)))
+    assert f"f32[{2 * BATCH},{width}]" in program and f"f32[{BATCH},2,{width}]" not in program

@@ -19,12 +19,13 @@ from transformer_jax.update.sharding import AXES
 
 
 class Collective(NamedTuple):
-    """One of them: what each device has of its results, along which axes, how often, and the bytes that it sends."""
+    """One of them: what each device has of its results, the axes it is sent along, how often, and the bytes sent."""
 
     kind: str
     shapes: list[tuple[int, ...]]
     axes: tuple[str, ...]
     times: int
+    in_loop: bool
     sent: float
 
 
@@ -32,7 +33,7 @@ def collectives(text: str, mesh: tuple[int, int, int]) -> list[Collective]:
     """Those of a program for a mesh of these sizes."""
     sizes = dict(zip(AXES, mesh, strict=True))
     return [
-        Collective(each.kind, each.shapes, each.axes(sizes), each.times, each.sent)
+        Collective(each.kind, each.shapes, each.axes(sizes), each.times, each.in_loop, each.sent)
         for each in program.Program(text).collectives()
     ]
 

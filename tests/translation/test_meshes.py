@@ -1,6 +1,7 @@
 """Where things lie changes no translation: the same texts and scores on every mesh, of a prime number of sentences."""
 
 import functools
+import math
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.search import stages
 from transformer_jax.translation import translate
-from transformer_jax.update.sharding import batch_sharding, make_mesh
+from transformer_jax.update.sharding import batch_sharding, make_mesh, state_shardings
 
 pytestmark = pytest.mark.slow
 
@@ -60,12 +61,35 @@ def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch)
     assert taken == [(4, 1)]  # a quarter of the sentences of each device
 
 
-def test_devices_that_have_the_whole_model_send_nothing():
-    model, variables = built()
-    mesh = make_mesh(MeshConfig(), jax.local_devices())
+def compiled_search(sizes, tail=None, **model_options):
+    """The text of a search of 32 sentences with a beam of 2, each device's results left where they are."""
+    model, variables = built(**model_options)
+    mesh = make_mesh(MeshConfig(*sizes), jax.local_devices())
     rows = translate.Rows(np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32))
-    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(beam=2), "max_length": 12, "tail": 1}
+    options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(beam=2), "max_length": 12, "tail": tail}
+    params = variables["params"]
+    params = jax.device_put(params, state_shardings({"params": params}, mesh)["params"])
     searched = jax.jit(functools.partial(translate.search_on, **options))
-    program = searched.lower(variables["params"], jax.device_put(rows, batch_sharding(mesh))).compile()
+    return searched.lower(params, jax.device_put(rows, batch_sharding(mesh))).compile().as_text()
+
+
+def test_devices_that_have_the_whole_model_send_nothing():
     # Only who asks for all results where each device is has them sent, once, at the end.
-    assert collectives(program.as_text(), (8, 1, 1)) == []
+    assert collectives(compiled_search((8, 1, 1), tail=1), (8, 1, 1)) == []
+
+
+def test_with_fsdp_parameters_are_gathered_before_the_search_and_nothing_is_sent_meanwhile():
+    sent = collectives(compiled_search((4, 2, 1), tail=1), (4, 2, 1))
+    assert {(message.kind, message.axes, message.in_loop) for message in sent} == {("all-gather", ("fsdp",), False)}
+
+
+@pytest.mark.parametrize("sizes", [(4, 1, 2), (2, 2, 2)])
+def test_with_tensor_only_the_best_logits_are_sent(sizes):
+    """Activations, five candidates of each half of the vocabulary, and sums, but of 1,000 logits a row none."""
+    rows, width = 64 // (sizes[0] * sizes[1]), 16
+    sent = [each for each in collectives(compiled_search(sizes, vocab_size=2000, d_model=width), sizes) if each.in_loop]
+    largest = [max(math.prod(shape) for shape in message.shapes) for message in sent]
+    along_tensor = [size for size, message in zip(largest, sent, strict=True) if "tensor" in message.axes]
+    others = [size for size, message in zip(largest, sent, strict=True) if "tensor" not in message.axes]
+    assert rows * width in along_tensor and rows * 2 * 5 in along_tensor and max(along_tensor) <= rows * width
+    assert set(others) == {1}  # the number of unfinished sentences

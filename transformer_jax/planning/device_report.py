@@ -35,6 +35,7 @@ class Messages:
     sent: float  # bytes of each device
     asynchronous: int  # how many of them
     least_work_ms: float  # scheduled between start and end of an asynchronous one, where it is least
+    in_loop: bool  # then it is counted once, unless it is known how often the loop runs
 
     def __str__(self) -> str:
         hidden = (
@@ -42,7 +43,8 @@ class Messages:
             if self.asynchronous
             else ", synchronous"
         )
-        return f"{self.count} x {self.kind} along {' and '.join(self.axes)}: {amount(self.sent)}{hidden}"
+        where = " in a loop" if self.in_loop else ""
+        return f"{self.count} x {self.kind}{where} along {' and '.join(self.axes)}: {amount(self.sent)}{hidden}"
 
 
 class Hidden(NamedTuple):
@@ -71,6 +73,8 @@ class DeviceReport:
     accessed_ms: float
     messages: tuple[Messages, ...]
     hidden_gradients: Hidden | None  # if there are any to send
+    copied_in_loops: int  # bytes of the largest array that a loop copies into another layout, such as a search's logits
+    host_transfers: int  # instructions by which the program waits for the host
     attention_kernels: dict[str, int]  # hand-written ones; without any, attention is ordinary products
     top: tuple[Access, ...]
 
@@ -112,6 +116,10 @@ class DeviceReport:
             )
         kernels = ", ".join(f"{count} x {name}" for name, count in self.attention_kernels.items())
         lines.append(f"  attention   {kernels or 'plain matrix products'}")
+        if self.copied_in_loops:
+            lines.append(f"  loops       copy arrays of up to {amount(self.copied_in_loops)} into another layout")
+        if self.host_transfers:
+            lines.append(f"  host        {self.host_transfers} transfers between the device and its host")
         lines.append("  The instructions with the most traffic:")
         lines += [f"  {amount(each.bytes):>10}  {each.name:<36} {each.source}" for each in self.top]
         return "\n".join(lines)
@@ -157,6 +165,8 @@ def examine(
         accessed_ms=accessed / target.chip.bandwidth * 1000,
         messages=tuple(_messages(collectives, sizes)),
         hidden_gradients=hidden(collectives, sizes, peak) if trains else None,
+        copied_in_loops=max((array.size for array in program.copies()), default=0),
+        host_transfers=program.host_transfers(),
         attention_kernels=kernels,
         top=tuple(each._replace(source=each.source.removeprefix(ROOT)) for each in accesses[:TOP]),
     )
@@ -166,7 +176,7 @@ def _messages(collectives: Sequence[Collective], mesh: Mapping[str, int]) -> lis
     """The collectives, those of one kind along the same axes together."""
     by_kind = collections.defaultdict(list)
     for collective in collectives:
-        by_kind[collective.kind, collective.axes(mesh)].append(collective)
+        by_kind[collective.kind, collective.axes(mesh), collective.in_loop].append(collective)
     return [
         Messages(
             kind,
@@ -175,8 +185,9 @@ def _messages(collectives: Sequence[Collective], mesh: Mapping[str, int]) -> lis
             sum(each.sent for each in found),
             sum(each.times for each in found if each.is_asynchronous),
             1000 * min((each.work for each in found if each.is_asynchronous), default=0.0),
+            in_loop,
         )
-        for (kind, axes), found in by_kind.items()
+        for (kind, axes, in_loop), found in by_kind.items()
     ]
 
 

@@ -20,6 +20,11 @@ class Array(NamedTuple):
     layout: str
 
     @property
+    def size(self) -> int:
+        """Bytes of its elements, wherever they are."""
+        return math.prod(self.shape) * BITS.get(self.dtype, 0) // 8
+
+    @property
     def bytes(self) -> int:
         """In the memory of the device, with the padding of the layout's tiles; 0 if it is in faster memory."""
         if re.search(r"S\([1-9]", self.layout):

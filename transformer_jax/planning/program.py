@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.planning.hlo import BITS, Array, Instruction, first_group, parse_instruction
+from transformer_jax.planning.hlo import Array, Instruction, first_group, parse_instruction
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # They move nothing: names for what is there already, or the end of what was started before.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
+COPIES = {"copy", "reshape", "transpose"}
 SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
 
 
@@ -31,10 +32,11 @@ class Collective(NamedTuple):
     is_asynchronous: bool
     work: float  # seconds of what is scheduled between its start and its end
     flops: float  # of the matrix products among that
+    in_loop: bool = False
 
     @property
     def bytes(self) -> int:
-        return sum(math.prod(array.shape) * BITS[array.dtype] // 8 for array in self.arrays)
+        return sum(array.size for array in self.arrays)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -90,6 +92,32 @@ class Program:
 
         run(self.entry, 1)
         return dict(found)
+
+    @functools.cached_property
+    def repeated(self) -> set[str]:
+        """The computations that run in loops."""
+        found: set[str] = set()
+
+        def run(name: str, in_loop: bool) -> None:
+            found.update([name] if in_loop else [])
+            for instruction in self.computations[name]:
+                for called, _ in self._calls(instruction):
+                    run(called, in_loop or instruction.kind == "while")
+
+        run(self.entry, False)
+        return found
+
+    def copies(self) -> list[Array]:
+        """The arrays that loops copy into another layout, the largest first; moves between memories are none."""
+        found = [
+            array
+            for name in self.repeated
+            for instruction in self.computations[name]
+            if (kinds := {each.kind for each in self._inside(instruction)}) & COPIES
+            and kinds <= COPIES | {"parameter", "bitcast"}
+            for array in instruction.arrays
+        ]
+        return sorted(found, key=lambda array: -array.size)
 
     def _calls(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
         """The computations that an instruction runs, and how often; of a conditional each, as if it were the one."""
@@ -149,9 +177,8 @@ class Program:
         if kind in ("slice-start", "copy-start"):  # (the operand, the result, a flag), or the result first
             source, *others = instruction.arrays
             moved = others[0] if kind == "slice-start" else source
-            size = math.prod(moved.shape) * BITS.get(moved.dtype, 0) // 8
             ends = (operands[0].arrays[0], moved)
-            return sum(size for end in ends if end.bytes)
+            return sum(moved.size for end in ends if end.bytes)
         called = instruction.called("calls")
         if kind == "fusion" and called in self.computations:
             inside = self.computations[called]
@@ -172,6 +199,12 @@ class Program:
         fused = {each.name: each for each in inside}
         return sum(_product_flops(each, fused) for each in inside)
 
+    def host_transfers(self) -> int:
+        """How many instructions exchange data with the host, callbacks into Python among them."""
+        kinds = [instruction.kind for instruction, *_ in self.scheduled()]
+        callbacks = [count for name, count in self.kernels().items() if "callback" in name]
+        return sum(kinds.count(kind) for kind in ("infeed", "outfeed", "send", "recv")) + sum(callbacks)
+
     def collectives(self, seconds: Callable[[float, float], float] = lambda *work: 0.0) -> list[Collective]:
         """The messages among devices in the order of the program; those within one device are left out.
 
@@ -182,6 +215,7 @@ class Program:
             instructions = self.computations[name]
             last = {chain: place for place, each in enumerate(instructions) for chain in self._chains(each)}
             begun: set[str] = set()
+            in_loop = name in self.repeated
             work = self._work(name, seconds)
             for start, instruction in enumerate(instructions):
                 for message in self._inside(instruction):
@@ -194,7 +228,7 @@ class Program:
                     arrays = (instructions[end] if message is instruction else message).arrays
                     is_asynchronous = bool(chain) or instruction.kind.endswith("-start")
                     kind = message.kind.removesuffix("-start")
-                    found.append(Collective(kind, arrays, group, times, is_asynchronous, meanwhile, flops))
+                    found.append(Collective(kind, arrays, group, times, is_asynchronous, meanwhile, flops, in_loop))
         return found
 
     def _work(self, name: str, seconds: Callable[[float, float], float]) -> np.ndarray:
@@ -259,7 +293,7 @@ def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
         if each.kind == "bitcast":
             names.add(each.name)
         elif each.kind in SLICES and each.operands[0] in names:
-            slices += sum(math.prod(array.shape) * BITS.get(array.dtype, 0) // 8 for array in each.arrays)
+            slices += sum(array.size for array in each.arrays)
         elif each.kind == "dynamic-update-slice" and each.operands[0] in names:
             continue  # updated in place
         else:
@@ -277,8 +311,7 @@ def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
         while result.kind == "bitcast" and result.operands[0] in by_name:
             result = by_name[result.operands[0]]
         if result.kind == "dynamic-update-slice" and array.bytes:
-            update = by_name[result.operands[1]].arrays[0]
-            size += math.prod(update.shape) * BITS.get(update.dtype, 0) // 8
+            size += by_name[result.operands[1]].arrays[0].size
         else:
             size += array.bytes
     return size

@@ -65,13 +65,12 @@ def beam_search(
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
         logits_RV, cache = step(beam.last_BK.reshape(-1), cache)
-        logits_BKV = logits_RV.astype(jnp.float32).reshape(*beam.last_BK.shape, -1)
-        candidates = _continuations(beam, rules, logits_BKV)
+        candidates = _continuations(beam, rules, logits_RV.astype(jnp.float32))
         beam, parents_BK = _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
         return beam, reorder(cache, parents_BK)
 
     start = _first_beam(rules, beam_size, n_best)
-    return run_stages(start, cache, is_live, advance, rules.stages, rules.tail).found
+    return run_stages(start, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail).found
 
 
 class _Beam(NamedTuple):
@@ -111,18 +110,20 @@ class _Candidates(NamedTuple):
     tokens_BC: Array
 
 
-def _continuations(beam: _Beam, rules: SearchRules, logits_BKV: Array) -> _Candidates:
+def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candidates:
     """Ranks the continuations of all live targets of a sentence by log-probability."""
-    batch_size, beam_size, vocabulary = logits_BKV.shape
+    batch_size, beam_size = beam.last_BK.shape
     # No target can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
-    tokens = largest_entries(logits_BKV.reshape(-1, vocabulary), beam_size + SPECIAL_TOKENS)
-    per_beam = tokens.shape[1]
+    logits_RC, tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)
+    per_beam = tokens_RC.shape[1]
     forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 == FREE
-    tokens_BKC = jnp.where(is_free_B11, tokens.reshape(batch_size, beam_size, per_beam), forced_B11)
+    tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
     allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, beam.position), is_first_C[None, None, :])
-    totals_BKC = beam.log_probabilities_BK[:, :, None] + log_probabilities(logits_BKV, tokens_BKC)
+    tokens_RC = tokens_BKC.reshape(-1, per_beam)
+    gains_RC = log_probabilities(logits_RV, tokens_RC, logits_RC[:, :1], rules.division.vocabulary)
+    totals_BKC = beam.log_probabilities_BK[:, :, None] + gains_RC.reshape(tokens_BKC.shape)
     totals_BC = jnp.where(allowed_BKC, totals_BKC, -jnp.inf).reshape(batch_size, -1)
     totals_BC, order_BC = lax.top_k(totals_BC, min(2 * beam_size, totals_BC.shape[1]))
     return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC))

@@ -15,7 +15,7 @@ def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
     """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
 
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
-        best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS)
+        best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS, rules.division.vocabulary)[1]
         first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.position), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
@@ -56,7 +56,8 @@ def roll_out(
         logits_BV = logits_BV.astype(jnp.float32)
         forced_B = rollout.forced_BT[:, position]
         chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
-        gained_B = log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
+        largest_B1 = jnp.max(logits_BV, axis=1, keepdims=True)
+        gained_B = log_probabilities(logits_BV, chosen_B[:, None], largest_B1, rules.division.vocabulary)[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         return rollout._replace(
             position=position + 1,
@@ -66,7 +67,10 @@ def roll_out(
             log_probabilities_B=rollout.log_probabilities_B + jnp.where(ended_B, 0.0, gained_B),
         ), cache
 
-    rollout = run_stages(start, cache, lambda rollout: ~rollout.ended_B, advance, rules.stages, rules.tail)
+    def is_live(rollout: Rollout) -> Array:
+        return ~rollout.ended_B
+
+    rollout = run_stages(start, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
     return SearchResult(
         rollout.tokens_BT[:, None, :],

@@ -10,10 +10,10 @@ V vocabulary (N elsewhere in this package: here N counts the n-best).
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from transformer_jax.search.stages import Cache, Stage
 
@@ -42,6 +42,30 @@ class SearchResult(NamedTuple):
     finished_BN: Array  # False: the slot is empty, or holds a target that the model rules out
 
 
+class Division(NamedTuple):
+    """The axes of a mesh that divide the vocabulary and the sentences of a search whose `step` sends messages.
+
+    It is inside a `jax.shard_map` over the axes of the sentences.
+    """
+
+    vocabulary: str | None = None
+    sentences: tuple[str, ...] = ()
+
+    def anywhere(self, is_live: Callable[[Any], Array]) -> Callable[[Any], Array]:
+        """`is_live`, true of all sentences as long as it is of one on any device: all run equally many steps."""
+        if not self.sentences:
+            return is_live
+
+        def is_live_anywhere(search: Any) -> Array:
+            is_live_B = is_live(search)
+            return jnp.full_like(is_live_B, lax.psum(jnp.sum(is_live_B), self.sentences) > 0)
+
+        return is_live_anywhere
+
+
+UNDIVIDED = Division()
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
@@ -63,6 +87,7 @@ class SearchRules:
     prefix: Array | None = None  # [batch_size, less than max_length]
     stages: Sequence[Stage] = ()
     tail: int | None = None
+    division: Division = UNDIVIDED
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.max_length < 1:

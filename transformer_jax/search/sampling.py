@@ -38,7 +38,7 @@ def sample_search(
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
         allowed_V = rules.allows(jnp.arange(logits_BV.shape[1]), rollout.position)
         logits_BV = jnp.where(allowed_V[None, :], jnp.maximum(logits_BV, RULED_OUT), -jnp.inf)
-        tokens_BC, logits_BC = _most_probable(logits_BV, temperature, top_k, top_p)
+        tokens_BC, logits_BC = _most_probable(logits_BV, temperature, top_k, top_p, rules.division.vocabulary)
         keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(rollout.keys_B, rollout.position)
         drawn_B = jax.vmap(jax.random.categorical)(keys_now_B, logits_BC)
         return jnp.take_along_axis(tokens_BC, drawn_B[:, None], axis=1)[:, 0]
@@ -46,14 +46,15 @@ def sample_search(
     return roll_out(step, cache, rules, choose, keys_B)
 
 
-def _most_probable(logits_BV: Array, temperature: float, top_k: int | None, top_p: float) -> tuple[Array, Array]:
+def _most_probable(
+    logits_BV: Array, temperature: float, top_k: int | None, top_p: float, axis: str | None
+) -> tuple[Array, Array]:
     """The tokens that may be drawn, and their logits at this temperature; those outside the nucleus get -inf."""
     # The maximum goes first: a tiny temperature then underflows to -inf instead of overflowing.
     logits_BV = (logits_BV - jnp.max(logits_BV, axis=1, keepdims=True)) / temperature
     if top_k is None and top_p == 1:
         return jnp.broadcast_to(jnp.arange(logits_BV.shape[1])[None, :], logits_BV.shape), logits_BV
-    tokens_BC = largest_entries(logits_BV, logits_BV.shape[1] if top_k is None else top_k)
-    logits_BC = jnp.take_along_axis(logits_BV, tokens_BC, axis=1)
+    logits_BC, tokens_BC = largest_entries(logits_BV, logits_BV.shape[1] if top_k is None else top_k, axis)
     probabilities_BC = jax.nn.softmax(logits_BC, axis=1)
     mass_before_BC = jnp.cumsum(probabilities_BC, axis=1) - probabilities_BC
     return tokens_BC, jnp.where(mass_before_BC < top_p, logits_BC, -jnp.inf)

@@ -17,12 +17,12 @@ from transformer_jax.model.stacks import position_limit
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.search.beam import beam_search
-from transformer_jax.search.rules import SearchResult, SearchRules, Step
+from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
 from transformer_jax.translation.shapes import groups
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.update.sharding import batch_devices, batch_sharding
+from transformer_jax.update.sharding import BATCH_AXES, batch_devices, batch_sharding
 
 # Replaces what would end a line of a file, or be refused in one, by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")
@@ -164,27 +164,36 @@ def tail_of(rows: int, mesh: Mesh) -> int | None:
     """
     quarter = rows // mesh.size // 4
     is_cpu = mesh.devices.flat[0].platform == "cpu"
-    return quarter if is_cpu and _has_whole_models(mesh) and quarter >= MIN_TAIL else None
+    return quarter if is_cpu and mesh.shape["tensor"] == 1 and quarter >= MIN_TAIL else None
 
 
-def _has_whole_models(mesh: Mesh) -> bool:
-    """Whether each device has all parameters."""
-    return mesh.size == mesh.shape["data"]
+def search_on(params: Any, rows: Rows, *, mesh: Mesh, model: ModelConfig, **options: Any) -> SearchResult:
+    """`search` over a batch divided among the devices of the mesh.
 
-
-def search_on(params: Any, rows: Rows, *, mesh: Mesh, **options: Any) -> SearchResult:
-    """`search` over a batch divided among the devices of the mesh."""
-    searched: Callable[..., SearchResult] = partial(search, **options)
-    if _has_whole_models(mesh):
-        # Each device searches its own sentences and stops when these are finished: nothing is sent meanwhile.
-        by_row, whole = PartitionSpec("data"), PartitionSpec()
-        specs: dict[str, Any] = {"in_specs": (whole, by_row), "out_specs": by_row}
-        searched = jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)
-    return searched(params, rows)
+    Each device searches its own sentences, with all parameters: with fsdp they are gathered once, before the search.
+    Only devices along `tensor` share a search, and send each other activations and the best of their logits.
+    """
+    by_row, whole = PartitionSpec(BATCH_AXES), PartitionSpec()
+    specs: dict[str, Any] = {"in_specs": (whole, by_row), "out_specs": by_row}
+    division = UNDIVIDED
+    if (parts := mesh.shape["tensor"]) > 1:
+        specs["axis_names"] = set(BATCH_AXES)
+        # Devices that send while they search do so equally often.
+        size = model.target_vocab_size or model.vocab_size
+        division = Division(None if size % parts else "tensor", BATCH_AXES)
+    searched: Callable[..., SearchResult] = partial(search, model=model, division=division, **options)
+    return jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)(params, rows)
 
 
 def search(
-    params: Any, rows: Rows, *, model: ModelConfig, decode: DecodeConfig, max_length: int, tail: int | None = None
+    params: Any,
+    rows: Rows,
+    *,
+    model: ModelConfig,
+    decode: DecodeConfig,
+    max_length: int,
+    tail: int | None = None,
+    division: Division = UNDIVIDED,
 ) -> SearchResult:
     """The search that `decode` describes, over one batch. Pure; to be jitted."""
     stepper = Stepper(model, params)
@@ -206,6 +215,7 @@ def search(
         max_lengths=rows.limits_B,
         stages=stages,
         tail=tail,
+        division=division,
     )
     step = _renormalized(stepper.step) if decode.renormalize else stepper.step
     if decode.sample:
@@ -221,6 +231,7 @@ def _renormalized(step: Step) -> Step:
 
     def step_without(tokens_R: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
         logits_RN, cache = step(tokens_R, cache)
-        return logits_RN.at[:, jnp.asarray([PAD, BOS])].set(-jnp.inf), cache
+        tokens_N = jnp.arange(logits_RN.shape[1])
+        return jnp.where(((tokens_N == PAD) | (tokens_N == BOS))[None], -jnp.inf, logits_RN), cache
 
     return step_without
