@@ -17,7 +17,9 @@ REPORT = {
     "accessed": 7e9,
     "flops": 1e12,
     "hidden_gradients": {"work": 0.5, "arithmetic": 0.0},
-    "messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 2}],
+    "messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 2, "in_loop": False}],
+    "copied_in_loops": 2_000_000,
+    "host_transfers": 0,
     "attention_kernels": {"__cudnn$fmhaSoftmax": 18},
 }
 ROW = matrix.recorded({"name": "one", "config": "base", "target": "8xH100"}, REPORT)
@@ -40,11 +42,13 @@ def test_a_report_that_was_recorded_is_as_expected():
         ({"capacity": 4e9}, "needs 5 GB of 4 GB"),
         ({"memory": {"state": 3e9, "temporary": 2.1e9}}, "temporary memory is 2,100.0 MB, expected at most 2,000.0"),
         ({"accessed": 8e9}, "memory traffic is 8,000.0 MB, expected at most 7,000.0"),
+        ({"copied_in_loops": 38e6}, "the largest array copied in a loop is 38.0 MB, expected at most 2.0"),
+        ({"host_transfers": 1}, "waits for the host 1 times"),
         ({"hidden_gradients": None}, "0 % of the gradients hide behind work, expected 50 %"),
         ({"attention_kernels": {}}, r"kernels are none; expected \(18 x __cudnn"),
         (
-            {"messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 0}]},
-            r"messages are \(3 x all-reduce along data, 0 asynchronous\); expected \(3 x .*, 2 asynchronous\)",
+            {"messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 0, "in_loop": True}]},
+            r"messages are \(3 x all-reduce in a loop along data, 0 asynchronous\); expected \(3 x .*, 2 async",
         ),
     ],
 )
