@@ -1,10 +1,16 @@
-"""Parameters by how a mesh divides them; update/test_reduction.py compares the formulas with compiled programs."""
+"""Parameters by how a mesh divides them, and the formulas compared with programs that were compiled for accelerators.
+
+update/test_reduction.py compares them with programs that it compiles for CPUs.
+"""
+
+import re
 
 import pytest
 
+from tests.support.places import ROOT
 from transformer_jax import ModelConfig
 from transformer_jax.model.size import parameter_counts
-from transformer_jax.planning.cost import MeshSize, parameters
+from transformer_jax.planning.cost import MeshSize, Work, amount, bytes_sent, memory, parameters
 
 
 @pytest.mark.parametrize("changes", [{}, {"attention_bias": True}, {"activation": "swiglu"}, {"positions": "relative"}])
@@ -12,3 +18,35 @@ def test_every_parameter_is_divided_in_some_way(changes):
     config = ModelConfig.base(**changes)
     assert sum(parameters(config)) == sum(parameter_counts(config).values())
     assert parameters(config).on(MeshSize(4, 1, 1)) == sum(parameters(config))
+
+
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs/scaling.md").read_text().splitlines()
+    if re.match(r"\| (base|big) \|", line)
+]
+MESHES = [row for row in ROWS if " x " in row[2]]
+UNITS = {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+
+
+def in_bytes(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+@pytest.mark.parametrize("row", MESHES, ids=lambda row: " ".join(row[:4]))
+def test_the_guides_predictions_for_other_meshes_are_the_formulas(row):
+    size, devices, mesh, tokens, needed, _, communication, _ = row
+    config, platform = getattr(ModelConfig, size)(dtype="bfloat16"), "gpu" if "H100" in devices else "tpu"
+    work = Work(int(tokens.replace(",", "")) // 32, 32, 32)
+    arguments = config, work, MeshSize(*map(int, mesh.split(" x ")))
+    assert amount(memory(*arguments, platform=platform).total) == needed
+    assert amount(sum(bytes_sent(*arguments, platform))) == communication
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "–" not in row], ids=lambda row: " ".join(row[:4]))
+def test_the_guides_predictions_are_within_a_fifth_of_what_was_compiled(row):
+    """Also on accelerators, whose compilers report the figures of the guide."""
+    needed, compiled_memory, sent, compiled_sent = map(in_bytes, row[4:8] if row in MESHES else row[3:7])
+    assert needed == pytest.approx(compiled_memory, rel=0.2)
+    assert sent == pytest.approx(compiled_sent, rel=0.2)

@@ -221,8 +221,9 @@ def device_report(experiment: ExperimentConfig) -> str:
 
     mesh, work = experiment.mesh, work_of(experiment)
     size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
-    held = memory(experiment.model, work, size, moments_of(experiment))
-    sent = bytes_sent(experiment.model, work, size)
+    platform = jax.devices()[0].platform
+    held = memory(experiment.model, work, size, moments_of(experiment), platform)
+    sent = bytes_sent(experiment.model, work, size, platform)
     return "\n".join(
         [
             f"  On each device of {size}, in rows of {work.source} + {work.target} tokens (planning/cost.py):",

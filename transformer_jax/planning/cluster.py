@@ -28,6 +28,7 @@ class Cluster:
     group: int  # devices connected by such links: those of a machine, or of a TPU pod
     between: float  # bytes/s to a device of another group
     utilisation: float = 0.4  # the share of the peak that one device reaches
+    platform: str = "gpu"  # as in planning/cost.py
     # The data sheet whose bfloat16 peak `flops` is; none if the user gave it.
     sheet: Peak | None = dataclasses.field(default=None, compare=False)
 
@@ -56,7 +57,7 @@ KNOWN = {
     "H100": {"memory": 80e9, "bandwidth": 450e9, "group": 8, "between": 50e9},
     "TPUv5p": {"memory": 102e9, "bandwidth": 200e9, "group": 8960, "between": 6.25e9},
 }
-KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name not in ("devices", "sheet"))
+KEYS = tuple(field.name for field in dataclasses.fields(Cluster) if field.name not in ("devices", "platform", "sheet"))
 MAX_DEVICES = 1_000_000
 
 
@@ -87,7 +88,8 @@ def parse_cluster(text: str) -> Cluster:
         raise BadInput(f"--cluster={text}: {', '.join(missing)} missing; or name a known device: {', '.join(KNOWN)}")
     if any(pair.startswith("flops=") for pair in pairs):
         sheet = None
-    return Cluster(int(number), **values, sheet=sheet)  # type: ignore[arg-type]
+    platform = "tpu" if name.startswith("TPU") else "gpu"
+    return Cluster(int(number), **values, platform=platform, sheet=sheet)  # type: ignore[arg-type]
 
 
 def _number(key: str, text: str) -> float:
@@ -127,7 +129,7 @@ def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, mome
     """The update on a mesh, in as few parts as fit into memory; in parts of one row if none fit."""
     parts = 1
     while (
-        memory(config, work._replace(parts=parts), mesh, moments).total > cluster.memory
+        memory(config, work._replace(parts=parts), mesh, moments, cluster.platform).total > cluster.memory
         and work._replace(parts=parts).on(mesh).rows > 1
     ):
         parts *= 2
@@ -135,9 +137,10 @@ def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, mome
     local = work.on(mesh)
     # Empty rows pad what does not divide evenly.
     flops = training_flops(config, work.source, work.target).of(local.source_tokens, local.target_tokens) * parts
-    sent = bytes_sent(config, work, mesh)
+    sent = bytes_sent(config, work, mesh, cluster.platform)
     computing = flops / mesh.tensor / (cluster.flops * cluster.utilisation)
-    return MeshPlan(mesh, work, memory(config, work, mesh, moments), sent, computing, cluster.seconds(sent, mesh))
+    needed = memory(config, work, mesh, moments, cluster.platform)
+    return MeshPlan(mesh, work, needed, sent, computing, cluster.seconds(sent, mesh))
 
 
 def plans(config: ModelConfig, work: Work, cluster: Cluster, moments: float = 2.0) -> list[MeshPlan]:

@@ -1,6 +1,8 @@
 """What one update needs, by closed formulas: memory on each device, and bytes sent along each axis of the mesh.
 
-Letters as in model/size.py. `tests/update/test_reduction.py` compares the formulas with compiled programs.
+Letters as in model/size.py. XLA's compilers differ: `platform` is "cpu", "gpu" or "tpu", as JAX calls it.
+`tests/update/test_reduction.py` compares the formulas with programs compiled for CPUs, `tests/planning/test_cost.py`
+with figures of programs that were compiled for GPUs and TPUs.
 """
 
 import math
@@ -12,10 +14,10 @@ from transformer_jax.update.loss import HELD_LOGITS
 
 FLOAT = 4  # bytes: parameters, moments, gradients and sums are always float32
 BYTES = {"float32": 4, "bfloat16": 2}
-# Copies of a slice of logits: the logits, their exponentials, and the gradient of both.
-LOGITS_COPIES = 3
+# Copies of a slice of logits: the logits, their exponentials, and the gradient of both; fewer where these are fused.
+LOGITS_COPIES = {"cpu": 3.0, "gpu": 1.25, "tpu": 2.0}
 # Gradients of the inputs of sub-layers that wait for their sums along tensor: the share seen in compiled programs.
-WAITING = 0.45
+WAITING = {"cpu": 0.45, "gpu": 0.0, "tpu": 0.0}
 
 
 class MeshSize(NamedTuple):
@@ -93,13 +95,14 @@ class Bytes(NamedTuple):
     tensor: float
 
 
-def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize) -> Bytes:
+def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize, platform: str = "cpu") -> Bytes:
     """The bytes along each axis.
 
     - data: the gradient of a device's share of the parameters, all-reduced once; parameters that fsdp leaves whole are
       reduced over the devices of both axes.
     - fsdp: in each accumulation step the matrices are gathered for the forward pass and again for the backward pass,
-      tables once (the loss computes their gradient in the forward pass), and all gradients are reduce-scattered.
+      tables once (the loss computes their gradient in the forward pass), and all gradients are reduce-scattered. For
+      GPUs XLA merges the two gathers; for TPUs it gathers in the model's dtype, and all-reduces the tables' gradients.
     - tensor: in each accumulation step all-reduces of activations: 2 forward and 4 backward in an encoder layer (the
       inputs of query, key, value and feed-forward, of which SwiGLU has two), 3 and 5 in a decoder layer and twice the
       encoder's output; one for each embedding, one for the output, and 7 numbers per token for the softmax over a
@@ -108,7 +111,12 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize) -> Bytes:
     count = parameters(config)
     local, width = work.on(mesh), config.d_model * BYTES[config.dtype]
     sliced = (count.tables + count.matrices) / mesh.tensor * FLOAT
-    gathered = (count.tables + 2 * count.matrices) / mesh.tensor * FLOAT
+    summed = sliced + (count.tables / mesh.tensor * FLOAT if platform == "tpu" else 0)
+    gathered = {
+        "cpu": (count.tables + 2 * count.matrices) * FLOAT,
+        "gpu": (count.tables + count.matrices) * FLOAT,
+        "tpu": 2 * (count.tables + count.matrices) * BYTES[config.dtype],
+    }[platform] / mesh.tensor
     whole = 2 * _share(mesh.rows) * (count.biases / mesh.tensor + count.whole) * FLOAT
     gate = config.activation == "swiglu"
     source_sums = (6 + gate) * config.num_encoder_layers + 2 * config.num_decoder_layers + 1
@@ -117,7 +125,7 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize) -> Bytes:
     softmax = 7 * local.target_tokens * FLOAT
     return Bytes(
         data=2 * _share(mesh.data) * sliced / mesh.fsdp + (whole if mesh.data > 1 else 0),
-        fsdp=work.parts * _share(mesh.fsdp) * (gathered + sliced) + (whole if mesh.data == 1 else 0),
+        fsdp=work.parts * _share(mesh.fsdp) * (gathered + summed) + (whole if mesh.data == 1 else 0),
         tensor=work.parts * 2 * _share(mesh.tensor) * (activations + softmax),
     )
 
@@ -141,12 +149,16 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def memory(config: ModelConfig, work: Work, mesh: MeshSize, moments: float = 2.0) -> Memory:
+def memory(config: ModelConfig, work: Work, mesh: MeshSize, moments: float = 2.0, platform: str = "cpu") -> Memory:
     """The memory at the peak of an update: between the forward and the backward pass, at the logits.
 
     `moments`: numbers that the optimizer keeps for each parameter, two for Adam. With accumulation a gradient exists
     twice, as the sum so far and the new one. With fsdp the output's table is gathered and its gradient not yet
     scattered.
+
+    Compilers for accelerators make room for the gradients only when they are computed: at the logits there is that of
+    the output's table alone. Where there are few activations, the peak is when all gradients are there, beside the
+    parameters in the model's dtype. With fsdp all parameters are gathered in it, at both times.
     """
     count, local = parameters(config), work.on(mesh)
     held = FLOAT * count.on(mesh)
@@ -154,17 +166,27 @@ def memory(config: ModelConfig, work: Work, mesh: MeshSize, moments: float = 2.0
     slices = max(1, -(-local.target_tokens * classes // HELD_LOGITS))
     slice_of_logits = local.target_tokens / slices * classes / mesh.tensor * FLOAT
     table = classes * config.d_model / mesh.tensor * FLOAT
-    return Memory(
+    at_logits = Memory(
         parameters=held,
         optimizer=moments * held,
         gradients=held * (2 if work.parts > 1 else 1),
         gathered=2 * table if mesh.fsdp > 1 else 0,
-        activations=activations(config, local, mesh.tensor),
-        logits=LOGITS_COPIES * slice_of_logits,
+        activations=activations(config, local, mesh.tensor, platform),
+        logits=LOGITS_COPIES[platform] * slice_of_logits,
     )
+    if platform == "cpu":
+        return at_logits
+    copies = (count.tables + count.matrices) / mesh.tensor * BYTES[config.dtype]
+    at_end = at_logits._replace(
+        gathered=copies if mesh.fsdp > 1 or config.dtype != "float32" else 0, activations=0, logits=0
+    )
+    at_logits = at_logits._replace(
+        gradients=table + (held if work.parts > 1 else 0), gathered=copies if mesh.fsdp > 1 else 0
+    )
+    return max(at_logits, at_end, key=lambda peak: peak.total)
 
 
-def activations(config: ModelConfig, local: Work, tensor: int) -> float:
+def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "cpu") -> float:
     """Bytes that the forward pass keeps for the backward pass.
 
     For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), the h S attention weights, and
@@ -175,7 +197,7 @@ def activations(config: ModelConfig, local: Work, tensor: int) -> float:
     c, size = config, BYTES[config.dtype]
     keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
     inner = (3 if c.activation == "swiglu" else 2) * c.d_ff
-    whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING * (tensor > 1))
+    whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     def attention(queries: int, kept: int, length: int) -> float:
         divided = size * (queries + kept) * (keys + values) + FLOAT * queries * c.num_heads * length
