@@ -223,6 +223,18 @@ def test_the_products_of_a_training_step_are_those_of_the_formula():
     )
 
 
+def test_the_products_in_cudnns_attention_count():
+    """Two forward and five backward, each of 2 x 3 rows x 2 heads x 4 queries x 6 keys x 8 numbers."""
+    arrays = [f"  %{name} = bf16[3,{size},2,8]{{3,2,1,0}} parameter(0)" for name, size in (("q", 4), ("k", 6))]
+    calls = [
+        f'  %call.{i} = (bf16[3,2,4,8]{{3,2,1,0}}, u8[0]{{0}}) custom-call(%q, %k, %k), custom_call_target="{target}"'
+        for i, target in enumerate(("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"))
+    ]
+    program = Program("\n".join(["ENTRY %main (q: f32[], k: f32[]) -> f32[] {", *arrays, *calls, "}"]))
+    counted = [program.flops(instruction, by_name) for instruction, _, by_name in program.scheduled()]
+    assert counted == [0, 0, 2 * 2 * 3 * 2 * 4 * 6 * 8, 5 * 2 * 3 * 2 * 4 * 6 * 8]
+
+
 def test_a_batch_of_products_is_counted_as_such():
     a, b = jnp.ones((3, 4, 5)), jnp.ones((3, 5, 6))
     program = Program(jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text())

@@ -318,7 +318,12 @@ def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
 
 
 def _product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> float:
-    """2 x the size of the result x the number of terms in each sum, if this is a matrix product."""
+    """2 x the size of the result x the number of terms in each sum, of a matrix product or of those in a kernel."""
+    if "__cudnn$fmha" in product.text and len(product.operands) > 1:
+        queries_BTHK, keys_BSHK = (by_name[name].arrays[0].shape for name in product.operands[:2])
+        # T x S x K for each head: scores and values; backward the scores again and four more. All keys count.
+        count = 5 if "Backward" in product.text.partition("metadata")[0] else 2
+        return 2.0 * count * math.prod(queries_BTHK) * keys_BSHK[1]
     if product.kind not in ("dot", "convolution") or product.operands[1] not in by_name:
         return 0.0
     size = math.prod(product.arrays[0].shape)
