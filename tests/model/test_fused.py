@@ -303,6 +303,12 @@ def test_a_model_used_alone_is_plain_by_default_and_says_nothing(caplog, kernels
     assert said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET)) == [] == kernels
 
 
+def test_parameters_are_initialized_without_kernels(kernels):
+    """Their values do not matter there, and the program that initializes is not resolved for its devices."""
+    jax.eval_shape(Transformer(small(**CUDNN)).init, jax.random.key(0), SOURCE, TARGET)
+    assert kernels == []
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_no_program_asks_for_the_hosts_backend_while_it_is_traced(program, monkeypatch):
     for name in ("default_backend", "devices", "local_devices", "device_count", "local_device_count"):

@@ -168,7 +168,7 @@ class MultiHeadAttention(nn.Module):
         bias = None if positions is None else positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
         moves_values = positions is not None and positions.kind.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        if self.implementation != "plain":
+        if self.implementation != "plain" and not self.is_initializing():
             weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
             has_bias = bias is not None
             reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, has_bias, weights_needed)
