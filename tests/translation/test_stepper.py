@@ -111,3 +111,14 @@ def test_learned_positions_count_positions_and_not_slots():
     stepper = Stepper(model.config, variables["params"])
     with pytest.raises(ValueError, match="learned positions end at max_length = 16, but 17 are asked for"):
         jax.eval_shape(lambda: stepper.start(SOURCE, model.config.max_length + 1, BEAMS))
+
+
+def test_matrices_are_cast_before_the_search_and_not_at_every_step():
+    model, variables = built(dtype="bfloat16")
+    stepper = Stepper(model.config, variables["params"])
+    program = jax.make_jaxpr(stepper.step)(jnp.full(2 * len(SOURCE), 5), stepper.start(SOURCE, 7, beams=2))
+    matrices = {
+        shape for leaf in jax.tree.leaves(variables) for shape in (leaf.shape, leaf.shape[::-1]) if leaf.ndim == 2
+    }
+    casts = [equation for equation in program.eqns if equation.primitive.name == "convert_element_type"]
+    assert casts and not [cast for cast in casts if cast.invars[0].aval.shape in matrices]

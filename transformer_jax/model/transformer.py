@@ -177,7 +177,12 @@ class Transformer(nn.Module):
         config = self.config
         return self_attention_mask(tokens_BT, config.pad_id, segments_BT, causal, takes_token_masks(config))
 
-    def step(
+    def step(self, *inputs: Any, **options: Any) -> tuple[jax.Array, DecoderCache]:
+        """Logits_BTN of what `step_features` returns, and the cache (first from `new_cache`)."""
+        x_BTD, cache = self.step_features(*inputs, **options)
+        return self.logits(x_BTD), cache
+
+    def step_features(
         self,
         tokens_BT: jax.Array,
         cache: DecoderCache,
@@ -186,18 +191,14 @@ class Transformer(nn.Module):
         positions_BT: jax.Array | None = None,
         key_positions: jax.Array | None = None,
     ) -> tuple[jax.Array, DecoderCache]:
-        """Logits_BTN of new target tokens, and the cache (first from `new_cache`) with them appended.
-
-        By default the tokens follow those in the cache, and slot l of the cache is at position l.
-        """
+        """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them."""
         if positions_BT is None:
             positions_BT = cache[0]["self"]["filled"] + jnp.arange(tokens_BT.shape[1])[None]
-        if key_positions is None:
+        if key_positions is None:  # slot l of the cache is at position l
             key_positions = jnp.arange(cache[0]["self"]["keys"].shape[-1])[None]
         context = DecoderContext(mask, memory_mask, positions_BT, key_positions, cache)
-        x_BTD, new_cache = self.decoder(self._target_embedding(tokens_BT), None, context)
-        assert new_cache is not None
-        return self.logits(x_BTD), new_cache
+        decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context)
+        return decoded
 
     def cross_mask(
         self, source_BS: jax.Array, source_segments: jax.Array | None = None, target_segments: jax.Array | None = None

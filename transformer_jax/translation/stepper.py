@@ -17,6 +17,7 @@ from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.update.sharding import path_name
 
 NOT_YET = -1  # the ancestor at a position not yet decoded: no slot has this number
 
@@ -36,7 +37,10 @@ class Stepper:
     def __init__(self, config: ModelConfig, params: Any):
         if config.attention_implementation in ("auto", "cudnn"):  # cuDNN's kernels do not take the mask of beams
             config = dataclasses.replace(config, attention_implementation="plain")
-        self._model, self._variables = Transformer(config), {"params": params}
+        self._model = Transformer(config)
+        self._variables = {"params": _matrices_as_used(params, "kernel", config)}
+        # Embeddings are looked up in full precision, and only multiplied in the type of the products.
+        self._logits_variables = {"params": _matrices_as_used(params, "embedding/table", config)}
 
     def start(self, source_BS: jax.Array, length: int, beams: int = 1) -> BeamCache:
         """Encodes the sources and makes room for `beams` targets of `length` tokens each."""
@@ -65,9 +69,10 @@ class Stepper:
                 mask=mask_BKLK.reshape(batch, 1, beams, length * beams),
                 positions_BT=jnp.full((1, beams), cache.position),
                 key_positions=jnp.repeat(jnp.arange(length), beams)[None],
-                method="step",
+                method="step_features",
             )
-        logits_BKN, layers = decoded
+            features_BKD, layers = decoded
+            logits_BKN: Any = self._model.apply(self._logits_variables, features_BKD, method="logits")
         logits_RN = logits_BKN.reshape(batch * beams, -1)
         return logits_RN, BeamCache(layers, cache.memory_mask, ancestors_BKL, cache.position + 1)
 
@@ -90,6 +95,17 @@ class Stepper:
         """Beam k continues the hypothesis of beam parents_BK[b, k]."""
         ancestors_BKL = jnp.take_along_axis(cache.ancestors_BKL, parents_BK[:, :, None], axis=1)
         return cache._replace(ancestors_BKL=ancestors_BKL)
+
+
+def _matrices_as_used(params: Any, name: str, config: ModelConfig) -> Any:
+    """The parameters, those so named in the type of matrix products: GPUs would otherwise cast them at every step."""
+    if any(getattr(config.parts, field.name) is not None for field in dataclasses.fields(config.parts)):
+        return params  # whose modules may need them as they are
+
+    def as_used(path: Any, leaf: jax.Array) -> jax.Array:
+        return leaf.astype(config.dtype) if path_name(path).endswith(name) else leaf
+
+    return jax.tree_util.tree_map_with_path(as_used, params)
 
 
 def _padded_to(leaf: jax.Array, larger: jax.ShapeDtypeStruct) -> jax.Array:
