@@ -47,7 +47,8 @@ def main() -> int:
         if here != table["compilers"].get(name) and not chosen.record:
             print(f"{name}: recorded with {table['compilers'].get(name)}, here is {here}: figures may differ")
     problems, results = compile_all(table, rows, chosen)
-    print(f"\n{summary(rows, results)}\n\n{len(rows)} rows in {(time.monotonic() - begin) / 60:.1f} minutes")
+    took, used = time.monotonic() - begin, os.times().children_user + os.times().children_system
+    print(f"\n{summary(rows, results)}\n\n{len(rows)} rows in {took / 60:.1f} minutes, {used / 60:.1f} of a core's")
     if chosen.record:
         table["compilers"].update(versions)
         for row in rows:

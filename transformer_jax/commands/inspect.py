@@ -221,7 +221,8 @@ def device_report(experiment: ExperimentConfig) -> str:
 
     mesh, work = experiment.mesh, work_of(experiment)
     size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
-    platform = jax.devices()[0].platform
+    here = jax.devices()[0].platform
+    platform = here if here in ("gpu", "tpu") else "cpu"
     held = memory(experiment.model, work, size, moments_of(experiment), platform)
     sent = bytes_sent(experiment.model, work, size, platform)
     return "\n".join(
