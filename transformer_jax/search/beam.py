@@ -114,7 +114,7 @@ def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candid
     """Ranks the continuations of all live targets of a sentence by log-probability."""
     batch_size, beam_size = beam.last_BK.shape
     # No target can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
-    logits_RC, tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)
+    tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
     per_beam = tokens_RC.shape[1]
     forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 == FREE
@@ -122,7 +122,7 @@ def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candid
     is_first_C = jnp.arange(per_beam) == 0
     allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, beam.position), is_first_C[None, None, :])
     tokens_RC = tokens_BKC.reshape(-1, per_beam)
-    gains_RC = log_probabilities(logits_RV, tokens_RC, logits_RC[:, :1], rules.division.vocabulary)
+    gains_RC = log_probabilities(logits_RV, tokens_RC, rules.division.vocabulary)
     totals_BKC = beam.log_probabilities_BK[:, :, None] + gains_RC.reshape(tokens_BKC.shape)
     totals_BC = jnp.where(allowed_BKC, totals_BKC, -jnp.inf).reshape(batch_size, -1)
     totals_BC, order_BC = lax.top_k(totals_BC, min(2 * beam_size, totals_BC.shape[1]))

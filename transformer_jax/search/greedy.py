@@ -56,8 +56,7 @@ def roll_out(
         logits_BV = logits_BV.astype(jnp.float32)
         forced_B = rollout.forced_BT[:, position]
         chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
-        largest_B1 = jnp.max(logits_BV, axis=1, keepdims=True)
-        gained_B = log_probabilities(logits_BV, chosen_B[:, None], largest_B1, rules.division.vocabulary)[:, 0]
+        gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         return rollout._replace(
             position=position + 1,
