@@ -77,6 +77,7 @@ ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
   %received = f32[16,16]{1,0} all-reduce-done(%sent)
   %all = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) tuple(%start, %x, %received)
   %loop = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) while(%all), condition=%condition, body=%body
+  %room = f32[64,128]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
   %kernel = f32[16,16]{1,0:T(8,128)} custom-call(%product), custom_call_target="fast", metadata={stack_frame_id=2}
   ROOT %result = f32[16,16]{1,0} get-tuple-element(%loop), index=2
 }
@@ -99,7 +100,8 @@ def test_slices_and_updates_in_place_access_only_their_part():
 def test_tiles_are_padded_and_lines_of_libraries_left_out():
     # 16 x 16 in tiles of 8 x 128, and the operand without tiles.
     assert Access("kernel", 4 * (16 * 128 + 16 * 16), "/home/user/model.py:42") in PROGRAM.accesses()
-    assert PROGRAM.kernels() == {"fast": 1}
+    assert PROGRAM.kernels() == {"AllocateBuffer": 1, "fast": 1}
+    assert "room" not in {access.name for access in PROGRAM.accesses()}
 
 
 def test_messages_their_groups_and_the_work_meanwhile():

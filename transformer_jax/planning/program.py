@@ -173,6 +173,8 @@ class Program:
         kind = instruction.kind
         if kind in FREE or kind in ("while", "conditional", "call") or kind.endswith("-done"):
             return 0
+        if kind == "custom-call" and re.search(r'target="(AllocateBuffer|ConcatBitcast)"', instruction.text):
+            return 0  # room that is not written, and parts that lie side by side already
         operands = [by_name[name] for name in instruction.operands if name in by_name]
         if kind in ("slice-start", "copy-start"):  # (the operand, the result, a flag), or the result first
             source, *others = instruction.arrays
