@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy (section 5.4), as sums: the caller divides once, when all of them are added up."""
 
 import functools
+import math
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -13,8 +14,11 @@ from transformer_jax.model.precision import precision_of
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
 Spread = Literal["all", "others"]
-# The most logits that exist at once in training, as float32 numbers: 256 MiB.
+# The most logits of a batch whose gradients exist at once: 256 MiB in float32.
 HELD_LOGITS = 64 * 2**20
+# The most logits that exist at once on TPUs: 38 MB. Such a slice, and a table of the paper's size in bfloat16, stay in
+# the 128 MB beside the arithmetic units (VMEM), and the device's memory is not accessed for them.
+HELD_LOGITS_ON_TPU = 256 * 37_000
 # A number of the config; traced where runs that differ in it train together.
 Number = float | jax.Array
 # Of the target distribution: the excess of the right class over a wrong one, and the probability of a wrong one.
@@ -37,6 +41,11 @@ class TokenSums(NamedTuple):
     weight: jax.Array
 
 
+def held_logits_on(platform: str) -> int:
+    """The most logits that exist at once in training on devices of this kind."""
+    return HELD_LOGITS_ON_TPU if platform == "tpu" else HELD_LOGITS
+
+
 def label_smoothed_cross_entropy(
     logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: Number = 0.1, spread: Spread = "all"
 ) -> tuple[jax.Array, jax.Array]:
@@ -55,23 +64,34 @@ def token_sums(
     return _token_sums(logits, targets, weights, _masses(logits.shape[-1], epsilon, spread))
 
 
-def _token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, masses: Masses) -> TokenSums:
-    """-sum_k q_k log p_k with q = wrong everywhere, plus right on the target, and log p = logit - log-normalizer."""
+def _token_sums(
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, masses: Masses, logit_sums: jax.Array | None = None
+) -> TokenSums:
+    """-sum_k q_k log p_k with q = wrong everywhere, plus right on the target, and log p = logit - log-normalizer.
+
+    `logit_sums` are those over the classes, if they are known.
+    """
     logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
     right, wrong = masses
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    greatest, normalizer = _normalizer(logits)
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = normalizer - target_logit
-    everywhere = logits.shape[-1] * normalizer - jnp.sum(logits, axis=-1)
-    likeliest = target_logit >= jnp.max(logits, axis=-1)
+    logit_sums = jnp.sum(logits, axis=-1) if logit_sums is None else logit_sums
+    everywhere = logits.shape[-1] * normalizer - logit_sums
     tokens = jnp.sum(weights)
     return TokenSums(
         loss=jnp.sum((right * nll + wrong * everywhere) * weights),
         nll=jnp.sum(nll * weights),
-        right=jnp.sum(likeliest * weights),
+        right=jnp.sum((target_logit >= greatest) * weights),
         tokens=tokens,
         weight=tokens,
     )
+
+
+def _normalizer(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The greatest logit and log sum exp, in two passes over the logits."""
+    greatest = jax.lax.stop_gradient(jnp.max(logits, axis=-1))
+    return greatest, greatest + jnp.log(jnp.sum(jnp.exp(logits - greatest[..., None]), axis=-1))
 
 
 def load_loss(train: TrainConfig) -> Loss:
@@ -139,15 +159,16 @@ def output_loss(
     weights_BT: jax.Array,
     epsilon: Number,
     spread: Spread = "all",
+    held_logits: int | None = None,
 ) -> TokenSums:
     """The loss of features times the output table, without computing all logits at once.
 
-    Equal in value and gradient to `label_smoothed_cross_entropy(features @ table.T, ...)`. It runs over slices of time
-    (the batch axis may be divided among devices), and the forward pass already computes each slice's gradient, so that
-    the backward pass needs no logits: the memory is that of one slice.
+    Equal in value and gradient to `label_smoothed_cross_entropy(features @ table.T, ...)`. It runs over slices of the
+    tokens with at most `held_logits` logits, and the forward pass already computes each slice's gradient, so that the
+    backward pass needs no logits: the memory is that of a few slices.
     """
-    slices, masses = _slice_count(features_BTD.shape, table_ND.shape[0]), _masses(table_ND.shape[0], epsilon, spread)
-    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), masses, slices)
+    masses, held = _masses(table_ND.shape[0], epsilon, spread), held_logits or HELD_LOGITS
+    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), masses, held)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
@@ -157,44 +178,69 @@ def _output_loss(
     targets_BT: jax.Array,
     weights_BT: jax.Array,
     masses: Masses,
-    slices: int,
+    held: int,
 ) -> TokenSums:
+    """Over slices of time, since the batch axis may be divided among devices."""
+    (rows, length), classes = features_BTD.shape[:2], len(table_ND)
+    count = min(length, -(-rows * length * classes // held))
+
     def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
         x_BTD, targets_BT, weights_BT = part
         sums = _token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, masses)
         return jax.tree.map(jnp.add, total, sums), None
 
-    return jax.lax.scan(add, zero_sums(), _time_slices((features_BTD, targets_BT, weights_BT), slices))[0]
+    return jax.lax.scan(add, zero_sums(), _slices((features_BTD, targets_BT, weights_BT), (count,), axis=1))[0]
 
 
-def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses, slices):  # type: ignore[no-untyped-def]
+def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses, held):  # type: ignore[no-untyped-def]
     """The loss, and the gradients of its sum, which the backward pass only scales.
 
-    A scan, because only a scan is certain to finish one slice before it begins the next.
+    For one slice after another: logits, and their gradients ("errors"). For each group of slices: the gradient of the
+    table, which is read and written as often as there are groups. Scans, because only a scan is certain to finish one
+    slice before it begins the next.
     """
-    right, wrong = masses
+    (right, wrong), (classes, width), dtype = masses, table_ND.shape, features_BTD.dtype
+    table = table_ND.astype(dtype)
+    table_sum_D = jnp.sum(table, axis=0, dtype=jnp.float32)
 
-    def add(carried: Any, part: Any) -> tuple[Any, jax.Array]:
-        (total, gradient_ND), (x_BTD, targets_BT, weights_BT) = carried, part
-        logits_BTN = _logits(x_BTD, table_ND)
-        sums = _token_sums(logits_BTN, targets_BT, weights_BT, masses)
+    def errors(part: Any) -> tuple[TokenSums, jax.Array, jax.Array]:
+        x_MD, targets_M, weights_M = part
+        logits_MN = _product(x_MD, table.T)
+        logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1)
+        sums = _token_sums(logits_MN, targets_M, weights_M, masses, logit_sums_M)
         # d loss / d logits = softmax - target distribution.
-        target_BTN = wrong + right * jax.nn.one_hot(targets_BT, table_ND.shape[0], dtype=logits_BTN.dtype)
-        error_BTN = ((jax.nn.softmax(logits_BTN) - target_BTN) * weights_BT[..., None]).astype(x_BTD.dtype)
-        rows = error_BTN.reshape(-1, error_BTN.shape[-1])
-        gradient_BTD = _product(rows, table_ND.astype(rows.dtype), rows.dtype).reshape(x_BTD.shape)
-        gradient_ND += _product(rows.T, x_BTD.reshape(-1, x_BTD.shape[-1]))
-        return (jax.tree.map(jnp.add, total, sums), gradient_ND), gradient_BTD
+        target_MN = wrong + right * jax.nn.one_hot(targets_M, classes, dtype=logits_MN.dtype)
+        probability_MN = jnp.exp(logits_MN - _normalizer(logits_MN)[1][:, None])
+        error_MN = ((probability_MN - target_MN) * weights_M[:, None]).astype(dtype)
+        return sums, error_MN, _product(error_MN, table, dtype)
 
+    def of_slices(group: Any) -> tuple[TokenSums, jax.Array, jax.Array]:
+        sums, errors_SMN, gradients = jax.lax.map(errors, group)
+        # Both axes are summed over as they are: merged, the errors would be copied on TPUs.
+        product = {"preferred_element_type": jnp.float32, "precision": precision_of(errors_SMN)}
+        gradient_ND = jnp.einsum("smn,smd->nd", errors_SMN, group[0], **product)
+        return jax.tree.map(lambda each: each.sum(0), sums), gradient_ND, gradients
+
+    def of_one(group: Any) -> tuple[TokenSums, jax.Array, jax.Array]:
+        sums, error_MN, gradient = errors(group)
+        return sums, _product(error_MN.T, group[0]), gradient
+
+    def add(carried: Any, group: Any) -> tuple[Any, jax.Array]:
+        *more, gradients = of_one(group) if count == 1 else of_slices(group)
+        return jax.tree.map(jnp.add, carried, tuple(more)), gradients
+
+    tokens = targets_BT.size
+    groups = -(-tokens * classes // HELD_LOGITS)
+    count = max(1, -(-tokens // groups // max(1, held // classes)))
+    rows = features_BTD.reshape(tokens, width), targets_BT.reshape(tokens), weights_BT.reshape(tokens)
+    parts = _slices(rows, (groups,) if count == 1 else (groups, count), axis=0)
     zero = (zero_sums(), jnp.zeros(table_ND.shape, jnp.float32))
-    parts = _time_slices((features_BTD, targets_BT, weights_BT), slices)
     (total, gradient_ND), gradients = jax.lax.scan(add, zero, parts)
-    gradient_BTD = jnp.moveaxis(gradients, 0, 1).reshape(len(features_BTD), -1, features_BTD.shape[-1])
-    gradient_BTD = gradient_BTD[:, : features_BTD.shape[1]]
+    gradient_BTD = gradients.reshape(-1, width)[:tokens].reshape(features_BTD.shape)
     return total, (gradient_BTD, gradient_ND.astype(table_ND.dtype))
 
 
-def _output_loss_backward(slices, gradients, incoming):  # type: ignore[no-untyped-def]
+def _output_loss_backward(held, gradients, incoming):  # type: ignore[no-untyped-def]
     """Only the smoothed loss has a gradient; the other sums are for reports."""
     gradient_BTD, gradient_ND = gradients
     return (incoming.loss * gradient_BTD).astype(gradient_BTD.dtype), incoming.loss * gradient_ND, None, None, None
@@ -218,19 +264,16 @@ def _masses(classes: int, epsilon: Number, spread: Spread) -> Masses:
     return 1.0 - wrong * classes, wrong
 
 
-def _slice_count(shape_BTD: tuple[int, ...], classes: int) -> int:
-    """As few slices as keep the logits of a slice within HELD_LOGITS."""
-    tokens, length = shape_BTD[0] * shape_BTD[1], shape_BTD[1]
-    return min(length, max(1, -(-tokens * classes // HELD_LOGITS)))
-
-
-def _time_slices(arrays: Any, count: int) -> Any:
-    """Arrays of B T ... as count x B x T / count ...; tokens of weight zero fill up the last slice."""
+def _slices(arrays: Any, counts: tuple[int, ...], axis: int) -> Any:
+    """Arrays divided along an axis, with the counts as new axes in front; tokens of weight zero fill the last slice."""
 
     def cut(array: jax.Array) -> jax.Array:
-        missing = -array.shape[1] % count
-        padded = jnp.pad(array, [(0, 0), (0, missing)] + [(0, 0)] * (array.ndim - 2))
-        return jnp.moveaxis(padded.reshape(array.shape[0], count, -1, *array.shape[2:]), 1, 0)
+        before, after = array.shape[:axis], array.shape[axis + 1 :]
+        missing = -array.shape[axis] % math.prod(counts)
+        padded = jnp.pad(array, [(0, 0)] * axis + [(0, missing)] + [(0, 0)] * len(after))
+        return jnp.moveaxis(
+            padded.reshape(*before, *counts, -1, *after), range(axis, axis + len(counts)), range(len(counts))
+        )
 
     return jax.tree.map(cut, arrays)
 

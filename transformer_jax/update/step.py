@@ -18,7 +18,16 @@ from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import Loss, TokenSums, custom_sums, load_loss, output_loss, token_sums, zero_sums
+from transformer_jax.update.loss import (
+    Loss,
+    TokenSums,
+    custom_sums,
+    held_logits_on,
+    load_loss,
+    output_loss,
+    token_sums,
+    zero_sums,
+)
 from transformer_jax.update.reduction import Slices, over_devices
 
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
@@ -135,7 +144,8 @@ def train_step(
     `loss` is train.loss, loaded by `load_loss`.
     """
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    gradient = over_devices(functools.partial(_summed_gradients, config, loss), mesh, config.mesh.replicate)
+    held = held_logits_on(mesh.devices.flat[0].platform)
+    gradient = over_devices(functools.partial(_summed_gradients, config, loss, held), mesh, config.mesh.replicate)
     with matmul_precision(config.model):
         gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
@@ -190,7 +200,14 @@ def evaluation_sums(config: ExperimentConfig, loss: Loss, params: Any, batch: An
         return batch_sums(config, loss, params, batch, rng=None)
 
 
-def batch_sums(config: ExperimentConfig, loss: Loss, params: Any, batch: Any, rng: jax.Array | None) -> TokenSums:
+def batch_sums(
+    config: ExperimentConfig,
+    loss: Loss,
+    params: Any,
+    batch: Any,
+    rng: jax.Array | None,
+    held_logits: int | None = None,
+) -> TokenSums:
     """The sums of one batch, with dropout if there is an rng for it."""
 
     def run(model: Transformer) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
@@ -207,7 +224,7 @@ def batch_sums(config: ExperimentConfig, loss: Loss, params: Any, batch: Any, rn
         if bias_N is not None:  # one more column of the table, against one more feature that is 1
             features_BTD = jnp.pad(features_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
             table_ND = jnp.concatenate([table_ND, bias_N[:, None]], axis=1)
-        return output_loss(features_BTD, table_ND, *smoothing)
+        return output_loss(features_BTD, table_ND, *smoothing, held_logits)
     logits_BTN: Any = model.apply(variables, features_BTD, method="logits")
     if loss is not None:
         return custom_sums(loss, train, logits_BTN, batch.target_output, weights_BT)
@@ -215,7 +232,13 @@ def batch_sums(config: ExperimentConfig, loss: Loss, params: Any, batch: Any, rn
 
 
 def _summed_gradients(
-    config: ExperimentConfig, loss: Loss, params: Any, batch: Any, rng: jax.Array, slices: Slices | None = None
+    config: ExperimentConfig,
+    loss: Loss,
+    held_logits: int | None,
+    params: Any,
+    batch: Any,
+    rng: jax.Array,
+    slices: Slices | None = None,
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """Gradient of the loss summed over the batch, its sums and its source tokens; in `train.accumulate` parts.
 
@@ -223,7 +246,8 @@ def _summed_gradients(
     """
 
     def total_loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        sums = batch_sums(config, loss, params if slices is None else slices.whole(params, part), part, rng)
+        params = params if slices is None else slices.whole(params, part)
+        sums = batch_sums(config, loss, params, part, rng, held_logits)
         return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient = jax.grad(total_loss if slices is None else slices.rematerialized(total_loss, params), has_aux=True)
