@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 from tests.support.small_models import variables_of
-from transformer_jax import MultiHeadAttention, scaled_dot_product_attention
+from transformer_jax import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product_attention
 from transformer_jax.model.attention import Context
 
 B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
@@ -208,3 +208,31 @@ def test_used_alone_it_refuses_what_makes_no_sense(fields, told):
     x = jnp.ones((1, 2, 8))
     with pytest.raises(ValueError, match=told):
         MultiHeadAttention(**fields).init(jax.random.key(0), x, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype):
+    """Neither scores nor weights in float32 as well, and no short rows, which a TPU would pad."""
+    rng = np.random.default_rng(0)
+    batch, length, heads, d_model = 2, 6, 3, 12
+    x = jnp.asarray(rng.normal(size=(batch, length, d_model)), dtype)
+    mask = causal_mask(length) & padding_mask(np.array([[1] * 6, [1] * 4 + [0] * 2]))
+    attention = MultiHeadAttention(num_heads=heads, dtype=jnp.dtype(dtype))
+    variables = attention.init(jax.random.key(0), x, x)
+
+    def plainly(variables):
+        q, k, v, w = (variables["params"][name]["kernel"] for name in ("query", "key", "value", "output"))
+        q, k, v = ((x @ m.astype(x.dtype)).reshape(batch, length, heads, -1) for m in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, mask)[0].reshape(x.shape) @ w.astype(x.dtype)
+
+    (ours, backward), (theirs, plain_backward) = (
+        jax.vjp(function, variables) for function in (lambda variables: attention.apply(variables, x, x, mask), plainly)
+    )
+    np.testing.assert_allclose(*(np.asarray(each, np.float32) for each in (ours, theirs)), atol=2e-2)
+    within = 1e-5 if dtype == "float32" else 3e-2
+    for a, b in zip(*(jax.tree.leaves(each(ours)) for each in (backward, plain_backward)), strict=True):
+        np.testing.assert_allclose(a, b, atol=within * np.abs(b).max())
+    kept = [
+        (leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(backward) if leaf.size == batch * heads * length**2
+    ]
+    assert kept == [((batch, heads, length * length), dtype)]

@@ -1,5 +1,7 @@
 """Attention (section 3.2): the formula as a pure function, and the multi-head module around it."""
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +14,7 @@ from transformer_jax.model.linear import Linear
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.positions import AttentionPositions
 from transformer_jax.model.precision import precision_of
-from transformer_jax.model.softmax import masked_softmax
+from transformer_jax.model.softmax import WEIGHTS, masked_softmax
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -46,20 +48,40 @@ def attention_weights(
     mask: jax.Array | None = None,
     bias: jax.Array | None = None,
     scale: float | None = None,
+    dtype: Any = jnp.float32,
 ) -> jax.Array:
-    """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), in float32."""
+    """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), computed in float32 and rounded to `dtype`."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
     shape = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
     scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **shape) * scale
     mask = checked_mask(mask, scores_BHTS.shape)
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
-    return jax.nn.softmax(scores_BHTS) if mask is None else masked_softmax(scores_BHTS, mask)
+    return masked_softmax(scores_BHTS, mask, dtype)
 
 
 def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     """The second half of equation 1, weights times V."""
     return jnp.einsum("bhts,bshv->bthv", weights_BHTS.astype(v_BSHV.dtype), v_BSHV, precision=precision_of(v_BSHV))
+
+
+def _attended(
+    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+) -> jax.Array:
+    """Equation 1 without its weights, keeping as little as possible for the backward pass.
+
+    That is the weights in the type of the values, and queries, keys and values with their heads merged: TPUs would pad
+    heads of 64 to 128.
+    """
+
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
+    def attended(merged: Sequence[jax.Array], mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
+        q_BTHK, k_BSHK, v_BSHV = (x.reshape(*x.shape[:2], heads, -1) for x in merged)
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, dtype=v_BSHV.dtype)
+        return weighted_values(weights_BHTS, v_BSHV)
+
+    heads = q_BTHK.shape[2]
+    return attended([x.reshape(*x.shape[:2], -1) for x in (q_BTHK, k_BSHK, v_BSHV)], mask, bias)
 
 
 class Context(NamedTuple):
@@ -168,14 +190,16 @@ class MultiHeadAttention(nn.Module):
         bias = None if positions is None else positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
         moves_values = positions is not None and positions.kind.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
+        weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
         if self.implementation != "plain" and not self.is_initializing():
-            weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
             has_bias = bias is not None
             reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, has_bias, weights_needed)
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
             fused.warn_once(self.implementation, reason)
         mask = mask.array if isinstance(mask, TokenMask) else mask
+        if not weights_needed:
+            return _attended(q_BTHK, k_BSHK, v_BSHV, mask, bias)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias)
         if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)
