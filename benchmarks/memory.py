@@ -1,32 +1,46 @@
-"""Peak memory of one training step, compared with flax linen's modules, from the compiled programs.
+"""What one training step needs, compared with flax linen's modules, from the compiled programs.
 
     python benchmarks/memory.py                          # base, 25k + 25k tokens in sentences of 32, 37,000 pieces
     python benchmarks/memory.py --tokens=1024 --length=64 --json FILE
+    python benchmarks/memory.py --compile-for=v5e:2x4 --dtype=bfloat16     # for devices that need not be there
 
-The compiler's memory analysis for the available backend. "state" is parameters, Adam's two moments and the batch, the
-inputs and outputs of the step; "temporary" is gradients, activations and logits. Compiling needs no more memory for
-larger batches; the analysis differs between backends.
+The compiler's memory analysis for the backend, or for each device of those given. "state" is parameters, Adam's two
+moments and the batch, the inputs and outputs of the step; "temporary" is gradients, activations and logits. With
+--compile-for also the memory traffic (docs/accelerators.md); nothing is run in either case.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import jax
 import linen_model
 import numpy as np
 import side_by_side
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory
+from transformer_jax.planning.accelerators import Target, parse_target
+from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory, mesh_of
+from transformer_jax.planning.device_report import examine
+from transformer_jax.update import sharding
 
 MODELS = {"base": ModelConfig.base, "big": ModelConfig.big, "tiny": ModelConfig.tiny}
 
 
-def linen_step(config: ModelConfig, rows: int, length: int) -> jax.stages.Compiled:
+def linen_step(config: ModelConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None) -> jax.stages.Compiled:
+    """The parameters everywhere, the batch divided among the devices."""
     new_state, step = linen_model.make_step(config)
-    tokens = jax.ShapeDtypeStruct((rows, length), np.int32)
-    return step.lower(jax.eval_shape(new_state), tokens, tokens, tokens).compile()
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere), jax.eval_shape(new_state)
+    )
+    tokens = jax.ShapeDtypeStruct(shape, np.int32, sharding=sharding.batch_sharding(mesh))
+    traced: Any = step.trace(state, tokens, tokens, tokens)
+    if target is None:
+        return traced.lower().compile()
+    return traced.lower(lowering_platforms=(target.platform,)).compile(compiler_options=target.options)
 
 
 def main() -> None:
@@ -36,28 +50,40 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=25_000, help="of each side")
     parser.add_argument("--length", type=int, default=32, help="tokens of a sentence")
     parser.add_argument("--vocabulary", type=int, default=37_000)
+    parser.add_argument("--compile-for", type=parse_target, metavar="DEVICES", help="as of transformer-jax inspect")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
+    target: Target | None = arguments.compile_for
     rows = arguments.tokens // arguments.length
-    print(f"{side_by_side.machine()}; by the compiler of the backend {jax.default_backend()!r}")
+    by = f"for {target.name}" if target else f"by the compiler of the backend {jax.default_backend()!r}"
+    print(f"{side_by_side.machine()}; {by}")
     print(f"{rows} x {arguments.length} tokens of each side, {arguments.vocabulary:,} pieces, {arguments.dtype}\n")
-    print(f"{'model':<6}{'':<18}{'state':>10}{'temporary':>12}{'peak':>10}")
+    print(f"{'model':<6}{'':<18}{'state':>10}{'temporary':>12}{'peak':>10}" + ("   traffic" if target else ""))
     results = {}
     for name in arguments.models:
-        config = MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype)
-        experiment = ExperimentConfig(model=config)
-        found = {
-            "transformer_jax": memory(compiled_step(experiment, rows, arguments.length, arguments.length)),
-            "flax linen": memory(linen_step(config, rows, arguments.length)),
+        experiment = ExperimentConfig(model=MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype))
+        mesh = mesh_of(experiment, target)
+        programs = {
+            "transformer_jax": compiled_step(experiment, mesh, (rows, arguments.length, arguments.length), target),
+            "flax linen": linen_step(experiment.model, mesh, (rows, arguments.length), target),
+        }
+        found = {system: memory(program) for system, program in programs.items()}
+        traffic = {
+            system: examine(program, target, mesh, experiment.model).accessed if target else None
+            for system, program in programs.items()
         }
         for system, needed in found.items():
             cells = "".join(
                 f"{size / 1e9:>{width}.2f} GB" for size, width in zip((*needed, needed.peak), (7, 9, 7), strict=True)
             )
-            print(f"{name:<6}{system:<18}{cells}")
-        print(f"{'':<6}{1 - found['transformer_jax'].peak / found['flax linen'].peak:.0%} less\n")
-        results[name] = {system: CompiledMemory._asdict(needed) for system, needed in found.items()}
-    side_by_side.write_json(arguments.json, machine=side_by_side.machine(), memory=results, **vars(arguments))
+            accessed = traffic[system]
+            print(f"{name:<6}{system:<18}{cells}" + ("" if accessed is None else f"{accessed / 1e9:>7.1f} GB"))
+        print(f"{'':<6}{1 - found['transformer_jax'].peak / found['flax linen'].peak:.0%} less memory\n")
+        results[name] = {
+            system: CompiledMemory._asdict(needed) | {"traffic": traffic[system]} for system, needed in found.items()
+        }
+    options = vars(arguments) | {"compile_for": target and target.name}
+    side_by_side.write_json(arguments.json, machine=side_by_side.machine(), memory=results, **options)
 
 
 if __name__ == "__main__":
