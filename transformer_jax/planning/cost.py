@@ -192,7 +192,7 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), the h S attention weights, and
     the inner layer, F before and F after the activation, all divided along `tensor`; and undivided, for each sub-layer,
     D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the second are those of
-    the source. Norm and softmax are float32, and dropout keeps a byte. Fused attention keeps no weights.
+    the source. Norms are kept in float32, and dropout keeps a byte. Fused attention keeps no weights.
     """
     c, size = config, BYTES[config.dtype]
     keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -202,7 +202,7 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     is_fused = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
 
     def attention(queries: int, kept: int, length: int) -> float:
-        weights = 0 if is_fused else FLOAT * queries * c.num_heads * length
+        weights = 0 if is_fused else size * queries * c.num_heads * length
         return (size * (queries + kept) * (keys + values) + weights) / tensor + queries * whole
 
     def feed_forward(tokens: int) -> float:
