@@ -47,11 +47,14 @@ class Slices:
         whole = jax.eval_shape(self.whole, params, ())
         shapes = {shape for leaf in jax.tree.leaves(whole) for shape in (leaf.shape, leaf.shape[::-1])}
 
-        def is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
-            # Neither gathered parameters, nor their copies in another type or transposed.
+        def is_kept(primitive: Any, *inputs: Any, **parameters: Any) -> bool:
+            # Neither gathered parameters, nor copies: those of parameters in another type or transposed, and of others
+            # in a wider type or another shape.
+            if primitive.name == "convert_element_type":
+                is_wider = parameters["new_dtype"].itemsize > inputs[0].dtype.itemsize
+                return not is_wider and inputs[0].shape not in shapes
             is_gather = primitive.name.startswith("custom_vjp_call") and len(inputs) == 1
-            is_copy = primitive.name in ("convert_element_type", "transpose") and inputs[0].shape in shapes
-            return not (is_gather or is_copy)
+            return not (is_gather or primitive.name in ("reshape", "transpose"))
 
         return jax.checkpoint(loss, policy=is_kept)
 

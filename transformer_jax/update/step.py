@@ -209,23 +209,45 @@ def batch_sums(
     held_logits: int | None = None,
 ) -> TokenSums:
     """The sums of one batch, with dropout if there is an rng for it."""
+    return _sums(config, loss, lambda: params, batch, _features(config, params, batch, rng), held_logits)
 
-    def run(model: Transformer) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+
+class Features(NamedTuple):
+    """What logits are computed from: the decoder's output, and the table and bias of the output if it has them."""
+
+    decoded_BTD: jax.Array
+    table_ND: jax.Array | None
+    bias_N: jax.Array | None
+
+
+def _features(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> Features:
+    def run(model: Transformer) -> Features:
         layout = Layout(**{name: getattr(batch, name) for name in PACKING})
-        features = model.features(batch.source, batch.target_input, layout, deterministic=rng is None)
-        return features, model.output_table(), model.output_bias()
+        decoded = model.features(batch.source, batch.target_input, layout, deterministic=rng is None)
+        return Features(decoded, model.output_table(), model.output_bias())
 
     rngs = {} if rng is None else {"dropout": rng}
-    model, variables, train = Transformer(config.model), {"params": params}, config.train
-    features_BTD, table_ND, bias_N = nn.apply(run, model)(variables, rngs=rngs)
-    weights_BT = batch.target_output != config.model.pad_id
+    return nn.apply(run, Transformer(config.model))({"params": params}, rngs=rngs)
+
+
+def _sums(
+    config: ExperimentConfig,
+    loss: Loss,
+    params: Callable[[], Any],
+    batch: Any,
+    features: Features,
+    held_logits: int | None,
+) -> TokenSums:
+    """The sums of a batch; `params` are needed only where the logits themselves are."""
+    decoded_BTD, table_ND, bias_N = features
+    train, weights_BT = config.train, batch.target_output != config.model.pad_id
     smoothing = (batch.target_output, weights_BT, train.label_smoothing, train.smoothing_over)
     if loss is None and table_ND is not None:
         if bias_N is not None:  # one more column of the table, against one more feature that is 1
-            features_BTD = jnp.pad(features_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
+            decoded_BTD = jnp.pad(decoded_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
             table_ND = jnp.concatenate([table_ND, bias_N[:, None]], axis=1)
-        return output_loss(features_BTD, table_ND, *smoothing, held_logits)
-    logits_BTN: Any = model.apply(variables, features_BTD, method="logits")
+        return output_loss(decoded_BTD, table_ND, *smoothing, held_logits)
+    logits_BTN: Any = Transformer(config.model).apply({"params": params()}, decoded_BTD, method="logits")
     if loss is not None:
         return custom_sums(loss, train, logits_BTN, batch.target_output, weights_BT)
     return token_sums(logits_BTN, *smoothing)
@@ -246,11 +268,18 @@ def _summed_gradients(
     """
 
     def total_loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        params = params if slices is None else slices.whole(params, part)
-        sums = batch_sums(config, loss, params, part, rng, held_logits)
+        def whole(params: Any) -> Any:
+            return params if slices is None else slices.whole(params, part)
+
+        def features(params: Any) -> Features:
+            return _features(config, whole(params), part, rng)
+
+        # Without the loss, which keeps its own gradients only.
+        found = (features if slices is None else slices.rematerialized(features, params))(params)
+        sums = _sums(config, loss, lambda: whole(params), part, found, held_logits)
         return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
 
-    gradient = jax.grad(total_loss if slices is None else slices.rematerialized(total_loss, params), has_aux=True)
+    gradient = jax.grad(total_loss, has_aux=True)
     count = config.train.accumulate
     if count == 1:
         return gradient(params, batch, jax.random.fold_in(rng, 0))
