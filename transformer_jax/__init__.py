@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from transformer_jax.model.attention import MultiHeadAttention
+from transformer_jax.model.dot_product import scaled_dot_product_attention
 from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
 from transformer_jax.model.sinusoid import sinusoidal_positions
 from transformer_jax.model.transformer import Transformer

@@ -20,7 +20,7 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, built, smal
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
 from transformer_jax import ModelConfig, MultiHeadAttention, Transformer
 from transformer_jax.model import fused
-from transformer_jax.model.attention import attention_weights, weighted_values
+from transformer_jax.model.dot_product import attention_weights, weighted_values
 from transformer_jax.model.masks import TokenMask
 from transformer_jax.model.transformer import Layout
 from transformer_jax.model_config import PartsConfig
