@@ -146,7 +146,7 @@ def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
 
 
 def divided_by_xla(*arrays, implementation, **options):
-    """As for cuDNN's kernels, XLA is told how the operation may be divided: inside some `shard_map`s it fails to."""
+    """Like cuDNN's kernels this has a rule for how XLA may divide it, which fails inside some `shard_map`s."""
     lengths = {name: options.pop(name) for name in ("query_seq_lengths", "key_value_seq_lengths")}
 
     def formula(q, k, v, queries, keys):
