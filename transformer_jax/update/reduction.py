@@ -42,8 +42,8 @@ class Slices:
             gather = jax.shard_map(gather, in_specs=along, out_specs=along, axis_names={"tensor"}, check_vma=False)
         return gather(part)
 
-    def rematerialized(self, loss: Callable[..., Any], params: Any) -> Callable[..., Any]:
-        """The loss, whose backward pass gathers parameters again; everything else is kept from the forward pass."""
+    def rematerialized(self, function: Callable[..., Any], params: Any) -> Callable[..., Any]:
+        """The function, whose backward pass gathers parameters and makes copies again; the rest is kept."""
         whole = jax.eval_shape(self.whole, params, ())
         shapes = {shape for leaf in jax.tree.leaves(whole) for shape in (leaf.shape, leaf.shape[::-1])}
 
@@ -56,7 +56,7 @@ class Slices:
             is_gather = primitive.name.startswith("custom_vjp_call") and len(inputs) == 1
             return not (is_gather or primitive.name in ("reshape", "transpose"))
 
-        return jax.checkpoint(loss, policy=is_kept)
+        return jax.checkpoint(function, policy=is_kept)
 
 
 def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[str] = ()) -> Callable[..., Any]:
