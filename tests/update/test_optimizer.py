@@ -27,9 +27,9 @@ def rates(schedule, steps):
     return np.asarray(jax.jit(jax.vmap(schedule))(jnp.asarray(steps) - 1))
 
 
-def updates(settings, steps=1, rate=0.1):
+def updates(settings, steps=1, rate=0.1, multiplier=None):
     """The parameters and the optimizer's state after updates with the same gradients."""
-    optimizer = make_optimizer(settings, lambda count: rate)
+    optimizer = make_optimizer(settings, lambda count: rate, multiplier)
 
     @jax.jit
     def run(params):
@@ -112,6 +112,14 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
     np.testing.assert_array_equal(decayed["bias"], plain["bias"])
     named = updated(config(name="adamw", weight_decay=0.5), rate=0.1)
     np.testing.assert_array_equal(named["kernel"], decayed["kernel"])
+
+
+def test_a_parameters_learning_rate_can_be_multiplied():
+    """By its path and shape: as if it had been trained with that learning rate, weight decay included."""
+    settings = config(weight_decay=0.5, clip_norm=0.1)
+    scaled, _ = updates(settings, 3, multiplier=lambda path, shape: 0.3 if (path, shape) == ("kernel", (2, 2)) else 1.0)
+    np.testing.assert_allclose(scaled["kernel"], updated(settings, 3, rate=0.03)["kernel"], rtol=1e-6)
+    np.testing.assert_array_equal(scaled["bias"], updated(settings, 3)["bias"])
 
 
 def test_gradients_longer_than_clip_norm_are_shortened():

@@ -13,11 +13,14 @@ from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of, load_function, load_object, running
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
+from transformer_jax.update.sharding import path_name
 
 # Options, and optax's names for them.
 OPTAX_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
 # The arguments that a custom schedule may take.
 OPTIONAL = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
+# The learning rate of a parameter as a multiple of the schedule's, by its path and shape.
+Multiplier = Callable[[str, tuple[int, ...]], float]
 # Devices count updates in int32. No run gets there, but a larger train.steps may mean "without end".
 MOST_UPDATES = 2**31 - 1
 
@@ -56,8 +59,13 @@ def ends_with_the_run(config: OptimizerConfig) -> bool:
     return config.schedule in ("cosine", "linear")
 
 
-def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer of the config with the schedule's learning rate, after clipping."""
+def make_optimizer(
+    config: OptimizerConfig, schedule: optax.Schedule, multiplier: Multiplier | None = None
+) -> optax.GradientTransformation:
+    """The optimizer of the config with the schedule's learning rate, after clipping.
+
+    `multiplier` gives each parameter its multiple of the learning rate; its weight decay is multiplied too.
+    """
     make = _find(config.name)
     arguments = _arguments(config, make)
     if _decays(config) and config.name == "adam":
@@ -70,9 +78,22 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
         raise
     except (TypeError, ValueError) as error:
         raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
+    if multiplier is not None:
+        optimizer = optax.chain(optimizer, scale_by_parameter(multiplier))
     if config.clip_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+
+
+def scale_by_parameter(multiplier: Multiplier) -> optax.GradientTransformation:
+    """Multiplies each update by multiplier(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel."""
+
+    def scaled(updates: Any, params: Any = None) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, update: update * multiplier(path_name(path), update.shape), updates
+        )
+
+    return optax.stateless(scaled)
 
 
 def _check(optimizer: Any, name: str) -> None:
