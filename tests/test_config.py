@@ -11,6 +11,7 @@ from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
 from transformer_jax.config import ExperimentConfig, addresses, default_config, from_config_dict, with_addresses
+from transformer_jax.errors import ConfigError
 
 OPTIONS = list(schema.options(ExperimentConfig))
 
@@ -45,6 +46,24 @@ def test_every_option_is_documented():
     assert all(option.meaning for option in OPTIONS)
     written = (ROOT / "docs/options.md").read_text()
     assert options_table() in written, "docs/options.md is stale: transformer-jax inspect --options"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train__eval_every": 6}, "train: until_flat = 0.005 needs at least 20 validations, and steps = 100 has one "),
+        ({"optimizer__schedule": "linear"}, "train.until_flat = 0.005 and optimizer.schedule = linear: at the end of "),
+        ({"optimizer__schedule": "cosine"}, "train.until_flat = 0.005 and optimizer.schedule = cosine: at the end of "),
+    ],
+)
+def test_ending_a_run_where_its_loss_is_flat_is_refused_where_that_means_nothing(changes, message):
+    usual = {"train__until_flat": 0.005, "train__steps": 100, "train__eval_every": 5, "train__keep_best": 0}
+    usual["optimizer__warmup_steps"] = 10
+    experiment(**usual)
+    with pytest.raises(ConfigError) as error:
+        experiment(**{**usual, **changes})
+    (line,) = error.value.problems
+    assert line.startswith(message)
 
 
 def test_json_round_trip():

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 
+# With fewer validations, less than five are in the last fifth of a run.
+FEWEST_VALIDATIONS = 20
 # Far beyond any search: a typing error (1e30 hypotheses) is refused instead of run.
 MOST_BEAMS = 10_000
+# Their learning rates depend on the total number of updates.
+ENDING_WITH_THE_RUN = ("cosine", "linear")
 ANNEALING = Condition(
-    lambda config: config.optimizer.schedule in ("cosine", "linear") or is_address(config.optimizer.schedule),
+    lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
     "optimizer.schedule = cosine or linear",
 )
 SMOOTHING = Condition(
@@ -164,6 +168,13 @@ class TrainConfig(Section, affects="stopping"):
     patience: int | None = option(
         None, "early stopping: validations without a new best before the run stops; none = never", at_least=1
     )
+    until_flat: float | None = option(
+        None,
+        "the run stops when its validation loss improved by less than this fraction over the last fifth of its "
+        "updates (a line through at least 5 validations after the warmup), as in 0.005; none = never",
+        above=0,
+        below=1,
+    )
 
     tensorboard: bool = option(True, "also write TensorBoard files", affects="environment")
     compile_cache: FilePath | None = option(
@@ -179,12 +190,18 @@ class TrainConfig(Section, affects="stopping"):
     )
 
     def contradictions(self) -> list[str]:
+        problems = []
         if self.keep_best and self.checkpoint_every % self.eval_every:
-            return [
+            problems.append(
                 f"checkpoint_every = {self.checkpoint_every} is not a multiple of eval_every = {self.eval_every}: "
                 "the best checkpoint could not be determined; make it a multiple, or set keep_best to 0"
-            ]
-        return []
+            )
+        if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:
+            problems.append(
+                f"until_flat = {self.until_flat:g} needs at least {FEWEST_VALIDATIONS} validations, and steps = "
+                f"{self.steps} has one every eval_every = {self.eval_every}: lower eval_every"
+            )
+        return problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,12 +306,18 @@ class ExperimentConfig(Section):
     decode: DecodeConfig = group(DecodeConfig)
 
     def contradictions(self) -> list[str]:
-        if self.optimizer.warmup_steps > self.train.steps and not is_address(self.optimizer.schedule):
-            return [
+        problems, schedule = [], self.optimizer.schedule
+        if self.optimizer.warmup_steps > self.train.steps and not is_address(schedule):
+            problems.append(
                 f"optimizer.warmup_steps = {self.optimizer.warmup_steps} is more than "
                 f"train.steps = {self.train.steps}: the learning rate would never reach its peak"
-            ]
-        return []
+            )
+        if self.train.until_flat is not None and schedule in ENDING_WITH_THE_RUN:
+            problems.append(
+                f"train.until_flat = {self.train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
+                "a schedule every loss is flat, and a run that ended before would miss it; use inverse_sqrt or constant"
+            )
+        return problems
 
 
 def default_config() -> ConfigDict:

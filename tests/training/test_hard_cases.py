@@ -38,11 +38,12 @@ def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     assert metrics(tmp_path / "run")[-1]["loss"] < metrics(tmp_path / "run")[0]["loss"]
 
 
-def test_patience_without_validation_data(tmp_path):
-    (line,) = errors(
-        train_here(tmp_path / "run", "data.task.valid_size=0", "data.valid_size=0", "train.patience=3", status=2)
-    )
-    assert line == "error: train.patience = 3 needs validation data, and there is none"
+@pytest.mark.parametrize("option", [("patience", "3"), ("until_flat", "0.005", "train.eval_every=1")])
+def test_early_stopping_without_validation_data(tmp_path, option):
+    name, value, *more = option
+    no_data = ("data.task.valid_size=0", "data.valid_size=0")
+    (line,) = errors(train_here(tmp_path / "run", *no_data, f"train.{name}={value}", *more, status=2))
+    assert line == f"error: train.{name} = {value} needs validation data, and there is none"
 
 
 @pytest.mark.drill

@@ -20,6 +20,7 @@ from transformer_jax.training import loop
 from transformer_jax.training.inputs import EXACT
 from transformer_jax.training.journal import Journal
 from transformer_jax.training.together_journal import TogetherJournal
+from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
 
 ROWS = 4
@@ -75,8 +76,16 @@ def quiet(monkeypatch):
     monkeypatch.setattr(loop, "announce", lambda *arguments, **more: None)
 
 
-def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
-    """Trains runs until all have ended, one by the loop's ordinary path and several together; their journals."""
+def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
+    """Trains runs until all have ended, one by the loop's ordinary path and several together; their journals.
+
+    `losses`: those of each run at each validation.
+    """
+    validations, ones = iter(losses or ()), np.ones(len(skipped))
+
+    def validation_sums(evaluate, params):
+        return None if losses is None else TokenSums(*map(np.squeeze, (next(validations), ones, ones, ones, ones)))
+
     options = {"steps": len(batches_of), "max_bad_steps": 100, **train}
     config = experiment(**{f"train__{name}": value for name, value in options.items()})
     most_tokens = ((cells or max(batches_of)) // ROWS + 1) * ROWS
@@ -87,7 +96,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, **train):
         batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
         last_step=len(batches_of),
         mesh=types.SimpleNamespace(devices=np.zeros(1)),
-        validation_sums=lambda evaluate, params: None,
+        validation_sums=validation_sums,
         data="",
         placed_batch=lambda step: step,
         most_tokens=most_tokens,
@@ -149,6 +158,18 @@ def test_of_runs_that_train_together_each_ends_where_it_would_alone(tmp_path):
     for journal, own in zip(together, skipped, strict=True):
         (alone,) = run(tmp_path, TOKENS, [own], **options)
         assert str(journal.metrics.lines) == str(alone.metrics.lines)
+
+
+def test_of_runs_that_train_together_each_ends_when_its_own_loss_is_flat(tmp_path):
+    falling = 10 - 0.1 * np.arange(60)
+    losses = np.stack([falling, np.maximum(falling, 7.5), np.ones(60)], axis=-1)
+    options = {"until_flat": 0.005, "eval_every": 1, "keep_best": 0}
+    together = run(tmp_path, TOKENS, [()] * 3, losses=losses.tolist(), **options)
+    assert [journal.validated for journal in together] == [60, 32, 20]
+    assert [journal.ending.final for journal in together] == [True] * 3
+    for journal, own in zip(together, losses.T, strict=True):
+        (alone,) = run(tmp_path, TOKENS, losses=own[:, None].tolist(), **options)
+        assert (alone.ending, alone.metrics.lines) == (journal.ending, journal.metrics.lines)
 
 
 def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):

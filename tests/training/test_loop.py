@@ -173,6 +173,20 @@ def test_a_limit_of_hours(place):
     assert "stopped after train.hours = 1e-12 at step 0" in train_here(place / "hours", "train.hours=1e-12")
 
 
+def test_a_run_until_its_loss_is_flat(place):
+    """And a kill just before the end changes nothing."""
+    workdir, again = place / "flat", place / "flat again"
+    options = ("train.until_flat=0.005", "train.steps=60", "train.eval_every=1", "train.checkpoint_every=2")
+    options += ("optimizer.learning_rate=1e-12",)
+    flat = "over the last fifth of the updates at step 20;"
+    assert flat in train_here(workdir, *options)
+    shutil.copytree(workdir, again)
+    shutil.rmtree(again / "checkpoints/20")
+    assert flat in train_here(again, *options)
+    assert_same_run(again, workdir)
+    assert "resuming from the checkpoint of step 20" in train_here(workdir, *options, "train.until_flat=none")
+
+
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
     """Best, patience and the checkpoints that are kept are as if it had been this metric from the start."""
     workdir = shutil.copytree(straight, place / "other metric")

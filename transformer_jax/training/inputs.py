@@ -17,7 +17,7 @@ from transformer_jax.model.stacks import position_limit
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
 
 # float32 counts exactly up to here, and int32 is far from its end.
 EXACT = 2**24
@@ -69,6 +69,13 @@ class Inputs:
             raise BadInput(f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}")
         if not has_evaluators and validation is None and train.patience is not None:
             raise BadInput(f"train.patience = {train.patience} needs validation data, and there is none")
+        if validation is None and train.until_flat is not None:
+            raise BadInput(f"train.until_flat = {train.until_flat:g} needs validation data, and there is none")
+        if train.until_flat is not None and ends_with_the_run(self.config.optimizer):
+            raise BadInput(
+                f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {self.config.optimizer.schedule}: "
+                "the schedule takes `steps`, so it ends with the run, and every loss is flat there"
+            )
 
     def last_step_of(self, train: TrainConfig) -> int:
         """The last update of a run on this data with these options."""

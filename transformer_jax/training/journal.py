@@ -17,7 +17,7 @@ from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
 from transformer_jax.schema import is_address
-from transformer_jax.training.ending import Ending, ending
+from transformer_jax.training.ending import Ending, Validations, ending, improvement_at_the_end
 from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.progress import Throughput
@@ -55,6 +55,8 @@ class Journal:
         self.unlogged: dict[str, float] = {}  # sums since then, as far as they were collected from the devices
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
         self.best = Best()
+        self.valid_losses: dict[int, float] = {}  # by step, those that are finite
+        self.improvement: float | None = None  # of the validation loss over the last fifth of the updates
         self.score: float | None = None  # of the last validation, higher being better
         self.saved, self.validated = 0, 0  # at which steps
         self.criterion = self._criterion()
@@ -113,11 +115,18 @@ class Journal:
         self.logged_tokens, self.unlogged = memory["target_tokens"], dict(memory["since"])
         self.tokens = self._collected_tokens()
         self.saved, self.validated, self._count_at = step, step, 0
-        self._resume_best(step, notes)
+        lines = read_metrics(self.folder.metrics)
+        self._resume_best(step, notes, lines)
+        known = [(line["step"], line.get("valid_loss")) for line in lines if line["step"] <= step]
+        self._set_valid_losses({at: loss for at, loss in known if loss is not None})
 
-    def _resume_best(self, step: int, notes: Mapping[str, Any]) -> None:
+    def _set_valid_losses(self, losses: dict[int, float]) -> None:
+        self.valid_losses = losses
+        self.improvement = improvement_at_the_end(losses, self.config.optimizer.warmup_steps)
+
+    def _resume_best(self, step: int, notes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
         """The best score so far, and the scores of the checkpoints, by the criterion of this config."""
-        lines, noted = read_metrics(self.folder.metrics), Criterion.noted(notes)
+        noted = Criterion.noted(notes)
         self.criterion = self._criterion().after(noted, step)
         best = Best(notes["memory"]["best"], notes["memory"]["validations_since_best"])
         self.best, message = resumed(self.criterion, noted, best, lines, step)
@@ -225,6 +234,8 @@ class Journal:
             values["valid_loss"] = float(sums.loss / sums.weight)
             values["valid_perplexity"] = _exp(float(sums.nll / sums.tokens))
             values["valid_accuracy"] = float(sums.right / sums.tokens)
+            if math.isfinite(values["valid_loss"]):
+                self._set_valid_losses({**self.valid_losses, step: values["valid_loss"]})
         for evaluator in self.evaluators:
             values |= evaluator(params)
         if not values:
@@ -261,8 +272,8 @@ class Journal:
 
     def complete(self, step: int) -> Ending | None:
         """Why the run is complete after this step, or None."""
-        since = self.best.validations_since
-        return ending(self.config.train, self.inputs.last_step, step, self.tokens, since)
+        validations = Validations(self.best.validations_since, self.improvement)
+        return ending(self.config.train, self.inputs.last_step, step, self.tokens, validations)
 
     def end_if_due(self, state: TrainState, step: int, interruption: Ending | None) -> bool:
         """Validates and saves a last time if the run ends here."""

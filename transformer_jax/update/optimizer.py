@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 
-from transformer_jax.config import OptimizerConfig
+from transformer_jax.config import ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of, load_function, load_object, running
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
@@ -56,7 +56,7 @@ def ends_with_the_run(config: OptimizerConfig) -> bool:
     """Whether the schedule depends on the total number of updates, so that a longer run has different rates."""
     if is_address(config.schedule):
         return "steps" in load_function("optimizer.schedule", config.schedule, optional=OPTIONAL).optional
-    return config.schedule in ("cosine", "linear")
+    return config.schedule in ENDING_WITH_THE_RUN
 
 
 def make_optimizer(
