@@ -16,6 +16,7 @@ LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
     "model.positions = learned",
 )
+BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class PartsConfig(Section):
 
     attention: Part = option(None, "replaces MultiHeadAttention")
     feed_forward: Part = option(None, "replaces FeedForward")
+    norm: Part = option(None, "replaces the class that model.norm_kind names, in every norm of the model")
     positions: Part = option(None, "replaces the class that model.positions names")
     embedding: Part = option(None, "replaces Embedding")
     encoder_layer: Part = option(None, "replaces EncoderLayer")
@@ -66,8 +68,11 @@ class ModelConfig(Section):
     )
 
     # Layers.
-    norm: Literal["post", "pre"] = option("post", "LayerNorm after the residual sum (paper) or before the sub-layer")
-    norm_epsilon: float = option(1e-6, "added to LayerNorm's variance", above=0)
+    norm: Literal["post", "pre"] = option("post", "norm after the residual sum (paper) or before the sub-layer")
+    norm_kind: Literal["layer", "rms"] = option(
+        "layer", "LayerNorm (paper) or RMSNorm, in every norm of the model", condition=BUILT_IN_NORM
+    )
+    norm_epsilon: float = option(1e-6, "added to the variance, or to RMSNorm's mean square", above=0)
     activation: Literal["relu", "gelu", "swish", "swiglu"] = option(
         "relu", "activation function of the feed-forward layer"
     )

@@ -1,6 +1,7 @@
-"""Each of the six parts of the model can be a class of the user's own; one that does not fit is refused clearly."""
+"""Each of the seven parts of the model can be a class of the user's own; one that does not fit is refused clearly."""
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 from transformer_jax.model.custom_modules import loaded
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transformer_jax.model.norm import LayerNorm
 from transformer_jax.model.positions import Positions, Sinusoidal
 from transformer_jax.model.transformer import Embedding
 
@@ -22,6 +24,7 @@ from transformer_jax.model.transformer import Embedding
 ROLES = {
     "attention": (MultiHeadAttention, "attend", "2 * result"),
     "feed_forward": (FeedForward, "__call__", "2 * result"),
+    "norm": (LayerNorm, "__call__", "2 * result"),
     "positions": (Sinusoidal, "embed", "2 * result"),
     "embedding": (Embedding, "__call__", "2 * result"),
     "encoder_layer": (EncoderLayer, "__call__", "2 * result"),
@@ -33,6 +36,24 @@ def file_with(text, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(text)
     return str(file)
+
+
+def test_one_option_changes_every_norm_of_the_model():
+    """Those of queries and keys, of every residual connection, and the final norms of pre-norm."""
+
+    class Scale(nn.Module):
+        epsilon: float
+        dtype: Any
+
+        @nn.compact
+        def __call__(self, x):
+            return x * self.param("mine", nn.initializers.ones_init(), ())
+
+    model = Transformer(small(norm="pre", parts=PartsConfig(norm=Scale)))
+    paths = jax.tree_util.tree_leaves_with_path(variables_of(model, SOURCE, TARGET))
+    norms = [[key.key for key in path] for path, _ in paths if "norm" in path[-2].key]
+    assert len(norms) == 2 + 3 + 2
+    assert {names[-1] for names in norms} == {"mine"}
 
 
 def model_with(**parts):

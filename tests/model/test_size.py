@@ -27,6 +27,7 @@ def built_counts(config):
     [
         {},
         {"norm": "pre"},
+        {"norm": "pre", "norm_kind": "rms"},
         {"activation": "swiglu"},
         {"activation": "swiglu", "ffn_bias": False},
         {"attention_bias": True},

@@ -184,7 +184,12 @@ def _decode(fields: Fields, pad: int, eos: int, rows: int) -> DecodeConfig:
 def unsupported(model: ModelConfig) -> list[str]:
     """All reasons why a model cannot be a Marian model, by option."""
     reasons = []
-    wanted = {"norm": ["post"], "activation": ["relu", "gelu", "swish"], "positions": ["sinusoidal", "learned", "none"]}
+    wanted = {
+        "norm": ["post"],
+        "norm_kind": ["layer"],
+        "activation": ["relu", "gelu", "swish"],
+        "positions": ["sinusoidal", "learned", "none"],
+    }
     for name, allowed in wanted.items():
         if (value := getattr(model, name)) not in allowed:
             reasons.append(f"model.{name} = {value}: Marian has only {', '.join(allowed)}")

@@ -12,7 +12,7 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear
-from transformer_jax.model.norm import LayerNorm
+from transformer_jax.model.norm import norm_of
 from transformer_jax.model_config import ModelConfig
 
 # The caches of a decoder layer's two attentions, "self" and "cross".
@@ -48,10 +48,6 @@ class FeedForward(nn.Module):
             inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
         return Linear(self.use_bias, self.dtype, name="outer")(inner_BTF, x_BTD.shape[-1])
-
-
-def norm_of(config: ModelConfig) -> LayerNorm:
-    return LayerNorm(config.norm_epsilon, config.dtype)
 
 
 class Residual(nn.Module):

@@ -1,10 +1,13 @@
-"""Layer normalization (Ba et al. 2016), with a custom gradient that needs little memory."""
+"""Layer normalization (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019), whose gradients need little memory."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+
+from transformer_jax.model import custom_modules
+from transformer_jax.model_config import ModelConfig
 
 
 class LayerNorm(nn.Module):
@@ -22,16 +25,32 @@ class LayerNorm(nn.Module):
         return (unit * scale.reshape(*axes, -1) + bias.reshape(*axes, -1)).astype(self.dtype)
 
 
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + epsilon) * scale over the last axis, computed in float32."""
+
+    epsilon: float
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
+        unit = scaled_to_one(x.astype(jnp.float32), self.epsilon)
+        return (unit * scale.reshape(*(1,) * (x.ndim - 1), -1)).astype(self.dtype)
+
+
+NORMS: dict[str, type[nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+def norm_of(config: ModelConfig) -> Any:
+    """A norm as the config asks for it: every norm of the model is made here."""
+    norm = custom_modules.choose(config, "norm", NORMS[config.norm_kind])
+    return norm(epsilon=config.norm_epsilon, dtype=config.dtype)
+
+
 @jax.custom_jvp
 def normalized(x: jax.Array, epsilon: float) -> jax.Array:
     """x with mean 0 and variance 1 over the last axis."""
-    return _unit_and_rate(x, epsilon)[0]
-
-
-def _unit_and_rate(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    rate = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + epsilon)
-    return centred * rate, rate
+    return _unit_and_rate(_centred(x), epsilon)[0]
 
 
 @normalized.defjvp
@@ -40,7 +59,30 @@ def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.
 
     It needs only the result and one number for each row; by default JAX keeps two more arrays as large as x.
     """
-    (unit, rate), (change, _) = _unit_and_rate(*inputs), changes
+    (x, epsilon), (change, _) = inputs, changes
+    unit, rate = _unit_and_rate(_centred(x), epsilon)
     along_one = jnp.mean(change, axis=-1, keepdims=True)
     along_unit = jnp.mean(change * unit, axis=-1, keepdims=True)
     return unit, rate * (change - along_one - unit * along_unit)
+
+
+@jax.custom_jvp
+def scaled_to_one(x: jax.Array, epsilon: float) -> jax.Array:
+    """x with a mean square of 1 over the last axis."""
+    return _unit_and_rate(x, epsilon)[0]
+
+
+@scaled_to_one.defjvp
+def _derivative_of_scaling(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
+    """The tangent without its component along the result; as above, without the one along 1."""
+    (unit, rate), (change, _) = _unit_and_rate(*inputs), changes
+    return unit, rate * (change - unit * jnp.mean(change * unit, axis=-1, keepdims=True))
+
+
+def _centred(x: jax.Array) -> jax.Array:
+    return x - jnp.mean(x, axis=-1, keepdims=True)
+
+
+def _unit_and_rate(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
+    rate = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+    return x * rate, rate

@@ -16,7 +16,7 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
 
     Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D
     (and h K + h K + h V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
-    F + D), SwiGLU 3 D F (and 2 F + D); and a norm of 2 D for each of these.
+    F + D), SwiGLU 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these.
     """
     c = config
     target_rows = c.target_vocab_size or c.vocab_size
@@ -26,7 +26,7 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
     attention += (2 * keys + values + c.d_model) * c.attention_bias
     inner = 2 if c.activation == "swiglu" else 1
     feed_forward = (inner + 1) * c.d_model * c.d_ff + (inner * c.d_ff + c.d_model) * c.ffn_bias
-    norm = 2 * c.d_model
+    norm = (1 if c.norm_kind == "rms" else 2) * c.d_model
     final_norm = norm if c.norm == "pre" else 0
     return {
         "embeddings": (c.vocab_size + tables * target_rows) * c.d_model + target_rows * c.output_bias,

@@ -11,8 +11,9 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Context
 from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, norm_of
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.model.masks import Mask
+from transformer_jax.model.norm import norm_of
 from transformer_jax.model.positions import ENCODINGS, METHODS, AttentionPositions, Positions
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
