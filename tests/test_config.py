@@ -27,6 +27,7 @@ NEEDED = {
     "data.task.": ("data.corpus", "copy"),
     "model.max_length": ("model.positions", "learned"),
     "optimizer.final_fraction": ("optimizer.schedule", "cosine"),
+    "optimizer.decay_fraction": ("optimizer.schedule", "wsd"),
 }
 
 

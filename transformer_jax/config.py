@@ -31,11 +31,12 @@ FEWEST_VALIDATIONS = 20
 # Far beyond any search: a typing error (1e30 hypotheses) is refused instead of run.
 MOST_BEAMS = 10_000
 # Their learning rates depend on the total number of updates.
-ENDING_WITH_THE_RUN = ("cosine", "linear")
+ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
 ANNEALING = Condition(
     lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
-    "optimizer.schedule = cosine or linear",
+    "optimizer.schedule = cosine, linear or wsd",
 )
+WSD = Condition(lambda config: config.optimizer.schedule == "wsd", "optimizer.schedule = wsd")
 SMOOTHING = Condition(
     lambda config: config.train.label_smoothing > 0 or config.train.loss is not None, "train.label_smoothing above 0"
 )
@@ -58,9 +59,10 @@ class OptimizerConfig(Section):
     epsilon: float = option(1e-9, "for optimizers with an argument eps", above=0, together="number")
     arguments: tuple[str, ...] = option((), "more arguments of the optimizer: momentum=0.9,nesterov=true")
 
-    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] | Address = option(
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
         "inverse_sqrt",
-        "learning rate after a linear warmup (inverse_sqrt is equation 3), or a custom schedule including the warmup",
+        "learning rate after a linear warmup (inverse_sqrt is equation 3; wsd: constant, then linear), or a custom "
+        "schedule including the warmup",
         together="rate",
     )
     learning_rate: float | None = option(
@@ -71,10 +73,18 @@ class OptimizerConfig(Section):
     )
     final_fraction: float = option(
         0.0,
-        "final learning rate of cosine and linear, as a fraction of the peak",
+        "final learning rate of cosine, linear and wsd, as a fraction of the peak",
         at_least=0,
         at_most=1,
         condition=ANNEALING,
+        together="rate",
+    )
+    decay_fraction: float = option(
+        0.1,
+        "share of the updates after the warmup in which wsd decays, the last ones",
+        above=0,
+        at_most=1,
+        condition=WSD,
         together="rate",
     )
 

@@ -87,7 +87,7 @@ def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
 def test_only_a_schedule_that_ends_has_an_end(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def flat(peak): return lambda count: peak\ndef falling(steps): return lambda count: 1 / steps\n")
-    schedules = {"inverse_sqrt": False, "constant": False, "cosine": True, "linear": True}
+    schedules = {"inverse_sqrt": False, "constant": False, "cosine": True, "linear": True, "wsd": True}
     schedules |= {f"{file}:flat": False, f"{file}:falling": True}
     for schedule, ends in schedules.items():
         config = dataclasses.replace(experiment().optimizer, schedule=schedule)

@@ -63,9 +63,10 @@ def test_the_papers_peak():
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 10])
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant", "wsd"])
 def test_the_other_schedules(schedule, warmup):
     steps, peak, final = 50, 3e-3, 0.1
+    stable = steps - round(0.2 * (steps - warmup))  # of wsd: the updates before the last fifth of those after warmup
 
     def formula(step):
         if step < warmup:
@@ -73,17 +74,20 @@ def test_the_other_schedules(schedule, warmup):
         done = (step - warmup) / (steps - warmup)
         if schedule == "constant":
             return peak
-        if schedule == "linear":
+        if schedule == "wsd":  # Hu et al. (2024), with a linear decay
+            done = max(step - stable, 0) / (steps - stable)
+        if schedule in ("linear", "wsd"):
             return peak * (1 - (1 - final) * done)
         return peak * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)
 
     settings = config(schedule=schedule, learning_rate=peak, warmup_steps=warmup, final_fraction=final)
+    settings = dataclasses.replace(settings, decay_fraction=0.2) if schedule == "wsd" else settings
     made = rates(make_schedule(settings, 512, steps), range(1, steps + 1))
     np.testing.assert_allclose(made, [formula(step) for step in range(1, steps + 1)], rtol=1e-5)
     assert made[-1] == pytest.approx(peak if schedule == "constant" else peak * final)
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant", "wsd"])
 def test_warmup_rises_in_equal_parts_to_the_peak(schedule):
     made = rates(make_schedule(config(schedule=schedule, learning_rate=0.5, warmup_steps=4), 8, 9), range(1, 10))
     np.testing.assert_allclose(made[:4], [0.125, 0.25, 0.375, 0.5])
@@ -179,7 +183,7 @@ def test_the_schedule_counts_updates_under_jit():
     np.testing.assert_allclose(moved, rates(schedule, range(1, 7)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant", "wsd"])
 def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
     """train.steps = 10^12, for a run that train.tokens or train.hours ends; linear could not be computed."""
     config = OptimizerConfig(schedule=name, learning_rate=0.1, warmup_steps=4)

@@ -41,6 +41,8 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
     after = max(steps - warmup, 1)
+    # Of warmup, stable, decay (Hu et al. 2024): an exact number of updates, so that the last one has the final rate.
+    decaying = max(round(config.decay_fraction * after), 1) if config.schedule == "wsd" else after
     if config.schedule == "inverse_sqrt":
         return _warmed_up(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
     if config.schedule == "constant":
@@ -48,7 +50,7 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     if config.schedule == "cosine":
         decay = optax.schedules.cosine_decay_schedule(peak, after, alpha=config.final_fraction)
     else:
-        decay = optax.schedules.linear_schedule(peak, peak * config.final_fraction, after)
+        decay = optax.schedules.linear_schedule(peak, peak * config.final_fraction, decaying, after - decaying)
     return _warmed_up(peak, warmup, lambda step: decay(step - warmup))
 
 
