@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.support.small_models import assert_close, variables_of
-from transformer_jax.model.linear import Linear
+from transformer_jax.model.linear import Linear, xavier
 
 X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
 
@@ -19,8 +19,12 @@ def test_a_linear_map_is_the_same_on_any_number_of_axes():
 
 
 def test_initial_weights_are_xavier_uniform_and_biases_zero():
-    params = Linear().init(jax.random.key(0), jnp.zeros((1, 300)), 200)["params"]
+    params, larger = (
+        Linear(kernel_init=init).init(jax.random.key(0), jnp.zeros((1, 300)), 200)["params"]
+        for init in (Linear.kernel_init, xavier(gain=2.0))
+    )
     limit = np.sqrt(6 / (300 + 200))
     assert np.abs(params["kernel"]).max() <= limit
     np.testing.assert_allclose(params["kernel"].std(), limit / np.sqrt(3), rtol=0.02)
+    np.testing.assert_allclose(larger["kernel"], 2 * params["kernel"], rtol=1e-6)
     assert (params["bias"] == 0).all()

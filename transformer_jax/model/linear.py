@@ -9,8 +9,13 @@ from flax import linen as nn
 from transformer_jax.model.precision import precision_of
 
 
+def xavier(gain: float = 1.0) -> nn.initializers.Initializer:
+    """Xavier-uniform (Glorot and Bengio 2010), times a gain."""
+    return nn.initializers.variance_scaling(gain**2, "fan_avg", "uniform")
+
+
 class Linear(nn.Module):
-    """x W + b on the last axis, with `features` outputs. W is Xavier-uniform, b zero.
+    """x W + b on the last axis, with `features` outputs. W is Xavier-uniform by default, b zero.
 
     The product is two-dimensional, over (all other axes, width): on CPUs it is 1.5 times as fast as flax's nn.Dense,
     which keeps the batch axes.
@@ -18,10 +23,11 @@ class Linear(nn.Module):
 
     use_bias: bool = True
     dtype: Any = jnp.float32
+    kernel_init: nn.initializers.Initializer = xavier()
 
     @nn.compact
     def __call__(self, x: jax.Array, features: int) -> jax.Array:
-        kernel = self.param("kernel", nn.initializers.xavier_uniform(), (x.shape[-1], features))
+        kernel = self.param("kernel", self.kernel_init, (x.shape[-1], features))
         rows = x.reshape(-1, x.shape[-1]).astype(self.dtype)
         product = jnp.matmul(rows, kernel.astype(self.dtype), precision=precision_of(rows))
         if self.use_bias:
