@@ -16,6 +16,7 @@ LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
     "model.positions = learned",
 )
+GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
 
@@ -73,8 +74,14 @@ class ModelConfig(Section):
         "layer", "LayerNorm (paper) or RMSNorm, in every norm of the model", condition=BUILT_IN_NORM
     )
     norm_epsilon: float = option(1e-6, "added to the variance, or to RMSNorm's mean square", above=0)
-    activation: Literal["relu", "gelu", "swish", "swiglu"] = option(
-        "relu", "activation function of the feed-forward layer"
+    activation: Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"] = option(
+        "relu", "activation function of the feed-forward layer; from glu on with a gate, a third matrix"
+    )
+    gated_width: Literal["d_ff", "two_thirds"] = option(
+        "d_ff",
+        "inner width of a feed-forward layer with a gate: d_ff, or two thirds of it (rounded), for as many weights as "
+        "without a gate",
+        condition=Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}"),
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
@@ -123,6 +130,16 @@ class ModelConfig(Section):
     def value_size(self) -> int:
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward layer multiplies its inner layer by a gate."""
+        return self.activation in GATED
+
+    @property
+    def inner_width(self) -> int:
+        """The width of the feed-forward layer's inner layer: d_ff, or two thirds of it to the nearest whole number."""
+        return round(self.d_ff * 2 / 3) if self.is_gated and self.gated_width == "two_thirds" else self.d_ff
 
     def contradictions(self) -> list[str]:
         problems = []

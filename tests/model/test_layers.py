@@ -34,11 +34,25 @@ def test_feed_forward_is_equation_2(activation):
     assert_close(layer.apply(variables, X_BTD), hidden @ outer["kernel"] + outer["bias"][None, None])
 
 
-def test_swiglu_gates_with_a_third_matrix():
-    layer = FeedForward(d_ff=12, activation="swiglu", use_bias=False)
+@pytest.mark.parametrize(
+    ("activation", "of_gate"),
+    [
+        ("glu", lambda x: 1 / (1 + np.exp(-x))),
+        ("bilinear", lambda x: x),
+        ("reglu", DEFINITIONS["relu"]),
+        ("geglu", DEFINITIONS["gelu"]),
+        ("swiglu", DEFINITIONS["swish"]),
+    ],
+)
+def test_gates_have_a_third_matrix(activation, of_gate):
+    """Shazeer 2020, equation 6: (f(x W) * x V) W_2; `inner` is their V."""
+    layer = FeedForward(d_ff=12, activation=activation, use_bias=False)
     variables = variables_of(layer, X_BTD)
-    inner, gate, outer = (variables["params"][name]["kernel"] for name in ("inner", "gate", "outer"))
-    assert_close(layer.apply(variables, X_BTD), (DEFINITIONS["swish"](X_BTD @ gate) * (X_BTD @ inner)) @ outer)
+    x, inner, gate, outer = (
+        np.float64(each)
+        for each in (X_BTD, *(variables["params"][name]["kernel"] for name in ("inner", "gate", "outer")))
+    )
+    assert_close(layer.apply(variables, X_BTD), (of_gate(x @ gate) * (x @ inner)) @ outer)
 
 
 def test_feed_forward_biases_are_a_switch():

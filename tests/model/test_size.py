@@ -29,7 +29,8 @@ def built_counts(config):
         {"norm": "pre"},
         {"norm": "pre", "norm_kind": "rms"},
         {"activation": "swiglu"},
-        {"activation": "swiglu", "ffn_bias": False},
+        {"activation": "geglu", "ffn_bias": False},
+        {"activation": "glu", "gated_width": "two_thirds", "d_ff": 20},
         {"attention_bias": True},
         {"output_bias": True},
         {"output_bias": True, "tie_embeddings": "target", "target_vocab_size": 31},
@@ -41,6 +42,16 @@ def built_counts(config):
 )
 def test_parameter_counts_are_those_of_the_built_model(changes):
     assert parameter_counts(small(**changes)) == built_counts(small(**changes))
+
+
+def test_a_gated_layer_of_two_thirds_has_the_weights_of_one_without_a_gate():
+    plain, gated = (
+        sum(parameter_counts(ModelConfig.base(d_ff=3072, ffn_bias=False, **changes)).values())
+        for changes in ({}, {"activation": "swiglu", "gated_width": "two_thirds"})
+    )
+    assert plain == gated
+    assert [small(d_ff=d_ff, activation="glu", gated_width="two_thirds").inner_width for d_ff in (1, 4, 5)] == [1, 3, 3]
+    assert small(d_ff=6, gated_width="two_thirds").inner_width == 6  # without a gate it has no effect
 
 
 @every_encoding

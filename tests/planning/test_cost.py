@@ -13,7 +13,10 @@ from transformer_jax.model.size import parameter_counts
 from transformer_jax.planning.cost import MeshSize, Work, amount, bytes_sent, memory, parameters
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention_bias": True}, {"activation": "swiglu"}, {"positions": "relative"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"attention_bias": True}, {"activation": "reglu", "gated_width": "two_thirds"}, {"positions": "relative"}],
+)
 def test_every_parameter_is_divided_in_some_way(changes):
     config = ModelConfig.base(**changes)
     assert sum(parameters(config)) == sum(parameter_counts(config).values())

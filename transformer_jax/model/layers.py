@@ -22,14 +22,21 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "gelu": functools.partial(jax.nn.gelu, approximate=False),  # with erf, as defined; JAX's default approximates it
     "swish": jax.nn.swish,
-    "swiglu": jax.nn.swish,
+}
+GATES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "glu": jax.nn.sigmoid,
+    "bilinear": lambda gate: gate,
+    "reglu": ACTIVATIONS["relu"],
+    "geglu": ACTIVATIONS["gelu"],
+    "swiglu": ACTIVATIONS["swish"],
 }
 
 
 class FeedForward(nn.Module):
     """Equation 2: max(0, x W_1 + b_1) W_2 + b_2, applied to each position separately.
 
-    "swiglu" (Shazeer 2020) multiplies the inner layer by swish(x W_g), with a third matrix W_g.
+    With a gate (Shazeer 2020, section 2) the inner layer is x W_1 times, in "swiglu", swish(x W_g), with a third matrix
+    W_g; "glu" has the sigmoid, "bilinear" no function, "reglu" and "geglu" relu and gelu.
     """
 
     d_ff: int
@@ -41,9 +48,9 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: jax.Array, deterministic: bool = True) -> jax.Array:
         inner_BTF = Linear(self.use_bias, self.dtype, name="inner")(x_BTD, self.d_ff)
-        if self.activation == "swiglu":
+        if self.activation in GATES:
             gate_BTF = Linear(self.use_bias, self.dtype, name="gate")(x_BTD, self.d_ff)
-            inner_BTF = inner_BTF * ACTIVATIONS["swiglu"](gate_BTF)
+            inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)
         else:
             inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
@@ -96,7 +103,7 @@ def attention_of(config: ModelConfig) -> Any:
 def feed_forward_of(config: ModelConfig) -> Any:
     """The feed-forward module of a config."""
     return custom_modules.choose(config, "feed_forward", FeedForward)(
-        d_ff=config.d_ff,
+        d_ff=config.inner_width,
         activation=config.activation,
         dropout=config.activation_dropout,
         use_bias=config.ffn_bias,

@@ -1,6 +1,7 @@
 """The size of a model and its floating-point operations, as closed formulas (custom modules are not counted).
 
-The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the vocabulary.
+The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the
+vocabulary. A gated feed-forward layer may be narrower, F = `inner_width`.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
 
     Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D
     (and h K + h K + h V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
-    F + D), SwiGLU 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these.
+    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these.
     """
     c = config
     target_rows = c.target_vocab_size or c.vocab_size
@@ -24,8 +25,8 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
     keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
     attention = 2 * c.d_model * keys + 2 * c.d_model * values
     attention += (2 * keys + values + c.d_model) * c.attention_bias
-    inner = 2 if c.activation == "swiglu" else 1
-    feed_forward = (inner + 1) * c.d_model * c.d_ff + (inner * c.d_ff + c.d_model) * c.ffn_bias
+    inner = (2 if c.is_gated else 1) * c.inner_width
+    feed_forward = c.d_model * (inner + c.inner_width) + (inner + c.d_model) * c.ffn_bias
     norm = (1 if c.norm_kind == "rms" else 2) * c.d_model
     final_norm = norm if c.norm == "pre" else 0
     return {
@@ -66,11 +67,12 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
     - each target token: decoder layers x (projections 2 D h (2 K + 2 V) + 2 T h (K + V), and to the source
       2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
 
-    SwiGLU has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention, with R distances.
+    A gated feed-forward layer has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention,
+    with R distances.
     """
     c = config
     widths = c.num_heads * (c.key_size + c.value_size)
-    feed_forward = (6 if c.activation == "swiglu" else 4) * c.d_model * c.d_ff
+    feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
     def self_attention(length: int) -> int:
         moved = 2 * DISTANCES * (widths + c.num_heads * length) if c.positions == "relative" else 0

@@ -73,16 +73,16 @@ class Parameters(NamedTuple):
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """Of the matrices, attention has D h (2 K + 2 V) and feed-forward 2 D F (SwiGLU 3 D F)."""
+    """Of the matrices, attention has D h (2 K + 2 V) and feed-forward 2 D F (with a gate 3 D F)."""
     c, encoder, decoder = config, config.num_encoder_layers, config.num_decoder_layers
-    keys, values, gates = c.num_heads * c.key_size, c.num_heads * c.value_size, 2 if c.activation == "swiglu" else 1
-    attention, feed_forward = 2 * c.d_model * (keys + values), (gates + 1) * c.d_model * c.d_ff
+    keys, values, gates = c.num_heads * c.key_size, c.num_heads * c.value_size, 2 if c.is_gated else 1
+    attention, feed_forward = 2 * c.d_model * (keys + values), (gates + 1) * c.d_model * c.inner_width
     counts = parameter_counts(config)
     output_bias = (c.target_vocab_size or c.vocab_size) * c.output_bias
     tables = counts["embeddings"] - output_bias
     matrices = (encoder + 2 * decoder) * attention + (encoder + decoder) * feed_forward
     biases = (encoder + 2 * decoder) * (2 * keys + values) * c.attention_bias
-    biases += (encoder + decoder) * gates * c.d_ff * c.ffn_bias + output_bias
+    biases += (encoder + decoder) * gates * c.inner_width * c.ffn_bias + output_bias
     return Parameters(tables, matrices, biases, sum(counts.values()) - tables - matrices - biases)
 
 
@@ -104,8 +104,8 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize, platform: str = 
       tables once (the loss computes their gradient in the forward pass), and all gradients are reduce-scattered. For
       GPUs XLA merges the two gathers; for TPUs it gathers in the model's dtype, and all-reduces the tables' gradients.
     - tensor: in each accumulation step all-reduces of activations: 2 forward and 4 backward in an encoder layer (the
-      inputs of query, key, value and feed-forward, of which SwiGLU has two), 3 and 5 in a decoder layer and twice the
-      encoder's output; one for each embedding, one for the output, and 7 numbers per token for the softmax over a
+      inputs of query, key, value and feed-forward, which has two with a gate), 3 and 5 in a decoder layer and twice
+      the encoder's output; one for each embedding, one for the output, and 7 numbers per token for the softmax over a
       divided vocabulary.
     """
     count = parameters(config)
@@ -118,7 +118,7 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize, platform: str = 
         "tpu": 2 * (count.tables + count.matrices) * BYTES[config.dtype],
     }[platform] / mesh.tensor
     whole = 2 * _share(mesh.rows) * (count.biases / mesh.tensor + count.whole) * FLOAT
-    gate = config.activation == "swiglu"
+    gate = config.is_gated
     source_sums = (6 + gate) * config.num_encoder_layers + 2 * config.num_decoder_layers + 1
     target_sums = (8 + gate) * config.num_decoder_layers + 2
     activations = (source_sums * local.source_tokens + target_sums * local.target_tokens) * width
@@ -190,13 +190,13 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     """Bytes that the forward pass keeps for the backward pass.
 
     For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), the h S attention weights, and
-    the inner layer, F before and F after the activation, all divided along `tensor`; and undivided, for each sub-layer,
-    D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the second are those of
-    the source. Norms are kept in float32, and dropout keeps a byte. Fused attention keeps no weights.
+    the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
+    each sub-layer, D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the
+    second are those of the source. Norms are kept in float32; dropout keeps a byte. Fused attention keeps no weights.
     """
     c, size = config, BYTES[config.dtype]
     keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
-    inner = (3 if c.activation == "swiglu" else 2) * c.d_ff
+    inner = (3 if c.is_gated else 2) * c.inner_width
     whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     is_fused = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
