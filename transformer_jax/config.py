@@ -162,6 +162,13 @@ class TrainConfig(Section, affects="stopping"):
         affects="result",
         condition=SMOOTHING,
     )
+    z_loss: float = option(
+        0.0,
+        "coefficient of the z-loss, (log Z)^2 of the softmax's normalizer Z, in the training loss; PaLM has 1e-4",
+        at_least=0,
+        affects="result",
+        together="number",
+    )
     max_bad_steps: int = option(10, "consecutive steps with a non-finite gradient before the run stops", at_least=1)
 
     log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1, affects="output")
@@ -211,6 +218,8 @@ class TrainConfig(Section, affects="stopping"):
                 f"until_flat = {self.until_flat:g} needs at least {FEWEST_VALIDATIONS} validations, and steps = "
                 f"{self.steps} has one every eval_every = {self.eval_every}: lower eval_every"
             )
+        if self.z_loss and self.loss is not None:
+            problems.append(f"z_loss = {self.z_loss:g} is not added to a custom loss: add it there, or set it to 0")
         return problems
 
 

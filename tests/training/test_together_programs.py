@@ -43,6 +43,7 @@ def test_ten_updates_are_those_of_a_run_alone():
             "model__dropout": 0.3,
             "model__attention_dropout": 0.2,
             "train__label_smoothing": 0.0,
+            "train__z_loss": 0.1,
             "optimizer__beta2": 0.9,
             "optimizer__learning_rate": 1e-2,
             "optimizer__weight_decay": 0.01,

@@ -9,12 +9,12 @@ import pytest
 import scipy.special
 
 from transformer_jax.update import loss
-from transformer_jax.update.loss import label_smoothed_cross_entropy, output_loss, smoothed_targets
+from transformer_jax.update.loss import Objective, label_smoothed_cross_entropy, output_loss, smoothed_targets
 
 TARGETS = np.array([[2, 0, 1], [4, 4, 3]])
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 1]])
 # Compiled: one by one the operations take longer.
-token_sums = jax.jit(loss.token_sums, static_argnums=(3, 4))
+token_sums = jax.jit(loss.token_sums, static_argnums=3)
 
 
 def logits_of(seed=0, classes=5):
@@ -38,23 +38,31 @@ def test_is_the_cross_entropy_against_that_distribution_summed(spread, epsilon):
     assert weight_sum == WEIGHTS.sum()
 
 
+def test_the_z_loss_is_the_mean_square_of_the_log_normalizer():
+    """Chowdhery et al. (2022), section 5: z log^2 Z beside the cross-entropy, which is still reported without it."""
+    with_z, without = (token_sums(logits_of(), TARGETS, WEIGHTS, Objective(0.1, z_loss=z)) for z in (1e-4, 0.0))
+    log_z = scipy.special.logsumexp(np.asarray(logits_of(), np.float64), axis=-1)
+    np.testing.assert_allclose(with_z.loss - without.loss, 1e-4 * np.sum(log_z**2 * WEIGHTS), rtol=1e-3)
+    assert with_z._replace(loss=without.loss) == without
+
+
 def test_padding_has_no_part_in_it():
     noisy = logits_of() + 100.0 * (1 - WEIGHTS)[..., None] * logits_of(seed=1)
-    ours, theirs = (token_sums(logits, TARGETS, WEIGHTS, 0.1, "all") for logits in (logits_of(), noisy))
+    ours, theirs = (token_sums(logits, TARGETS, WEIGHTS, Objective()) for logits in (logits_of(), noisy))
     assert ours == theirs
-    gradient = jax.jit(jax.grad(lambda logits: token_sums(logits, TARGETS, WEIGHTS, 0.1, "all").loss))(logits_of())
+    gradient = jax.jit(jax.grad(lambda logits: token_sums(logits, TARGETS, WEIGHTS, Objective()).loss))(logits_of())
     assert not np.any(gradient[WEIGHTS == 0])
 
 
 def test_perplexity_is_told_without_smoothing():
-    smoothed, plain = (token_sums(logits_of(), TARGETS, WEIGHTS, epsilon, "all") for epsilon in (0.3, 0.0))
+    smoothed, plain = (token_sums(logits_of(), TARGETS, WEIGHTS, Objective(epsilon)) for epsilon in (0.3, 0.0))
     assert smoothed.nll == plain.nll == pytest.approx(float(plain.loss))
     assert smoothed.loss != plain.loss
 
 
 def test_counts_the_tokens_that_were_the_likeliest():
     logits = 9 * np.eye(5, dtype=np.float32)[np.array([[2, 3, 1], [4, 4, 3]])]  # one wrong, two right ones are padding
-    assert token_sums(logits, TARGETS, WEIGHTS, 0.1, "all").right == 3
+    assert token_sums(logits, TARGETS, WEIGHTS, Objective()).right == 3
 
 
 def operands(dtype, length=12, classes=50):
@@ -67,10 +75,10 @@ def operands(dtype, length=12, classes=50):
     )
 
 
-def plainly(features_BTD, table_ND, targets, weights, epsilon, spread):
+def plainly(features_BTD, table_ND, targets, weights, objective):
     """As anybody would write it: all logits at once, and automatic differentiation, all in float32."""
     logits = features_BTD.astype(jnp.float32) @ table_ND.astype(features_BTD.dtype).astype(jnp.float32).T
-    return loss.token_sums(logits, targets, weights, epsilon, spread)
+    return loss.token_sums(logits, targets, weights, objective)
 
 
 # 12 tokens of 3 rows and 50 classes in one slice, in five (12 is no multiple of 5), and in twelve.
@@ -78,15 +86,15 @@ WHOLE, UNEVEN, ONE_TOKEN = 10**9, 12 * 3 * 50 // 5, 1
 
 
 @pytest.mark.parametrize(
-    ("held", "dtype", "spread"),
+    ("held", "dtype", "objective"),
     [
-        (WHOLE, "float32", "others"),
-        (UNEVEN, "float32", "all"),
-        (UNEVEN, "bfloat16", "others"),
-        (ONE_TOKEN, "bfloat16", "all"),
+        (WHOLE, "float32", Objective(0.1, "others")),
+        (UNEVEN, "float32", Objective(0.1, "all", z_loss=0.01)),
+        (UNEVEN, "bfloat16", Objective(0.1, "others")),
+        (ONE_TOKEN, "bfloat16", Objective(0.1, "all", z_loss=0.01)),
     ],
 )
-def test_sliced_equals_plain_in_value_and_gradient(held, dtype, spread, monkeypatch):
+def test_sliced_equals_plain_in_value_and_gradient(held, dtype, objective, monkeypatch):
     """And the sums are the same where no gradient is asked for."""
     monkeypatch.setattr(loss, "HELD_LOGITS", 5 * held)
     run = functools.partial(output_loss, held_logits=held)
@@ -94,14 +102,14 @@ def test_sliced_equals_plain_in_value_and_gradient(held, dtype, spread, monkeypa
 
     def value_and_gradients(function):
         def scaled(features, table):
-            sums = function(features, table, targets, weights, 0.1, spread)
+            sums = function(features, table, targets, weights, objective)
             return 0.5 * sums.loss, sums
 
         return jax.value_and_grad(scaled, argnums=(0, 1), has_aux=True)(features, table)
 
     @jax.jit
     def all_three():
-        alone = run(features, table, targets, weights, 0.1, spread)
+        alone = run(features, table, targets, weights, objective)
         return alone, value_and_gradients(run), value_and_gradients(plainly)
 
     alone, ((_, ours), our_gradients), ((_, theirs), their_gradients) = all_three()
@@ -126,7 +134,7 @@ def test_holds_a_slice_of_the_logits_and_not_all(differentiated, monkeypatch):
     )
 
     def needed(function):
-        of = functools.partial(function, epsilon=0.1, spread="all")
+        of = functools.partial(function, objective=Objective())
         run = jax.grad(lambda *args: of(*args).loss, argnums=(0, 1)) if differentiated else of
         return jax.jit(run).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_runs import batch_of, batches, params_of, sentences, trainer, worst_difference
+from tests.support.small_runs import batch_of, batches, experiment, params_of, sentences, trainer, worst_difference
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.update.loss import token_sums
+from transformer_jax.update.loss import Objective, token_sums
 from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import batch_sums, make_eval_step
 
@@ -22,15 +22,15 @@ DROPOUT_IN_PARTS = {"model__dropout": 0.2, "train__accumulate": 2}
 
 
 def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_tokens():
-    """Plain SGD, by hand: sums over the batch, divided once; the schedule is asked with the updates made before."""
-    run = trainer(**SGD, optimizer__warmup_steps=5)
+    """Plain SGD and z-loss, by hand: sums divided once; the schedule is asked with the updates made before."""
+    run = trainer(**SGD, optimizer__warmup_steps=5, train__z_loss=0.1)
     schedule = make_schedule(run.config.optimizer, 16, 10)
 
     @jax.jit
     @jax.value_and_grad
     def mean_loss(params, batch):
         logits = Transformer(run.config.model).apply({"params": params}, batch.source, batch.target_input)
-        sums = token_sums(logits, batch.target_output, batch.target_output != 0, 0.1)
+        sums = token_sums(logits, batch.target_output, batch.target_output != 0, Objective(z_loss=0.1))
         return sums.loss / sums.tokens
 
     state = run.new()
@@ -156,7 +156,7 @@ def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied):
 
     def plain(params):
         logits = Transformer(config.model).apply({"params": params}, batch.source, batch.target_input)
-        return token_sums(logits, batch.target_output, batch.target_output != 0, 0.1).loss
+        return token_sums(logits, batch.target_output, batch.target_output != 0, Objective()).loss
 
     def ours(params):
         return batch_sums(config, None, params, batch, None).loss
@@ -167,9 +167,10 @@ def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied):
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), gradients, by_hand)
 
 
-def test_evaluation_is_the_loss_of_training_without_dropout():
+def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     dropped, run, batch = trainer(**DROPOUT_IN_PARTS), trainer(), batches(1)[0]
-    evaluated = make_eval_step(dropped.config, dropped.mesh)(dropped.new().params, batch)
+    config = experiment(**DROPOUT_IN_PARTS, train__z_loss=0.1)
+    evaluated = make_eval_step(config, dropped.mesh)(dropped.new().params, batch)
     trained = run.train([batch]).sums
     np.testing.assert_allclose(evaluated.loss, trained.loss, rtol=1e-5)
     np.testing.assert_allclose(evaluated.nll, trained.nll, rtol=1e-5)

@@ -133,6 +133,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}"
     )
     loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
+    loss += f"; z-loss {config.train.z_loss:g}" if config.train.z_loss else ""
     lines = {
         "model": f"{count(programs.plan.params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, "
         + model.dtype

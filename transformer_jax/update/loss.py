@@ -21,10 +21,32 @@ HELD_LOGITS = 64 * 2**20
 HELD_LOGITS_ON_TPU = 256 * 37_000
 # A number of the config; traced where runs that differ in it train together.
 Number = float | jax.Array
-# Of the target distribution: the excess of the right class over a wrong one, and the probability of a wrong one.
-Masses = tuple[Number, Number]
 # The function that train.loss names, or None: label-smoothed cross-entropy.
 Loss = CustomFunction | None
+
+
+class Objective(NamedTuple):
+    """What is minimised: train.label_smoothing, train.smoothing_over and train.z_loss."""
+
+    epsilon: Number = 0.1
+    spread: Spread = "all"
+    z_loss: Number = 0.0
+
+    def terms(self, classes: int) -> "Terms":
+        wrong = self.epsilon / classes if self.spread == "all" else self.epsilon / (classes - 1)
+        has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
+        return Terms(1.0 - wrong * classes, wrong, self.z_loss if has_z else None)
+
+
+class Terms(NamedTuple):
+    """The same for a number of classes: right * -log p(target) + wrong * sum_k -log p_k + z * (log Z)^2.
+
+    `z` is None without z-loss (Chowdhery et al. 2022, section 5), so that such programs do not compute it.
+    """
+
+    right: Number
+    wrong: Number
+    z: Number | None
 
 
 class TokenSums(NamedTuple):
@@ -53,34 +75,33 @@ def label_smoothed_cross_entropy(
 
     `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding).
     """
-    sums = token_sums(logits, targets, weights, epsilon, spread)
+    sums = token_sums(logits, targets, weights, Objective(epsilon, spread))
     return sums.loss, sums.tokens
 
 
-def token_sums(
-    logits: jax.Array, targets: jax.Array, weights: jax.Array, epsilon: Number, spread: Spread = "all"
-) -> TokenSums:
+def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, objective: Objective) -> TokenSums:
     """The sums of a batch of logits."""
-    return _token_sums(logits, targets, weights, _masses(logits.shape[-1], epsilon, spread))
+    return _token_sums(logits, targets, weights, objective.terms(logits.shape[-1]))
 
 
 def _token_sums(
-    logits: jax.Array, targets: jax.Array, weights: jax.Array, masses: Masses, logit_sums: jax.Array | None = None
+    logits: jax.Array, targets: jax.Array, weights: jax.Array, terms: Terms, logit_sums: jax.Array | None = None
 ) -> TokenSums:
-    """-sum_k q_k log p_k with q = wrong everywhere, plus right on the target, and log p = logit - log-normalizer.
+    """-sum_k q_k log p_k with q = wrong everywhere, plus right on the target, and log p = logit - log Z.
 
     `logit_sums` are those over the classes, if they are known.
     """
     logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
-    right, wrong = masses
+    right, wrong, z = terms
     greatest, normalizer = _normalizer(logits)
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = normalizer - target_logit
     logit_sums = jnp.sum(logits, axis=-1) if logit_sums is None else logit_sums
     everywhere = logits.shape[-1] * normalizer - logit_sums
+    losses = right * nll + wrong * everywhere
     tokens = jnp.sum(weights)
     return TokenSums(
-        loss=jnp.sum((right * nll + wrong * everywhere) * weights),
+        loss=jnp.sum((losses if z is None else losses + z * normalizer**2) * weights),
         nll=jnp.sum(nll * weights),
         right=jnp.sum((target_logit >= greatest) * weights),
         tokens=tokens,
@@ -106,7 +127,7 @@ def custom_sums(
 ) -> TokenSums:
     """The sums of a batch of logits with a custom loss; perplexity and accuracy do not depend on it."""
     loss_sum, weight_sum = _call(loss, train, logits, targets, weights.astype(jnp.float32))
-    return token_sums(logits, targets, weights, 0.0)._replace(loss=loss_sum, weight=weight_sum)
+    return token_sums(logits, targets, weights, Objective(0.0))._replace(loss=loss_sum, weight=weight_sum)
 
 
 def check_loss(train: TrainConfig) -> None:
@@ -148,7 +169,7 @@ def _call(
 
 def smoothed_targets(targets: jax.Array, classes: int, epsilon: Number, spread: Spread = "all") -> jax.Array:
     """The target distribution of the loss, written out. Training never needs it in full."""
-    right, wrong = _masses(classes, epsilon, spread)
+    right, wrong, _ = Objective(epsilon, spread).terms(classes)
     return jnp.where(jax.nn.one_hot(targets, classes, dtype=bool), right + wrong, wrong)
 
 
@@ -157,18 +178,17 @@ def output_loss(
     table_ND: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
-    epsilon: Number,
-    spread: Spread = "all",
+    objective: Objective,
     held_logits: int | None = None,
 ) -> TokenSums:
     """The loss of features times the output table, without computing all logits at once.
 
-    Equal in value and gradient to `label_smoothed_cross_entropy(features @ table.T, ...)`. It runs over slices of the
+    Equal in value and gradient to `token_sums(features @ table.T, ...)`. It runs over slices of the
     tokens with at most `held_logits` logits, and the forward pass already computes each slice's gradient, so that the
     backward pass needs no logits: the memory is that of a few slices.
     """
-    masses, held = _masses(table_ND.shape[0], epsilon, spread), held_logits or HELD_LOGITS
-    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), masses, held)
+    terms, held = objective.terms(table_ND.shape[0]), held_logits or HELD_LOGITS
+    return _output_loss(features_BTD, table_ND, targets_BT, weights_BT.astype(jnp.float32), terms, held)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
@@ -177,7 +197,7 @@ def _output_loss(
     table_ND: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
-    masses: Masses,
+    terms: Terms,
     held: int,
 ) -> TokenSums:
     """Over slices of time, since the batch axis may be divided among devices."""
@@ -186,20 +206,20 @@ def _output_loss(
 
     def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
         x_BTD, targets_BT, weights_BT = part
-        sums = _token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, masses)
+        sums = _token_sums(_logits(x_BTD, table_ND), targets_BT, weights_BT, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
     return jax.lax.scan(add, zero_sums(), _slices((features_BTD, targets_BT, weights_BT), (count,), axis=1))[0]
 
 
-def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses, held):  # type: ignore[no-untyped-def]
+def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, terms, held):  # type: ignore[no-untyped-def]
     """The loss, and the gradients of its sum, which the backward pass only scales.
 
     For one slice after another: logits, and their gradients ("errors"). For each group of slices: the gradient of the
     table, which is read and written as often as there are groups. Scans, because only a scan is certain to finish one
     slice before it begins the next.
     """
-    (right, wrong), (classes, width), dtype = masses, table_ND.shape, features_BTD.dtype
+    (right, wrong, z), (classes, width), dtype = terms, table_ND.shape, features_BTD.dtype
     table = table_ND.astype(dtype)
     table_sum_D = jnp.sum(table, axis=0, dtype=jnp.float32)
 
@@ -207,10 +227,13 @@ def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, masses,
         x_MD, targets_M, weights_M = part
         logits_MN = _product(x_MD, table.T)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1)
-        sums = _token_sums(logits_MN, targets_M, weights_M, masses, logit_sums_M)
-        # d loss / d logits = softmax - target distribution.
+        sums = _token_sums(logits_MN, targets_M, weights_M, terms, logit_sums_M)
+        # d loss / d logits = softmax - target distribution; of z (log Z)^2, 2 z log Z softmax.
         target_MN = wrong + right * jax.nn.one_hot(targets_M, classes, dtype=logits_MN.dtype)
-        probability_MN = jnp.exp(logits_MN - _normalizer(logits_MN)[1][:, None])
+        normalizer_M1 = _normalizer(logits_MN)[1][:, None]
+        probability_MN = jnp.exp(logits_MN - normalizer_M1)
+        if z is not None:
+            probability_MN *= 1 + 2 * z * normalizer_M1
         error_MN = ((probability_MN - target_MN) * weights_M[:, None]).astype(dtype)
         return sums, error_MN, _product(error_MN, table, dtype)
 
@@ -257,11 +280,6 @@ def _logits(x_BTD: jax.Array, table_ND: jax.Array) -> jax.Array:
 
 def _product(a: jax.Array, b: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     return jnp.matmul(a, b, preferred_element_type=dtype, precision=precision_of(a))
-
-
-def _masses(classes: int, epsilon: Number, spread: Spread) -> Masses:
-    wrong = epsilon / classes if spread == "all" else epsilon / (classes - 1)
-    return 1.0 - wrong * classes, wrong
 
 
 def _slices(arrays: Any, counts: tuple[int, ...], axis: int) -> Any:

@@ -13,6 +13,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.extension import CustomFunction
 from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
@@ -20,6 +21,7 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import (
     Loss,
+    Objective,
     TokenSums,
     custom_sums,
     held_logits_on,
@@ -208,8 +210,10 @@ def batch_sums(
     rng: jax.Array | None,
     held_logits: int | None = None,
 ) -> TokenSums:
-    """The sums of one batch, with dropout if there is an rng for it."""
-    return _sums(config, loss, lambda: params, batch, _features(config, params, batch, rng), held_logits)
+    """The sums of one batch of cross-entropy, with dropout if there is an rng for it."""
+    smoothing = Objective(config.train.label_smoothing, config.train.smoothing_over)
+    found = _features(config, params, batch, rng)
+    return _sums(config, loss or smoothing, lambda: params, batch, found, held_logits)
 
 
 class Features(NamedTuple):
@@ -232,7 +236,7 @@ def _features(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array 
 
 def _sums(
     config: ExperimentConfig,
-    loss: Loss,
+    loss: CustomFunction | Objective,
     params: Callable[[], Any],
     batch: Any,
     features: Features,
@@ -240,17 +244,16 @@ def _sums(
 ) -> TokenSums:
     """The sums of a batch; `params` are needed only where the logits themselves are."""
     decoded_BTD, table_ND, bias_N = features
-    train, weights_BT = config.train, batch.target_output != config.model.pad_id
-    smoothing = (batch.target_output, weights_BT, train.label_smoothing, train.smoothing_over)
-    if loss is None and table_ND is not None:
+    targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
+    if isinstance(loss, Objective) and table_ND is not None:
         if bias_N is not None:  # one more column of the table, against one more feature that is 1
             decoded_BTD = jnp.pad(decoded_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
             table_ND = jnp.concatenate([table_ND, bias_N[:, None]], axis=1)
-        return output_loss(decoded_BTD, table_ND, *smoothing, held_logits)
+        return output_loss(decoded_BTD, table_ND, targets_BT, weights_BT, loss, held_logits)
     logits_BTN: Any = Transformer(config.model).apply({"params": params()}, decoded_BTD, method="logits")
-    if loss is not None:
-        return custom_sums(loss, train, logits_BTN, batch.target_output, weights_BT)
-    return token_sums(logits_BTN, *smoothing)
+    if isinstance(loss, Objective):
+        return token_sums(logits_BTN, targets_BT, weights_BT, loss)
+    return custom_sums(loss, config.train, logits_BTN, targets_BT, weights_BT)
 
 
 def _summed_gradients(
@@ -266,6 +269,8 @@ def _summed_gradients(
 
     The sums are returned with the gradients, so that devices add up all of them in one message.
     """
+    train = config.train
+    objective = loss or Objective(train.label_smoothing, train.smoothing_over, train.z_loss)
 
     def total_loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
         def whole(params: Any) -> Any:
@@ -276,11 +281,11 @@ def _summed_gradients(
 
         # Without the loss, which keeps its own gradients only.
         found = (features if slices is None else slices.rematerialized(features, params))(params)
-        sums = _sums(config, loss, lambda: whole(params), part, found, held_logits)
+        sums = _sums(config, objective, lambda: whole(params), part, found, held_logits)
         return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient = jax.grad(total_loss, has_aux=True)
-    count = config.train.accumulate
+    count = train.accumulate
     if count == 1:
         return gradient(params, batch, jax.random.fold_in(rng, 0))
 
