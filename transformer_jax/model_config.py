@@ -69,7 +69,11 @@ class ModelConfig(Section):
     )
 
     # Layers.
-    norm: Literal["post", "pre"] = option("post", "norm after the residual sum (paper) or before the sub-layer")
+    norm: Literal["post", "pre", "sandwich", "deepnorm"] = option(
+        "post",
+        "norm after the residual sum (paper), before the sub-layer, before and after the sub-layer, or after a sum "
+        "scaled with depth",
+    )
     norm_kind: Literal["layer", "rms"] = option(
         "layer", "LayerNorm (paper) or RMSNorm, in every norm of the model", condition=BUILT_IN_NORM
     )
@@ -130,6 +134,11 @@ class ModelConfig(Section):
     def value_size(self) -> int:
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether each sub-layer's input is normalised, and each stack ends with a norm."""
+        return self.norm in ("pre", "sandwich")
 
     @property
     def is_gated(self) -> bool:

@@ -1,6 +1,5 @@
-"""Feed-forward, residual and the two layers, each against its equation."""
+"""Feed-forward and the two layers, each against its equation."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ import scipy.special
 
 from tests.support.small_models import assert_close, every_norm, small, variables_of
 from transformer_jax.model.attention import Context
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
 
 X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
 MEMORY_BSD = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, 8)), jnp.float32)
@@ -17,12 +16,6 @@ DEFINITIONS = {
     "gelu": lambda x: x * (1 + scipy.special.erf(x / np.sqrt(2))) / 2,
     "swish": lambda x: x / (1 + np.exp(-x)),
 }
-
-
-def standardised(x):
-    """Layer normalisation before its scale and bias."""
-    x = np.asarray(x, np.float64)
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
 
 
 @pytest.mark.parametrize("activation", DEFINITIONS)
@@ -58,40 +51,6 @@ def test_gates_have_a_third_matrix(activation, of_gate):
 def test_feed_forward_biases_are_a_switch():
     variables = variables_of(FeedForward(d_ff=12, use_bias=False), X_BTD)
     assert all(set(linear) == {"kernel"} for linear in variables["params"].values())
-
-
-def test_post_norm_normalises_the_sum():
-    """Section 3.1: LayerNorm(x + Sublayer(x))."""
-    residual = Residual(small(norm="post"))
-    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="leave")
-    assert_close(residual.apply(variables, X_BTD, method="enter"), X_BTD, within=0)
-    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="leave"), standardised(X_BTD + X_BTD**2))
-
-
-def test_pre_norm_normalises_what_enters_and_leaves_the_sum_alone():
-    residual = Residual(small(norm="pre"))
-    variables = residual.init(jax.random.key(0), X_BTD, method="enter")
-    assert_close(residual.apply(variables, X_BTD, method="enter"), standardised(X_BTD))
-    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="leave"), X_BTD + X_BTD**2, within=0)
-
-
-def test_dropout_falls_on_the_sublayer_and_not_on_the_residual():
-    """Section 5.4: "to the output of each sub-layer, before it is added to the sub-layer input and normalized"."""
-    residual = Residual(small(norm="pre", dropout=0.5))
-    variables = residual.init(jax.random.key(0), X_BTD, method="enter")
-    added = residual.apply(
-        variables, X_BTD, jnp.ones_like(X_BTD), False, method="leave", rngs={"dropout": jax.random.key(0)}
-    )
-    difference = np.unique(np.round(np.asarray(added - X_BTD), 4))
-    np.testing.assert_allclose(difference, [0, 2], atol=1e-4)
-
-
-def test_the_norms_epsilon_is_the_configs():
-    residual = Residual(small(norm="post", norm_epsilon=1.0))
-    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="leave")
-    x = np.asarray(X_BTD, np.float64)
-    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1.0)
-    assert_close(residual.apply(variables, X_BTD, jnp.zeros_like(X_BTD), True, method="leave"), expected)
 
 
 @every_norm

@@ -27,7 +27,8 @@ def built_counts(config):
     [
         {},
         {"norm": "pre"},
-        {"norm": "pre", "norm_kind": "rms"},
+        {"norm": "sandwich", "norm_kind": "rms"},
+        {"norm": "deepnorm"},
         {"activation": "swiglu"},
         {"activation": "geglu", "ffn_bias": False},
         {"activation": "glu", "gated_width": "two_thirds", "d_ff": 20},

@@ -29,11 +29,13 @@ def with_slow(cases):
 
 
 every_encoding = pytest.mark.parametrize("positions", with_slow([(encoding,) for encoding in ENCODINGS]))
-every_norm = pytest.mark.parametrize("norm", ["post", "pre"])
+every_norm = pytest.mark.parametrize("norm", ["post", "pre", "sandwich", "deepnorm"])
 # Neither depends on the other: each encoding has one of the norms, the paper's has both.
 every_encoding_and_norm = pytest.mark.parametrize(
     ("positions", "norm"),
-    with_slow([("sinusoidal", "pre"), *zip(ENCODINGS, itertools.cycle(["post", "pre"]), strict=False)]),
+    with_slow(
+        [("sinusoidal", "pre"), *zip(ENCODINGS, itertools.cycle(["post", "pre", "sandwich", "deepnorm"]), strict=False)]
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from flax import linen as nn
 from transformer_jax.model import fused
 from transformer_jax.model.dot_product import attended_values, attention_weights, weighted_values
 from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
-from transformer_jax.model.linear import Linear
+from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.positions import AttentionPositions
 
@@ -54,6 +54,7 @@ class MultiHeadAttention(nn.Module):
     use_bias: bool = False
     dtype: Any = jnp.float32
     implementation: str = "plain"
+    gain: float = 1.0  # of the initial W^V and W^O
 
     def setup(self) -> None:
         if self.num_heads < 1 or not is_rate(self.dropout) or self.implementation not in IMPLEMENTATIONS:
@@ -61,7 +62,8 @@ class MultiHeadAttention(nn.Module):
                 f"num_heads = {self.num_heads} must be at least 1, dropout = {self.dropout} at least 0 and below 1, "
                 f"implementation = {self.implementation!r} one of {', '.join(IMPLEMENTATIONS)}"
             )
-        self.query, self.key, self.value, self.output = (Linear(self.use_bias, self.dtype) for _ in range(4))
+        self.query, self.key = (Linear(self.use_bias, self.dtype) for _ in range(2))
+        self.value, self.output = (Linear(self.use_bias, self.dtype, xavier(self.gain)) for _ in range(2))
         self.drop = Dropout(self.dropout)
 
     def __call__(

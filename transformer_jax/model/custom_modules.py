@@ -19,16 +19,19 @@ def choose(
     default: type,
     methods: tuple[str, ...] = ("__call__",),
     at_least_one_of: tuple[str, ...] = (),
+    fields: tuple[str, ...] | None = None,
 ) -> Any:
     """The class of one role of `model.parts`: the built-in one, or the custom one that the config names.
 
     `at_least_one_of`: methods that do nothing in the default, so that a custom class must override one of them.
+    `fields`: those that it is built with, by default all of the default's.
     """
     part = getattr(config.parts, role)
     if part is None:
         return default
     custom = _load(part)
-    if problem := _misfit(custom, default, methods) or _no_effect(custom, default, at_least_one_of):
+    fields = fields or _fields(default)
+    if problem := _misfit(custom, default, methods, fields) or _no_effect(custom, default, at_least_one_of):
         raise unfit(config, role, problem)
     return custom
 
@@ -52,11 +55,11 @@ def overrides(custom: type, default: type, method: str) -> bool:
     return getattr(custom, method, None) is not getattr(default, method)
 
 
-def _misfit(custom: Any, default: type, methods: tuple[str, ...]) -> str | None:
+def _misfit(custom: Any, default: type, methods: tuple[str, ...], fields: tuple[str, ...]) -> str | None:
     """Why the class cannot replace the default: it must be built and called in the same way."""
     if not (isinstance(custom, type) and issubclass(custom, nn.Module)):
         return "is not a class derived from flax.linen.Module"
-    missing = [name for name in _fields(default) if name not in _fields(custom)]
+    missing = [name for name in fields if name not in _fields(custom)]
     if missing:
         name = default.__name__
         return f"lacks the field {missing[0]} that {name} has (deriving from {name} inherits them)"
@@ -82,5 +85,5 @@ def _no_effect(custom: type, default: type, methods: tuple[str, ...]) -> str | N
     return f"overrides none of {', '.join(methods)}, so that it would do nothing{meant}"
 
 
-def _fields(module: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
+def _fields(module: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name"))

@@ -1,8 +1,8 @@
-"""The layers of section 3.1 and 3.3: feed-forward, residual with normalisation, encoder layer, decoder layer."""
+"""The layers of section 3.1 and 3.3: feed-forward, encoder layer, decoder layer."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ from flax import linen as nn
 from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.linear import Linear
-from transformer_jax.model.norm import norm_of
+from transformer_jax.model.linear import Linear, xavier
+from transformer_jax.model.residual import Residual, Stack, depth_scaling
 from transformer_jax.model_config import ModelConfig
 
 # The caches of a decoder layer's two attentions, "self" and "cross".
@@ -44,83 +44,90 @@ class FeedForward(nn.Module):
     dropout: float = 0.0
     use_bias: bool = True
     dtype: Any = jnp.float32
+    gain: float = 1.0  # of the initial weights
 
     @nn.compact
     def __call__(self, x_BTD: jax.Array, deterministic: bool = True) -> jax.Array:
-        inner_BTF = Linear(self.use_bias, self.dtype, name="inner")(x_BTD, self.d_ff)
+        linear = functools.partial(Linear, self.use_bias, self.dtype, xavier(self.gain))
+        inner_BTF = linear(name="inner")(x_BTD, self.d_ff)
         if self.activation in GATES:
-            gate_BTF = Linear(self.use_bias, self.dtype, name="gate")(x_BTD, self.d_ff)
+            gate_BTF = linear(name="gate")(x_BTD, self.d_ff)
             inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)
         else:
             inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
-        return Linear(self.use_bias, self.dtype, name="outer")(inner_BTF, x_BTD.shape[-1])
+        return linear(name="outer")(inner_BTF, x_BTD.shape[-1])
 
 
-class Residual(nn.Module):
-    """The connection around each sub-layer, in two halves: y = enter(x), then leave(x, sublayer(y)).
-
-    Post-norm (section 3.1 and 5.4): LayerNorm(x + Dropout(Sublayer(x))).
-    Pre-norm: x + Dropout(Sublayer(LayerNorm(x))).
-    """
-
-    config: ModelConfig
-
-    def setup(self) -> None:
-        self.norm = norm_of(self.config)
-        self.drop = Dropout(self.config.dropout)
-
-    def enter(self, x: jax.Array) -> jax.Array:
-        return self.norm(x) if self.config.norm == "pre" else x
-
-    def leave(self, x: jax.Array, sublayer: jax.Array, deterministic: bool) -> jax.Array:
-        total = x + self.drop(sublayer, deterministic)
-        return self.norm(total) if self.config.norm == "post" else total
-
-
-def attention_of(config: ModelConfig) -> Any:
-    """The attention module of a config."""
+def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
+    """The attention module of a config, in the encoder or in the decoder."""
+    fields = {
+        "num_heads": config.num_heads,
+        "d_k": config.key_size,
+        "d_v": config.value_size,
+        "dropout": config.attention_dropout,
+        "use_bias": config.attention_bias,
+        "dtype": jnp.dtype(config.dtype),
+        # What runs on a mesh has it decided by the mesh's devices; a model used alone does not ask where it is.
+        "implementation": "plain" if config.attention_implementation == "auto" else config.attention_implementation,
+        **_gain(config, stack),
+    }
     methods = ("with_context", "remember", "new_cache")
-    attention = custom_modules.choose(config, "attention", MultiHeadAttention, methods)
+    attention = custom_modules.choose(config, "attention", MultiHeadAttention, methods, fields=tuple(fields))
     called, with_context = (
         custom_modules.overrides(attention, MultiHeadAttention, name) for name in ("__call__", "with_context")
     )
     if called and not with_context:
         problem = "overrides __call__, which layers do not call; with_context(query, key_value, context) is what they "
         raise custom_modules.unfit(config, "attention", problem + "call (docs/parts.md)")
-    return attention(
-        num_heads=config.num_heads,
-        d_k=config.key_size,
-        d_v=config.value_size,
-        dropout=config.attention_dropout,
-        use_bias=config.attention_bias,
-        dtype=jnp.dtype(config.dtype),
-        # What runs on a mesh has it decided by the mesh's devices; a model used alone does not ask where it is.
-        implementation="plain" if config.attention_implementation == "auto" else config.attention_implementation,
-    )
+    return attention(**fields)
 
 
-def feed_forward_of(config: ModelConfig) -> Any:
-    """The feed-forward module of a config."""
-    return custom_modules.choose(config, "feed_forward", FeedForward)(
-        d_ff=config.inner_width,
-        activation=config.activation,
-        dropout=config.activation_dropout,
-        use_bias=config.ffn_bias,
-        dtype=jnp.dtype(config.dtype),
-    )
+def feed_forward_of(config: ModelConfig, stack: Stack | None = None) -> Any:
+    """The feed-forward module of a config, in the encoder or in the decoder."""
+    fields = {
+        "d_ff": config.inner_width,
+        "activation": config.activation,
+        "dropout": config.activation_dropout,
+        "use_bias": config.ffn_bias,
+        "dtype": jnp.dtype(config.dtype),
+        **_gain(config, stack),
+    }
+    return custom_modules.choose(config, "feed_forward", FeedForward, fields=tuple(fields))(**fields)
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward (section 3.1)."""
+def _gain(config: ModelConfig, stack: Stack | None) -> dict[str, float]:
+    """The field of DeepNorm, without which custom modules may lack it."""
+    beta = depth_scaling(config, stack).beta
+    return {} if beta == 1 else {"gain": beta}
+
+
+class _Layer(nn.Module):
+    """What both layers are built from: a subclass replaces one component by overriding the method that makes it."""
 
     config: ModelConfig
+    stack: ClassVar[Stack]
+
+    def make_attention(self) -> Any:
+        return attention_of(self.config, self.stack)
+
+    def make_feed_forward(self) -> Any:
+        return feed_forward_of(self.config, self.stack)
+
+    def make_residual(self) -> Any:
+        return Residual(self.config, self.stack)
+
+
+class EncoderLayer(_Layer):
+    """Self-attention, then feed-forward (section 3.1)."""
+
+    stack = "encoder"
 
     def setup(self) -> None:
-        self.self_attention = attention_of(self.config)
-        self.self_attention_residual = Residual(self.config)
-        self.feed_forward = feed_forward_of(self.config)
-        self.feed_forward_residual = Residual(self.config)
+        self.self_attention = self.make_attention()
+        self.self_attention_residual = self.make_residual()
+        self.feed_forward = self.make_feed_forward()
+        self.feed_forward_residual = self.make_residual()
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         y = self.self_attention_residual.enter(x_BSD)
@@ -131,22 +138,25 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual.leave(x_BSD, y, context.deterministic)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(_Layer):
     """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
 
     With a cache (from `new_cache`) x holds only new tokens, and the memory is in the cache. The caches of self- and
     cross-attention are in their contexts; the result has both of them, or None.
     """
 
-    config: ModelConfig
+    stack = "decoder"
+
+    def make_cross_attention(self) -> Any:
+        return self.make_attention()
 
     def setup(self) -> None:
-        self.self_attention = attention_of(self.config)
-        self.self_attention_residual = Residual(self.config)
-        self.cross_attention = attention_of(self.config)
-        self.cross_attention_residual = Residual(self.config)
-        self.feed_forward = feed_forward_of(self.config)
-        self.feed_forward_residual = Residual(self.config)
+        self.self_attention = self.make_attention()
+        self.self_attention_residual = self.make_residual()
+        self.cross_attention = self.make_cross_attention()
+        self.cross_attention_residual = self.make_residual()
+        self.feed_forward = self.make_feed_forward()
+        self.feed_forward_residual = self.make_residual()
 
     def __call__(
         self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context

@@ -17,7 +17,8 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
 
     Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D
     (and h K + h K + h V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
-    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these.
+    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these,
+    two with sandwich norm; and one at the end of each stack with pre-norm and sandwich norm.
     """
     c = config
     target_rows = c.target_vocab_size or c.vocab_size
@@ -28,11 +29,12 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
     inner = (2 if c.is_gated else 1) * c.inner_width
     feed_forward = c.d_model * (inner + c.inner_width) + (inner + c.d_model) * c.ffn_bias
     norm = (1 if c.norm_kind == "rms" else 2) * c.d_model
-    final_norm = norm if c.norm == "pre" else 0
+    final_norm = norm if c.is_pre_norm else 0
+    norms = (2 if c.norm == "sandwich" else 1) * norm  # of each sub-layer
     return {
         "embeddings": (c.vocab_size + tables * target_rows) * c.d_model + target_rows * c.output_bias,
-        "encoder": c.num_encoder_layers * (attention + feed_forward + 2 * norm) + final_norm,
-        "decoder": c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + final_norm,
+        "encoder": c.num_encoder_layers * (attention + feed_forward + 2 * norms) + final_norm,
+        "decoder": c.num_decoder_layers * (2 * attention + feed_forward + 3 * norms) + final_norm,
         "positions": _position_parameters(c),
     }
 

@@ -55,7 +55,7 @@ class _Stack(nn.Module):
         encoding = _encoding(self.config)
         self.positions = [encoding(self.config, causal) for _ in range(count if encoding.per_layer else 1)]
         self.drop = Dropout(self.config.dropout)
-        if self.config.norm == "pre":  # post-norm, the paper's, ends with its last layer's norm
+        if self.config.is_pre_norm:  # post-norm, the paper's, ends with its last layer's norm
             self.final_norm = norm_of(self.config)
 
     def check_length(self, length: int) -> None:
@@ -76,7 +76,7 @@ class _Stack(nn.Module):
         return self.drop(encoded, deterministic)
 
     def leave(self, x_BTD: jax.Array) -> jax.Array:
-        return self.final_norm(x_BTD) if self.config.norm == "pre" else x_BTD
+        return self.final_norm(x_BTD) if self.config.is_pre_norm else x_BTD
 
 
 class Encoder(_Stack):
