@@ -172,6 +172,13 @@ class DataConfig(Section, affects="data"):
     seed: int = option(
         0, "random seed of the held-out pairs and of the order of the others", at_least=0, at_most=MAX_SEED
     )
+    split_seed: int | None = option(
+        None,
+        "random seed of which of the other pairs are for validation (of a task: of its training and validation "
+        "sentences); none = the seed of the test pairs: data.seed, of a task data.task.seed",
+        at_least=0,
+        at_most=MAX_SEED,
+    )
     order_seed: int | None = option(
         None,
         "random seed of the order of the training pairs; none = data.seed",
@@ -201,6 +208,11 @@ class DataConfig(Section, affects="data"):
         if self.normalization != "identity" and not self.trains_tokenizer:
             reason = "a given tokenizer_file has its rule" if self.tokenizer_file else f"{self.tokenizer} have none"
             problems.append(f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}")
+        if self.split_seed is not None and self.corpus not in TASKS and (self.valid_source or not self.valid_size):
+            given = f"are {_listed(self.valid_source)}" if self.valid_source else "are none (valid_size = 0)"
+            problems.append(
+                f"split_seed = {self.split_seed} chooses validation pairs among the training text, but they {given}"
+            )
         if self.target_tokenizer_file and not self.tokenizer_file:
             problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
         return problems

@@ -38,8 +38,12 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
     # 100 rows of 16, and layers of 4 x 16 x 16 an attention, 2 x 16 x 32 + 48, norms of 32.
     assert lines[2].split("  ")[0] == "variant" and lines[3].split()[:2] == ["base", "6,976"]
     assert lines[4].split()[:5] == ["h", "=", "4", "num_heads=4", "6,976"]
-    assert "2 variants, seeds 0, 1: 4 runs to train, 0 finished\norder of the training pairs: by seed\n" in out
-    assert "pairs: same for all seeds\n" in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
+    assert "2 variants, seeds 0, 1: 4 runs to train, 0 finished\n" in out
+    assert "differences between seeds include: the initial parameters and dropout; the order of the training" in out
+    assert (
+        "include: the initial parameters and dropout\n"
+        in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
+    )
     assert "timed now: if no run ends early, at least " in out
     seconds = [int(line.split()[-2]) for line in lines[3:5]]
     assert min(seconds) >= plan.STARTING + plan.MEASURING + plan.COMPILING  # however small it is

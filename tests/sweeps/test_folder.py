@@ -107,10 +107,16 @@ def test_a_sweep_keeps_its_order_of_the_data(tmp_path):
             folder.save(definition)
             assert [run.experiment.data.order_seed for run in folder.runs(folder.load())] == orders
     record = json.loads(apart.definition_file.read_text())
+    del record["vary"]  # as an earlier version wrote it
+    apart.definition_file.write_text(json.dumps(record))
+    assert apart.load().vary == ("initialization", "order")
     del record["data_order"]
     apart.definition_file.write_text(json.dumps(record))
-    with pytest.raises(BadInput, match="data_order = None: must be 'by seed' or 'same for all seeds'"):
+    with pytest.raises(BadInput, match=r"does not say what varies between seeds \('vary'\)"):
         apart.load()
+    together.save(together.merged(defined(seeds=3)))
+    with pytest.raises(BadInput, match="vary: initialization there, initialization, order here"):
+        together.merged(defined(seeds=3, vary=["order", "initialization"]))
 
 
 def test_a_sweep_is_locked_against_a_second_launcher(folder):

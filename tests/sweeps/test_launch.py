@@ -15,7 +15,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.launch import Launcher, LaunchOptions, adopt_tuned, grouped, prepare_data, run_jobs
+from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
 from transformer_jax.sweeps.process import Outcome
 from transformer_jax.sweeps.status import Display
 
@@ -27,7 +27,7 @@ def launcher(folder, definition, signals=None, **options):
 
 def test_groups_are_of_one_shape(folder):
     definition = defined(FOUR, Variant("dropout", {"model.dropout": 0.3}), seeds=2)
-    definition = dataclasses.replace(definition, data_order="same for all seeds")
+    definition = dataclasses.replace(definition, vary=("initialization",))
     runs = folder.runs(definition)
     addresses = lambda groups: [[run.address for run in group] for group in groups]  # noqa: E731
     assert addresses(grouped(runs, 0)) == [
@@ -36,7 +36,7 @@ def test_groups_are_of_one_shape(folder):
     ]
     assert [len(group) for group in grouped(runs, 3)] == [3, 2, 1]
     assert [len(group) for group in grouped(runs, None)] == [1] * 6
-    by_seed = dataclasses.replace(definition, data_order="by seed")
+    by_seed = dataclasses.replace(definition, vary=("initialization", "order"))
     assert addresses(grouped(folder.runs(by_seed), 0)) == [
         ["base/seed-0", "dropout/seed-0"],
         ["h-=-4/seed-0"],
@@ -72,8 +72,7 @@ def test_a_launch_that_is_asked_to_stop(folder, monkeypatch, capsys, number, sta
 
 def tuned(folder, losses, monkeypatch):
     """A launch whose tries of a learning rate end with these losses, by address; None is a failure."""
-    definition = dataclasses.replace(defined(FOUR, seeds=2), tune=(1.0, 2.0))
-    here = launcher(folder, definition)
+    here = launcher(folder, defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True))
 
     def finish(runs):
         for run in runs:
@@ -86,32 +85,60 @@ def tuned(folder, losses, monkeypatch):
 
 
 def test_each_variant_gets_the_rate_that_did_best(folder, monkeypatch):
-    losses = {"base/tune-1": 2.0, "base/tune-2": 1.5, "h-=-4/tune-1": 3.0, "h-=-4/tune-2": None}
+    losses = {"base/tuning-1": 2.0, "base/tuning-2": 1.5, "h-=-4/tuning-1": 3.0, "h-=-4/tuning-2": None}
     here = tuned(folder, losses, monkeypatch)
+    tries = folder.tuning_runs(here.definition)
     assert here.run() == 0
+    cost = {"updates": 12, "train_seconds": 1.0, "training_flops": 1e9}  # of a run
     assert folder.tuned() == {
-        "base": {"factor": 2.0, "losses": {"1": 2.0, "2": 1.5}},
-        "h = 4": {"factor": 1.0, "losses": {"1": 3.0, "2": None}},
+        "base": {
+            "factor": 2.0,
+            "losses": {"1": 2.0, "2": 1.5},
+            "seed": 1_000_000,
+            "cost": {"runs": 2} | {name: 2 * value for name, value in cost.items()},
+        },
+        "h = 4": {
+            "factor": 1.0,
+            "losses": {"1": 3.0, "2": None},
+            "seed": 1_000_000,
+            "cost": {"runs": 2, **cost},
+        },
     }
-    rates = [run.experiment.optimizer.learning_rate for run in folder.runs(here.definition)]
-    assert rates == [6e-3, 3e-3, 6e-3, 3e-3]
-    first = folder.runs(here.definition)[0]
-    # The try that was chosen has become the first seed's run.
-    assert json.loads((first.path / "result.json").read_text())["valid"]["loss"] == 1.0
-    assert not (folder.path / "runs/base/tune-2").exists() and (folder.path / "runs/base/tune-1").exists()
-    assert folder.tuning_runs(here.definition) == []
+    runs = folder.runs(here.definition)
+    assert [(run.address, run.experiment.optimizer.learning_rate) for run in runs] == [
+        ("base/seed-0", 6e-3),
+        ("h-=-4/seed-0", 3e-3),
+        ("base/seed-1", 6e-3),
+        ("h-=-4/seed-1", 3e-3),
+        ("base/untuned-seed-0", 3e-3),
+        ("base/untuned-seed-1", 3e-3),
+    ]
+    # No run that is compared has seen what its rate was chosen on.
+    seeds = {(run.experiment.seed, run.experiment.data.order_seed) for run in tries}
+    assert seeds == {(1_000_000, 1_000_000)} and {run.experiment.seed for run in runs} == {0, 1}
+    assert all(run.is_finished() for run in runs) and folder.tuning_runs(here.definition) == []
 
 
-def test_a_chosen_try_is_adopted_after_a_kill_between(folder, monkeypatch):
-    here = tuned(folder, {}, monkeypatch)
-    here._tune()
-    adopt_tuned(folder, here.definition)
-    adopt_tuned(folder, here.definition)
-    assert sorted(path.name for path in (folder.path / "runs/base").iterdir()) == ["seed-0", "tune-2"]
+def test_a_sweep_tuned_by_an_earlier_version_keeps_its_rates(folder):
+    """There the chosen run became the first seed's, and neither seed nor cost was recorded."""
+    definition = defined(FOUR, seeds=1, tune=(1.0, 2.0))
+    folder.save(definition)
+    record = json.loads(folder.definition_file.read_text())
+    for later in ("vary", "untuned"):
+        del record[later]
+    folder.definition_file.write_text(json.dumps(record))
+    (folder.path / "tuned.json").write_text(json.dumps({"base": {"factor": 2.0, "losses": {"1": 2.0, "2": 1.5}}}))
+    loaded = folder.load()
+    assert loaded.tune == (1.0, 2.0) and loaded.vary == ("initialization", "order")
+    assert [run.address for run in folder.tuning_runs(loaded)] == ["h-=-4/tuning-1", "h-=-4/tuning-2"]
+    assert folder.runs(loaded)[0].experiment.optimizer.learning_rate == 6e-3
+    assert folder.merged(defined(FOUR, seeds=1)).tune == (1.0, 2.0)
+    with pytest.raises(BadInput, match=r"tune: 1,2 there, none here"):
+        folder.merged(defined(FOUR, seeds=1, tune=()))
 
 
 def test_a_variant_without_any_rate_has_failed(folder, monkeypatch):
-    here = tuned(folder, {"h-=-4/tune-1": None, "h-=-4/tune-2": None}, monkeypatch)
+    here = tuned(folder, {"h-=-4/tuning-1": None, "h-=-4/tuning-2": None}, monkeypatch)
     with pytest.raises(Failed, match=r"2 runs: h = 4, rate x 1; h = 4, rate x 2\. The same command"):
         here.run()
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]

@@ -1,7 +1,5 @@
 """--dry-run: the rate that an estimate rests on, and short texts. The whole table is tested with the command."""
 
-import dataclasses
-
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.sweeps import Variant, plan
 
@@ -21,8 +19,14 @@ def test_the_changes_of_a_variant_in_a_line():
     assert len(plan.changes(Variant("a", {f"model.option_{n}": n for n in range(9)}))) == plan.LONGEST_DIFFERENCE
 
 
-def test_a_try_that_becomes_a_run_is_counted_once(folder, monkeypatch):
+def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, monkeypatch):
     monkeypatch.setattr(plan, "fastest_rate", lambda experiment: 1e12)
-    definition = dataclasses.replace(defined(FOUR, seeds=2), tune=(1.0, 2.0))
+    definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True, vary=["split", "initialization"])
     text = plan.plan(folder, definition, ["base", "h = 4"])
-    assert "2 variants, seeds 0, 1 and 2 learning rates: 6 runs to train, 0 finished" in text
+    counted = "8 runs to train (and at most 4 without tuned rates), 0 finished"
+    assert f"2 variants, seeds 0, 1 and 2 learning rates: {counted}" in text
+    assert "differences between seeds include: the initial parameters and dropout; which pairs are for" in text
+    folder.save(definition)
+    folder.record_tuned("base", {"factor": 1.0})
+    folder.record_tuned("h = 4", {"factor": 2.0})
+    assert ": 6 runs to train, 0 finished" in plan.plan(folder, definition, ["base", "h = 4"])

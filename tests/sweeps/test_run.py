@@ -47,7 +47,7 @@ def test_results_of_a_version_with_fewer_options_count(tmp_path):
     """config.json and the digest in result.json are what a version without data.order_seed left."""
     earlier = json.loads((GOLDEN / "earlier_sweep_run.json").read_text())
     assert "order_seed" not in earlier["config"]["data"]
-    definition = dataclasses.replace(defined(FOUR, DROPOUT, seeds=2), data_order="same for all seeds")
+    definition = dataclasses.replace(defined(FOUR, DROPOUT, seeds=2), vary=("initialization",))
     folder = SweepFolder(tmp_path)
     run = folder.find(definition, "dropout/seed-1")
     pretend_finished(run)
@@ -56,10 +56,10 @@ def test_results_of_a_version_with_fewer_options_count(tmp_path):
     assert run.result() is None
     publish_json(run.folder.config, earlier["config"])
     assert run.result() is not None
-    ordered = dataclasses.replace(definition, data_order="by seed")
+    ordered = dataclasses.replace(definition, vary=("initialization", "order"))
     assert folder.find(ordered, "dropout/seed-1").result() is None
     changed = dataclasses.replace(defined(FOUR, Variant("dropout", {"model.dropout": 0.2}), seeds=2))
-    changed = dataclasses.replace(changed, data_order="same for all seeds")
+    changed = dataclasses.replace(changed, vary=("initialization",))
     assert folder.find(changed, "dropout/seed-1").result() is None
 
 

@@ -58,8 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tune",
         type=factors,
         metavar="FACTORS",
-        help="0.5,1,2: first train each variant with the first seed and its learning rate times each of these; all "
-        "seeds then use the one with the lowest validation loss (SWEEP/tuned.json)",
+        help="0.5,1,2, in place of the file's: first train each variant, with a seed of its own, at its learning rate "
+        "times each of these; all seeds then use the one with the lowest validation loss (SWEEP/tuned.json). "
+        "none: do not tune",
     )
     look = parser.add_argument_group("without running anything")
     look.add_argument("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
@@ -129,7 +130,9 @@ def seeds(text: str) -> int | list[int]:
 
 
 def factors(text: str) -> tuple[float, ...]:
-    """Factors of the learning rate: 0.5,1,2."""
+    """Factors of the learning rate: 0.5,1,2; empty for none."""
+    if text == "none":
+        return ()
     try:
         found = tuple(float(item) for item in text.split(",") if item)
     except ValueError:
@@ -175,7 +178,7 @@ def overview(sweep: "SweepFolder", only: str | None = None) -> str:
 
     definition = sweep.load()
     names = definition.chosen(only)
-    display = Display([*sweep.tuning_runs(definition, names), *sweep.runs(definition, names)])
+    display = Display(sweep.all_runs(definition, names))
     display.pending = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
     statuses = display.statuses()
     failed = [failure(status) for status in statuses if status.state == "failed"]
@@ -206,5 +209,4 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definit
         if given:
             raise BadInput(f"{given[0]}: needs the experiment's FILE.py, whose sweep it changes")
         return sweep.load()
-    definition = load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds)
-    return dataclasses.replace(definition, tune=arguments.tune)
+    return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)

@@ -21,6 +21,7 @@ import numpy as np
 
 from transformer_jax.config import CleaningConfig, DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
+from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import publish_record, published
 from transformer_jax.files.progress import counting
@@ -182,7 +183,6 @@ class HeldOut:
         self._capacity = capacity
         self._pairs: dict[int, Pair] = {}
         self._largest = np.iinfo(np.uint64).max
-        self.taken = np.zeros(0, np.uint64)
 
     def offer(self, keys: np.ndarray, pairs: Sequence[Pair]) -> None:
         if not self._capacity:
@@ -197,29 +197,38 @@ class HeldOut:
     def take(self, count: int) -> tuple[list[Pair], np.ndarray]:
         """The next `count` pairs, and their keys."""
         chosen = sorted(self._pairs)[:count]
-        keys = np.array(chosen, np.uint64)
-        self.taken = np.sort(np.concatenate([self.taken, keys]))
-        return [self._pairs.pop(key) for key in chosen], keys
+        return [self._pairs.pop(key) for key in chosen], np.array(chosen, np.uint64)
 
 
 def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
     """Writes all splits of the corpus as shards of text, and holds out the validation and test pairs that it lacks."""
     sizes = {"valid": config.valid_size, "test": config.test_size}
     wanted = {split: size for split, size in sizes.items() if split not in corpus.splits and size}
-    held_out = HeldOut(sum(wanted.values()))
+    if config.split_seed is not None and "valid" in corpus.splits and config.corpus not in TASKS:
+        raise BadInput(
+            f"data.split_seed = {config.split_seed} chooses validation pairs among the training text, but "
+            f"{config.corpus} has validation pairs of its own"
+        )
+    held_out, redrawn = HeldOut(sum(wanted.values())), HeldOut(sum(wanted.values()))
     splits = {
-        split: _read_split(corpus, split, config, shards, held_out if split == "train" else None)
+        split: _read_split(corpus, split, config, shards, (held_out, redrawn) if split == "train" else None)
         for split in corpus.splits
     }
     train = splits["train"]
     largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
-    for split, size in wanted.items():
-        pairs, keys = held_out.take(min(size, largest))
+    chosen = {split: held_out.take(min(size, largest)) for split, size in wanted.items()}
+    if config.split_seed is not None and "valid" in wanted:  # other validation pairs, and the same for testing
+        of_test = set(chosen["test"][0] if "test" in chosen else ())
+        others = [pair for pair in redrawn.take(sum(wanted.values()))[0] if pair not in of_test]
+        others = others[: len(chosen["valid"][0])]
+        chosen["valid"] = others, pair_keys(others, config.seed)
+    for split, (pairs, keys) in chosen.items():
         if pairs:
             shards.write(split, 0, pairs, keys)
             splits[split] = {"pairs": len(pairs), "shards": 1, "held_out_of": "train"}
+    taken = np.sort(np.concatenate([np.zeros(0, np.uint64), *(keys for _, keys in chosen.values())]))
     train["held_out"] = sum(
-        int(contains(held_out.taken, shards.keys("train", number)).sum()) for number in range(train["shards"])
+        int(contains(taken, shards.keys("train", number)).sum()) for number in range(train["shards"])
     )
     train["pairs"] -= train["held_out"]
     if not train["pairs"]:
@@ -227,13 +236,16 @@ def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
             f"data.valid_size and data.test_size: all {train['held_out']:,} training pairs are equal to ones held out; "
             "set the sizes to 0, or give files for validation and test"
         )
-    shards.finish({"splits": splits, "sources": corpus.sources()}, held_out.taken)
+    shards.finish({"splits": splits, "sources": corpus.sources()}, taken)
 
 
 def _read_split(
-    corpus: Corpus, split: str, config: DataConfig, shards: TextShards, held_out: HeldOut | None
+    corpus: Corpus, split: str, config: DataConfig, shards: TextShards, held_out: tuple[HeldOut, HeldOut] | None
 ) -> dict[str, Any]:
-    """Writes one split as shards. Only the training split, which has `held_out`, is cleaned: the others stay whole."""
+    """Writes one split as shards. Only the training split is cleaned, the others stay whole.
+
+    Its pairs are offered to `held_out`, ordered by data.seed and by data.split_seed.
+    """
     rejections, seen = Rejections(), SeenKeys()
     counts: Counter[str] = Counter()
     oddities: Counter[str] = Counter()
@@ -251,7 +263,9 @@ def _read_split(
                     for index in np.flatnonzero(~new).tolist():
                         rejections.add("duplicate", chunk.place(kept[index]))
                     pairs, keys = list(itertools.compress(pairs, new)), keys[new]
-                held_out.offer(keys, pairs)
+                held_out[0].offer(keys, pairs)
+                if config.split_seed is not None:
+                    held_out[1].offer(pair_keys(pairs, config.split_seed), pairs)
             shards.write(split, number, pairs, keys)
             oddities += chunk.oddities
             counts.update(read=len(chunk.pairs), pairs=len(pairs), shards=1)

@@ -44,6 +44,8 @@ from transformer_jax.version import __version__
 PAIRS_PER_SHARD = 20_000
 # Recorded in every recipe, although they matter only where pairs are held out.
 HELD_OUT = ("data.valid_size", "data.test_size")
+# Recorded only where they are set: prepared data of earlier versions, which lacked them, remains usable.
+LATER = ("data.split_seed",)
 SCRATCH = "scratch"
 PLAN = "plan.json"  # in SCRATCH: the recipe of the work
 
@@ -119,6 +121,8 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
         value = schema.value_at(config, option.path)
         if option.affects != "data" or (option.path.startswith("model.") and not data.trains_tokenizer):
             continue  # the vocabulary size of words, characters and a given tokenizer follows from these
+        if option.path in LATER and value is None:
+            continue
         if schema.is_path(option.kind):
             options |= {} if value is None else {option.path: _checksum(value)}
         elif option.path in HELD_OUT or option.has_effect(config):

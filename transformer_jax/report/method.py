@@ -11,8 +11,8 @@ from transformer_jax.report.metrics import percent
 from transformer_jax.report.results import SweepResult, json_object, listed, number
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, LAST_STEP
+from transformer_jax.sweeps import variance
 from transformer_jax.sweeps.provenance import Made, mixtures
-from transformer_jax.sweeps.spec import BY_SEED
 
 METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
@@ -58,15 +58,12 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
 
 
 def _seeds(sweep: SweepResult) -> str:
-    """What differs between seeds."""
-    differ = (
-        ", dropout and the order of the training pairs differ."
-        if sweep.definition.get("data_order") == BY_SEED
-        else " and dropout differ; the order of the training pairs is the same for all seeds, so the intervals do "
-        "not account for the effect of another order."
-    )
-    held_out = "Which pairs are held out for validation and testing is the same for all seeds."
-    return f"Between the seeds of a variant, the initial parameters{differ} {held_out}"
+    """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
+    vary = variance.of_record(sweep.definition) or (variance.INITIALIZATION,)
+    text = f"Differences between seeds include: {variance.listed(vary)}."
+    if constant := [source for source in variance.SOURCES if source not in vary]:
+        text += f" The same for all seeds, so that the intervals do not account for it: {variance.listed(constant)}."
+    return f"{text} All runs are tested on the same pairs; the intervals do account for the choice of these."
 
 
 def _trained_together(sweep: SweepResult) -> bool:
@@ -128,10 +125,11 @@ def command(sweep: SweepResult) -> str:
     if definition.get("scale"):
         words.append(f"--scale={definition['scale']}")
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
-    if factors := _factors(sweep):
-        words.append(f"--tune={','.join(f'{factor:g}' for factor in factors)}")
-    if definition.get("data_order") != BY_SEED and sweep.base.get("data.order_seed") is None:
-        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that.
-        order = f"--config.data.order_seed={sweep.base.get('data.seed', 0)}"
-        words.append("--together" if _trained_together(sweep) else order)
+    if definition.get("tune") is not None:
+        words.append(f"--tune={','.join(f'{factor:g}' for factor in _factors(sweep)) or 'none'}")
+    if definition.get("data_order") != variance.BY_SEED and sweep.base.get("data.order_seed") is None:
+        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that,
+        # in its file or, as all sweeps by earlier versions, in the command.
+        order = [] if "vary" in definition else [f"--config.data.order_seed={sweep.base.get('data.seed', 0)}"]
+        words += ["--together"] if _trained_together(sweep) or definition.get("together") else order
     return shlex.join(words)

@@ -3,8 +3,9 @@
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
 SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
-SWEEP/runs/SLUG/tune-FACTOR/      a run that tunes the learning rate
-SWEEP/tuned.json                  the learning rate chosen for each variant
+SWEEP/runs/SLUG/untuned-seed-N/   the same without the tuned learning rate, if the sweep has both
+SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate
+SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, made, publish_json
 from transformer_jax.runs.folder import refuse_patterns
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import spec, variance
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import Definition
 
@@ -75,13 +76,19 @@ class SweepFolder:
     def merged(self, definition: Definition, together: bool = False) -> Definition:
         """The definition with the seeds and settings already in the folder; refused if the folder has another sweep.
 
-        Runs that train together see the same batches: a sweep started with `together` has one data order for all seeds.
+        Runs that train together see the same batches: unless a sweep states what varies, one that is started with
+        `together` has one data order for all seeds.
         """
         if not self.definition_file.is_file():
             self.refuse_foreign()
-            return dataclasses.replace(definition, data_order=spec.SAME_FOR_ALL) if together else definition
+            if together and definition.sweep.vary is None:
+                return dataclasses.replace(definition, vary=(variance.INITIALIZATION,))
+            return definition
         stored = self.load()
-        definition = dataclasses.replace(definition, tune=definition.tune or stored.tune, data_order=stored.data_order)
+        if definition.tune is None:
+            definition = dataclasses.replace(definition, tune=stored.tune)
+        if definition.sweep.vary is None:
+            definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
             more = [f"... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
             raise BadInput(
@@ -140,37 +147,47 @@ class SweepFolder:
         return self.path / "data" / data_key(experiment)
 
     def tuned(self) -> dict[str, dict[str, Any]]:
-        """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}}."""
+        """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, "seed": ...,
+        "cost": ...}. Earlier versions had neither seed nor cost, and used the chosen run as that of the first seed."""
         return read_json(self.path / "tuned.json") or {}
 
-    def record_tuned(self, variant: str, factor: float, losses: dict[str, float | None]) -> None:
+    def record_tuned(self, variant: str, facts: Mapping[str, Any]) -> None:
         with explained(self.path):
-            publish_json(self.path / "tuned.json", {**self.tuned(), variant: {"factor": factor, "losses": losses}})
+            publish_json(self.path / "tuned.json", {**self.tuned(), variant: facts})
 
     def runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """All runs, seed by seed, so that a sweep that is cut short has all variants of the first seeds."""
+        """All runs that are compared, seed by seed, so that a sweep that is cut short has all variants of the first
+        seeds; with a tuned learning rate, those at the variant's own rate follow if the sweep asks for them."""
         tuned, sweep = self.tuned() if definition.tune else {}, definition.sweep
         names = [variant.name for variant in sweep.variants if variants is None or variant.name in variants]
-        runs = []
+        runs, untuned = [], []
         for seed, name in itertools.product(definition.seeds, names):
             path = self.path / "runs" / definition.variant(name).slug / f"seed-{seed}"
-            experiment = definition.experiment(name, seed, tuned.get(name, {}).get("factor", 1.0))
+            factor = tuned.get(name, {}).get("factor", 1.0)
+            experiment = definition.experiment(name, seed, factor)
             runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
-        return runs
+            if sweep.untuned and factor != 1.0:
+                path, experiment = path.with_name(f"untuned-{path.name}"), definition.experiment(name, seed)
+                untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), what="untuned"))
+        return runs + untuned
 
     def tuning_runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """The runs that try learning rates, for variants whose rate is not chosen yet."""
-        tuned, seed, runs = self.tuned(), definition.seeds[0], []
+        """The runs that try learning rates, for variants whose rate is not chosen yet. Their seed is no other run's."""
+        tuned, runs = self.tuned(), []
         for factor, variant in itertools.product(definition.tune or (), definition.sweep.variants):
             if variant.name not in tuned and (variants is None or variant.name in variants):
-                path = self.path / "runs" / variant.slug / f"tune-{factor:g}"
-                experiment = definition.experiment(variant.name, seed, factor)
-                runs.append(SweepRun(path, variant.name, seed, experiment, factor=factor))
+                path = self.path / "runs" / variant.slug / f"tuning-{factor:g}"
+                experiment = definition.experiment(variant.name, spec.TUNING_SEED, factor)
+                runs.append(SweepRun(path, variant.name, spec.TUNING_SEED, experiment, what="tuning", factor=factor))
         return runs
+
+    def all_runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
+        """What is to be done, in this order: runs that tune, and runs that are compared."""
+        return self.tuning_runs(definition, variants) + self.runs(definition, variants)
 
     def find(self, definition: Definition, address: str) -> SweepRun:
         """The run with this address."""
-        for run in [*self.runs(definition), *self.tuning_runs(definition)]:
+        for run in self.all_runs(definition):
             if run.address == address:
                 return run
         raise BadInput(f"{address}: {self.path} has no such run")
@@ -201,8 +218,12 @@ def differences(stored: Definition, given: Definition) -> list[str]:
 
 def _fixed(definition: Definition, variants: Sequence[str]) -> dict[str, Any]:
     """What may not change in a sweep, described in words, with its value as JSON has it."""
-    tune = "none" if definition.tune is None else ",".join(f"{factor:g}" for factor in definition.tune)
-    fixed: dict[str, Any] = {"name": definition.sweep.name, "scale": definition.scale, "tune": tune}
+    fixed: dict[str, Any] = {
+        "name": definition.sweep.name,
+        "scale": definition.scale,
+        "tune": ",".join(f"{factor:g}" for factor in definition.tune or ()) or "none",
+        "vary": ", ".join(definition.vary),
+    }
     for option in schema.options(ExperimentConfig):
         if option.affects not in ("computation", "environment"):
             fixed[f"base: {option.path}"] = schema.value_at(definition.base, option.path)

@@ -22,16 +22,18 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import BY_SEED, SAME_FOR_ALL, Definition, training_flops
+from transformer_jax.sweeps.spec import TUNING_SEED, Definition, training_flops
 from transformer_jax.sweeps.status import Display, failure
+from transformer_jax.sweeps.variance import ORDER, SPLIT
 
 # The exit status after a signal, as shells have it.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
 
+# About the data with --together: whether it varies with the seed.
 TOGETHER = {
-    BY_SEED: "--together: in this sweep the order of the training pairs varies with the seed, so only runs of the same "
-    "seed train together",
-    SAME_FOR_ALL: "--together: all seeds see the training pairs in the same order; the report mentions it",
+    True: "--together: in this sweep the order or the split of the training pairs varies with the seed, so only runs "
+    "of the same seed train together",
+    False: "--together: all seeds see the training pairs in the same order; the report mentions it",
 }
 
 
@@ -76,7 +78,7 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
         prepare_data(sweep, definition, variants)
         sweep.save(definition)
         if together:
-            print(TOGETHER[definition.data_order], flush=True)
+            print(TOGETHER[bool({ORDER, SPLIT} & set(definition.vary))], flush=True)
         with StopSignals() as signals:
             return Launcher(sweep, definition, variants, options, signals).run()
 
@@ -84,12 +86,13 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
 def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
     """Prepares each data set once; refuses what could not be trained or evaluated on."""
     problems: list[str] = []
-    places: dict[Path, str] = {}
-    for name in variants:
-        places.setdefault(sweep.data(definition.experiments[name]), name)
-    for place, name in places.items():
+    places: dict[Path, SweepRun] = {}
+    for run in sweep.all_runs(definition, variants):
+        places.setdefault(sweep.data(run.experiment), run)
+    for place, run in places.items():
+        name = run.variant
         try:
-            prepared = prepare(definition.experiments[name], place)
+            prepared = prepare(run.experiment, place)
         except BadInput as problem:
             problems.append(f"variant {name!r}: {problem}")
             continue
@@ -99,7 +102,7 @@ def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[
                 hint = schema.nearest(split, known)
                 problems.append(f"variant {name!r}: tests = {split!r}: its data has no such sentences; {hint}")
         if definition.tune and "valid" not in known:
-            problems.append(f"variant {name!r}: --tune chooses by validation loss, and there is no validation data")
+            problems.append(f"variant {name!r}: tune chooses by validation loss, and there is no validation data")
     if problems:
         raise ConfigError(problems)
 
@@ -120,7 +123,6 @@ class Launcher:
         if self.definition.tune:
             self._tune()
         if not self._is_over():
-            adopt_tuned(self.sweep, self.definition)
             self.failed += self._run_missing(self.sweep.runs(self.definition, self.variants))
         return self._conclude()
 
@@ -143,7 +145,8 @@ class Launcher:
                 self.variants.remove(name)
                 continue
             best = min(known, key=lambda factor: known[factor])
-            self.sweep.record_tuned(name, float(best), losses)
+            facts = {"factor": float(best), "losses": losses, "seed": TUNING_SEED, "cost": cost(of_variant)}
+            self.sweep.record_tuned(name, facts)
             listed = ", ".join(f"x {f}: {'failed' if loss is None else f'{loss:.4f}'}" for f, loss in losses.items())
             print(f"{name}: rate x {best} (validation loss {listed})", flush=True)
 
@@ -258,11 +261,8 @@ def valid_loss(run: SweepRun) -> float | None:
     return loss if loss is not None and math.isfinite(loss) else None
 
 
-def adopt_tuned(sweep: SweepFolder, definition: Definition) -> None:
-    """The tuning run with the chosen rate becomes the first seed's run: it is not repeated."""
-    for run in sweep.runs(definition):
-        factor = sweep.tuned().get(run.variant, {}).get("factor")
-        if factor is not None and run.seed == definition.seeds[0] and not run.path.exists():
-            tuned = run.path.with_name(f"tune-{factor:g}")
-            if tuned.is_dir():
-                tuned.rename(run.path)
+def cost(runs: Sequence[SweepRun]) -> dict[str, float]:
+    """What tuning runs took; of those that failed only their number is known."""
+    results = [result for run in runs if (result := run.result()) is not None]
+    names = {"updates": "steps", "train_seconds": "train_seconds", "training_flops": "training_flops"}
+    return {"runs": len(runs)} | {name: sum(result[key] for result in results) for name, key in names.items()}

@@ -13,6 +13,7 @@ from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
+from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
 
 LONGEST_DIFFERENCE = 60
@@ -30,7 +31,7 @@ ROWS = 1024
 
 def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> str:
     """A table of the variants, and the total of what is not finished yet."""
-    runs = [*sweep.tuning_runs(definition, variants), *sweep.runs(definition, variants)]
+    runs = sweep.all_runs(definition, variants)
     missing = [run for run in runs if not run.is_finished()]
     rate, experiments = measured_rate(runs), definition.experiments
     counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
@@ -44,15 +45,12 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
     for name in variants:
         count, first = parameters(experiments[name].model), seconds(name, len(definition.sweep.tests)) + COMPILING
         rows.append((name, changes(definition.variant(name)), f"{count:,}", f"{flops[name]:.2e}", duration(first)))
-    # The tuning run with the chosen rate becomes the first seed's run: it is trained once.
-    tuned = {run.variant for run in missing if run.factor is not None}
-    trained = [
-        run for run in missing if run.factor is not None or run.seed != definition.seeds[0] or run.variant not in tuned
-    ]
-    total = sum(seconds(run.variant, len(run.tests)) for run in trained)
-    total += COMPILING * len({run.variant for run in trained})
+    total = sum(seconds(run.variant, len(run.tests)) for run in missing)
+    total += COMPILING * len({run.variant for run in missing})
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
+    unchosen = {run.variant for run in missing if run.factor is not None} if definition.sweep.untuned else set()
+    at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
     estimate = (
         "at the rate of the runs finished here, about"
         if rate
@@ -64,9 +62,9 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
             "",
             _aligned(rows),
             "",
-            f"{len(variants)} variants, seeds {seeds}{tune}: {len(trained)} runs to train, "
+            f"{len(variants)} variants, seeds {seeds}{tune}: {len(missing)} runs to train{at_most}, "
             f"{len(runs) - len(missing)} finished",
-            f"order of the training pairs: {definition.data_order}",
+            f"differences between seeds include: {listed(definition.vary)}",
             f"{estimate} {duration(total)} one after the other on this machine, with {STARTING:g} s a run for its "
             f"start, {MEASURING:g} s a test set, {COMPILING:g} s a variant for compiling",
             f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",

@@ -58,7 +58,7 @@ def check(sweep: SweepFolder, definition: Definition) -> None:
     """Refuses runs that were made by other custom code, unless that is accepted; warns of another library version."""
     other_code: dict[str, list[str]] = collections.defaultdict(list)
     other_library: list[str] = []
-    for run in [*sweep.runs(definition), *sweep.tuning_runs(definition)]:
+    for run in sweep.all_runs(definition):
         result = run.result() or {}
         code = result["code"] if "code" in result else _begun_with(run)
         for address, digest in code.items():

@@ -15,7 +15,7 @@ import json
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
@@ -28,7 +28,7 @@ from transformer_jax.runs.folder import RunFolder
 
 @dataclasses.dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep: a variant with a seed, or with a learning rate that is tried."""
+    """One run of a sweep: a variant with a seed, as it is compared, without its tuned rate, or to tune that."""
 
     path: Path
     variant: str
@@ -36,11 +36,14 @@ class SweepRun:
     experiment: ExperimentConfig
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
+    what: Literal["compared", "untuned", "tuning"] = "compared"
     factor: float | None = None  # of the learning rate, in a run that tunes it
 
     @property
     def name(self) -> str:
-        return f"{self.variant}, " + (f"seed {self.seed}" if self.factor is None else f"rate x {self.factor:g}")
+        if self.factor is not None:
+            return f"{self.variant}, rate x {self.factor:g}"
+        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.what == "untuned" else "")
 
     @property
     def address(self) -> str:

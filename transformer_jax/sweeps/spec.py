@@ -28,6 +28,7 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.sweeps import variance
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -37,10 +38,11 @@ FORMAT = 1
 SET_BY_SWEEP = {
     "seed": "the sweep's seeds set it",
     "data.order_seed": "the sweep's seeds set it, or its base for all",
+    "data.split_seed": "the sweep's seeds set it (vary), or its base for all",
     "data.directory": "the sweep's runs share their prepared data",
 }
-# Whether each seed of a variant sees the training pairs in another order. What is held out is the same for all.
-BY_SEED, SAME_FOR_ALL = "by seed", "same for all seeds"
+# The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
+TUNING_SEED = 1_000_000
 # Tokens of the sentences that FLOPs are estimated for before the data exists.
 LENGTH = 32
 
@@ -75,6 +77,11 @@ class Sweep:
     baseline: str = "base"
     notes: Sequence[str] = ()  # limitations that the report must state
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name -> "path/to/file.py:function"
+    tune: Sequence[float] | None = None  # factors of the learning rate that are tried for each variant: (0.5, 1, 2)
+    untuned: bool = False  # whether variants with a tuned rate are also trained at their own, for comparison
+    # What differs between seeds: "initialization" (and dropout), "order" (of the training pairs), "split" (which pairs
+    # are for training and which for validation); none = initialization and order.
+    vary: Sequence[str] | None = None
 
 
 def grid(axes: Mapping[str, Sequence[Any]], group: str = "") -> list[Variant]:
@@ -103,7 +110,12 @@ class Definition:
     together: bool = False  # whether runs of one shape train in one program
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each address of custom code
     accept_changed_code: bool = False  # whether runs of another version of that code count as runs of this sweep
-    data_order: str = BY_SEED
+    vary: tuple[str, ...] = (variance.INITIALIZATION, variance.ORDER)
+
+    @property
+    def data_order(self) -> str:
+        """What sweep.json called it before `vary`."""
+        return variance.BY_SEED if variance.ORDER in self.vary else variance.SAME_FOR_ALL
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
@@ -118,9 +130,7 @@ class Definition:
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` multiplies the peak learning rate."""
-        config = dataclasses.replace(self.experiments[variant], seed=seed)
-        if self.data_order == BY_SEED:
-            config = dataclasses.replace(config, data=dataclasses.replace(config.data, order_seed=seed))
+        config = variance.seeded(self.experiments[variant], self.vary, seed)
         if factor == 1.0:
             return config
         rate = factor * peak_learning_rate(config)
@@ -128,7 +138,7 @@ class Definition:
 
     def to_json(self) -> dict[str, Any]:
         """The content of sweep.json: all that is needed to run or resume the sweep without its file."""
-        settings = {**vars(self), **vars(self.sweep)}
+        settings = {**vars(self.sweep), **vars(self), "data_order": self.data_order}
         del settings["sweep"], settings["experiments"]
         variants = [
             {
@@ -147,13 +157,13 @@ def from_json(record: Mapping[str, Any], place: str) -> Definition:
     """The definition in a sweep.json; `place` names the file in errors."""
     variant_fields = {field.name for field in dataclasses.fields(Variant)}
     variants = [Variant(**{name: stored[name] for name in variant_fields}) for stored in record["variants"]]
-    sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants"}
-    sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
-    if (data_order := record.get("data_order")) not in (BY_SEED, SAME_FOR_ALL):
-        raise BadInput(f"{place}: data_order = {data_order!r}: must be {BY_SEED!r} or {SAME_FOR_ALL!r}")
-    settings = {name: record[name] for name in ("file", "together", "code", "accept_changed_code", "data_order")}
-    tune = None if record["tune"] is None else tuple(record["tune"])
-    return dataclasses.replace(define(sweep, place, record["scale"], trying=False), tune=tune, **settings)
+    if (vary := variance.of_record(record)) is None:
+        raise BadInput(f"{place}: does not say what varies between seeds ('vary'): the file is damaged")
+    later = {"vary": vary, "untuned": record.get("untuned", False)}  # of which earlier versions did not know
+    sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants", *later}
+    sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields}, **later)
+    settings = {name: record[name] for name in ("file", "together", "code", "accept_changed_code")}
+    return dataclasses.replace(define(sweep, place, record["scale"], trying=False), **settings)
 
 
 def load(
@@ -161,12 +171,14 @@ def load(
     scale: str | None = None,
     overrides: Sequence[tuple[str, str]] = (),
     seeds: int | Sequence[int] | None = None,
+    tune: Sequence[float] | None = None,
 ) -> Definition:
-    """The sweep of an experiment file. `overrides` are (option, text) pairs that change its base; `seeds` replace
-    its own."""
+    """The sweep of an experiment file. `overrides` are (option, text) pairs that change its base; `seeds` and `tune`
+    replace its own."""
     sweep, scale = _sweep_of(path, scale)
-    if seeds is not None:
-        sweep = dataclasses.replace(sweep, seeds=seeds)
+    sweep = dataclasses.replace(
+        sweep, seeds=sweep.seeds if seeds is None else seeds, tune=sweep.tune if tune is None else tune
+    )
     return define(sweep, path, scale, overrides)
 
 
@@ -180,7 +192,8 @@ def define(
     if problems := _type_problems(sweep):  # what follows relies on these types
         raise ConfigError([f"{place}: {problem}" for problem in problems])
     base, problems = _base(sweep, place, overrides)
-    problems += [f"{place}: {line}" for line in [*_seed_problems(sweep.seeds), *_name_problems(sweep)]]
+    found = [*_seed_problems(sweep.seeds, bool(sweep.tune)), *_name_problems(sweep)]
+    problems += [f"{place}: {line}" for line in found]
     experiments = {}
     of_base = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
@@ -192,8 +205,12 @@ def define(
         raise ConfigError(problems)
     seeds = tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds)
     config = configuration.from_config_dict(base)
-    data_order = BY_SEED if config.data.order_seed is None else SAME_FOR_ALL
-    return Definition(sweep, place, scale, seeds, config, experiments, data_order=data_order)
+    if problems := [f"{place}: {line}" for line in variance.problems(sweep.vary, config, experiments)]:
+        raise ConfigError(problems)
+    tune = None if sweep.tune is None else tuple(sweep.tune)
+    return Definition(
+        sweep, place, scale, seeds, config, experiments, tune=tune, vary=variance.resolved(sweep.vary, config)
+    )
 
 
 def peak_learning_rate(config: ExperimentConfig) -> float:
@@ -249,6 +266,7 @@ def _type_problems(sweep: Sweep) -> list[str]:
         problems.append(f"name = {sweep.name!r}: name and question must be strings, the name not empty")
     if not isinstance(sweep.base, (Mapping, ExperimentConfig)) and not hasattr(sweep.base, "to_dict"):
         problems.append(f"base = {type(sweep.base).__name__}: must be a ConfigDict, a dict or an ExperimentConfig")
+    problems += [*variance.type_problems(sweep.vary), *_tune_problems(sweep)]
     if isinstance(sweep.variants, (str, Mapping)) or not isinstance(sweep.variants, Sequence) or not sweep.variants:
         return [*problems, "variants: must be a list of at least one Variant"]
     for number, variant in enumerate(sweep.variants, start=1):
@@ -261,12 +279,28 @@ def _type_problems(sweep: Sweep) -> list[str]:
     return problems
 
 
-def _seed_problems(seeds: Any) -> list[str]:
+def _tune_problems(sweep: Sweep) -> list[str]:
+    tune, problems = sweep.tune, []
+    if tune is not None and (
+        isinstance(tune, str)
+        or not isinstance(tune, Sequence)
+        or not all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
+        or _repeated(tune)
+    ):
+        problems.append(f"tune = {tune!r}: must be different factors of the learning rate, as in (0.5, 1, 2)")
+    if not isinstance(sweep.untuned, bool):
+        problems.append(f"untuned = {sweep.untuned!r}: must be True or False")
+    return problems
+
+
+def _seed_problems(seeds: Any, is_tuned: bool) -> list[str]:
     listed = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else [seeds]
     if not all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in listed):
         return [f"seeds = {seeds!r}: must be a whole number, or a list of different ones, from 0 to {MAX_SEED}"]
     if not listed or seeds == 0:
         return [f"seeds = {seeds!r}: there must be at least one seed; 3 is usual"]
+    if is_tuned and TUNING_SEED in listed:
+        return [f"seeds = {seeds!r}: {TUNING_SEED} is the seed of the runs that tune learning rates"]
     return [f"seeds = {listed}: {', '.join(map(str, twice))} is repeated"] if (twice := _repeated(listed)) else []
 
 

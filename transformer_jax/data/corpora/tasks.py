@@ -34,15 +34,17 @@ class TaskCorpus(Corpus):
         self._name = config.corpus
         self._sizes = {split: _size(config.task, split) for split in splits(self._name)}
         self.splits = tuple(split for split, size in self._sizes.items() if size)
-        self._options = {"seed": config.task.seed}
-        if self._name in TOY_TASKS:
-            self._options |= {name: getattr(config.task, name) for name in ("alphabet", "min_length", "max_length")}
+        self._seed, self._split_seed = config.task.seed, config.split_seed
+        named = ("alphabet", "min_length", "max_length") if self._name in TOY_TASKS else ()
+        self._options = {name: getattr(config.task, name) for name in named}
 
     def identity(self) -> dict[str, Any]:
-        return {"task": self._name, "sizes": self._sizes, **self._options}
+        split_seed = {} if self._split_seed is None else {"split_seed": self._split_seed}
+        return {"task": self._name, "sizes": self._sizes, "seed": self._seed, **split_seed, **self._options}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
-        pairs = generate(self._name, split, size=self._sizes[split], **self._options)
+        seed = self._seed if self._split_seed is None or split.startswith("test") else self._split_seed
+        pairs = generate(self._name, split, size=self._sizes[split], seed=seed, **self._options)
         for start in range(0, len(pairs), size):
             yield Chunk(pairs[start : start + size], f"{self._name}/{split}", start + 1)
 
