@@ -20,6 +20,8 @@ from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import MOST_ROWS
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
+from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN
+from transformer_jax.optimizer_config import OptimizerConfig as OptimizerConfig
 from transformer_jax.schema import Address, Condition, FilePath, Section, group, is_address, option
 
 if TYPE_CHECKING:
@@ -30,13 +32,6 @@ if TYPE_CHECKING:
 FEWEST_VALIDATIONS = 20
 # Far beyond any search: a typing error (1e30 hypotheses) is refused instead of run.
 MOST_BEAMS = 10_000
-# Their learning rates depend on the total number of updates.
-ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
-ANNEALING = Condition(
-    lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
-    "optimizer.schedule = cosine, linear or wsd",
-)
-WSD = Condition(lambda config: config.optimizer.schedule == "wsd", "optimizer.schedule = wsd")
 SMOOTHING = Condition(
     lambda config: config.train.label_smoothing > 0 or config.train.loss is not None, "train.label_smoothing above 0"
 )
@@ -45,58 +40,6 @@ BEST = Condition(
     "train.keep_best of at least 1, or train.patience",
 )
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerConfig(Section):
-    """The optimizer and its learning-rate schedule. The defaults are those of section 5.3."""
-
-    name: str = option(
-        "adam", "adam, any optimizer of optax or optax.contrib by its name there, or path/to/file.py:Name"
-    )
-    beta1: float = option(0.9, "for optimizers with an argument b1", at_least=0, below=1, together="number")
-    beta2: float = option(0.98, "for optimizers with an argument b2", at_least=0, below=1, together="number")
-    epsilon: float = option(1e-9, "for optimizers with an argument eps", above=0, together="number")
-    arguments: tuple[str, ...] = option((), "more arguments of the optimizer: momentum=0.9,nesterov=true")
-
-    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
-        "inverse_sqrt",
-        "learning rate after a linear warmup (inverse_sqrt is equation 3; wsd: constant, then linear), or a custom "
-        "schedule including the warmup",
-        together="rate",
-    )
-    learning_rate: float | None = option(
-        None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
-    )
-    warmup_steps: int = option(
-        4000, "updates over which the learning rate rises from zero", at_least=0, together="rate"
-    )
-    final_fraction: float = option(
-        0.0,
-        "final learning rate of cosine, linear and wsd, as a fraction of the peak",
-        at_least=0,
-        at_most=1,
-        condition=ANNEALING,
-        together="rate",
-    )
-    decay_fraction: float = option(
-        0.1,
-        "share of the updates after the warmup in which wsd decays, the last ones",
-        above=0,
-        at_most=1,
-        condition=WSD,
-        together="rate",
-    )
-
-    clip_norm: float | None = option(None, "clip gradients to this global norm", above=0, together="number or none")
-    weight_decay: float = option(
-        0.0, "decoupled weight decay of matrices, not of biases and norms", at_least=0, together="number or none"
-    )
-
-    def contradictions(self) -> list[str]:
-        if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            return ["warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"]
-        return []
 
 
 @dataclasses.dataclass(frozen=True)

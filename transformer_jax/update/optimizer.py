@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import optax
 
-from transformer_jax.config import ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of, load_function, load_object, running
+from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
 from transformer_jax.update.sharding import path_name
 
