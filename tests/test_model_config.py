@@ -30,6 +30,8 @@ def test_variants_by_their_names_in_table_3():
     [
         ({"num_heads": 7}, "num_heads = 7 does not divide d_model = 512: set d_k and d_v, or num_heads to 8"),
         ({"num_heads": 7, "d_k": 16}, "num_heads = 7 does not divide d_model = 512: set d_v, or num_heads to 8"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads = 3 does not divide num_heads = 8: set it to 2"),
+        ({"attention_softcap": 0.0}, "attention_softcap = 0.0: must be above 0"),
         ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
         ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
         ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),

@@ -52,6 +52,12 @@ class ModelConfig(Section):
     d_model: int = option(512, "model width: the size of every layer's input and output", at_least=2, at_most=WIDEST)
     d_ff: int = option(2048, "inner width of the feed-forward layer", at_least=1, at_most=WIDEST)
     num_heads: int = option(8, "number of attention heads (the paper's h)", at_least=1, at_most=WIDEST)
+    num_key_value_heads: int | None = option(
+        None,
+        "heads of keys and values, each shared by several heads of queries; none = num_heads",
+        at_least=1,
+        at_most=WIDEST,
+    )
     d_k: int | None = option(
         None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1, at_most=WIDEST
     )
@@ -88,6 +94,10 @@ class ModelConfig(Section):
         condition=Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}"),
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
+    qk_norm: bool = option(False, "normalize each head's queries and keys, before positions act")
+    attention_softcap: float | None = option(
+        None, "cap of attention's scores s, which become cap * tanh(s / cap); none = no cap", above=0
+    )
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
     # Positions and embeddings.
@@ -126,6 +136,11 @@ class ModelConfig(Section):
     parts: PartsConfig = group(PartsConfig)
 
     @property
+    def key_value_heads(self) -> int:
+        """num_key_value_heads, resolved."""
+        return self.num_key_value_heads or self.num_heads
+
+    @property
     def key_size(self) -> int:
         """d_k, resolved."""
         return self.d_k or self.d_model // self.num_heads
@@ -160,6 +175,12 @@ class ModelConfig(Section):
             )
         elif self.positions == "rotary" and self.key_size % 2:
             problems.append(f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd")
+        if self.num_heads % self.key_value_heads:
+            divisor = _nearest_divisor(self.num_heads, self.key_value_heads)
+            problems.append(
+                f"num_key_value_heads = {self.key_value_heads} does not divide num_heads = {self.num_heads}: "
+                f"set it to {divisor}"
+            )
         if self.positions == "sinusoidal" and self.d_model % 2:
             problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
         if self.sinusoids != "interleaved" and self.positions != "sinusoidal":

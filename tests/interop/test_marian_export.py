@@ -99,6 +99,10 @@ def exported(folder, run, model):
     [
         ({"norm": "pre", "activation": "swiglu"}, ["norm = pre: Marian has only post", "activation = swiglu"]),
         ({"positions": "rotary"}, ["positions = rotary: Marian has only sinusoidal, learned, none"]),
+        (
+            {"num_key_value_heads": 1, "qk_norm": True, "attention_softcap": 50.0},
+            ["num_key_value_heads = 1: Marian's is num_heads, 2", "qk_norm = True", "attention_softcap = 50.0: Marian"],
+        ),
         ({"d_k": 4, "d_v": 5}, ["d_k = 4: Marian's heads divide d_model, 16, evenly", "d_v = 5"]),
         ({"norm_epsilon": 1e-3}, ["norm_epsilon = 0.001: Marian's is 1e-05"]),
         ({"parts": PartsConfig(attention="my.py:Mine")}, ["parts.attention: Marian has no custom modules"]),

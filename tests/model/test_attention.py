@@ -9,6 +9,7 @@ import scipy.special
 from tests.support.small_models import variables_of
 from transformer_jax import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product_attention
 from transformer_jax.model.attention import Context
+from transformer_jax.model.norm import LayerNorm
 
 B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
 
@@ -46,25 +47,46 @@ def test_an_unfit_mask_is_refused_with_the_rule(name, implementation):
 X_BTD, MEMORY_BSD = drawn(B, T, 8), drawn(B, S, 8)
 
 
-@pytest.mark.parametrize(("widths", "use_bias"), [({}, False), ({"d_k": 3, "d_v": 5}, True)], ids=str)
-def test_multi_head_attention_equals_head_by_head(widths, use_bias):
-    attention = MultiHeadAttention(num_heads=2, use_bias=use_bias, **widths)
+def standardised(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "use_bias"),
+    [
+        ({}, False),
+        ({"d_k": 3, "d_v": 5}, True),
+        ({"num_heads": 4, "num_key_value_heads": 2}, True),
+        ({"num_key_value_heads": 1, "d_k": 3, "softcap": 0.5, "qk_norm": lambda: LayerNorm(1e-6)}, False),
+    ],
+    ids=["d_model / h", "d_k and d_v", "grouped", "multi-query, capped and normalized"],
+)
+def test_multi_head_attention_equals_head_by_head(fields, use_bias):
+    attention = MultiHeadAttention(**{"num_heads": 2, "use_bias": use_bias, **fields})
+    heads, groups, cap = attention.num_heads, fields.get("num_key_value_heads"), fields.get("softcap")
     variables = variables_of(attention, X_BTD, MEMORY_BSD)
     params, x_BTD, memory_BSD = jax.device_get((variables["params"], X_BTD, MEMORY_BSD))
     assert all(("bias" in params[name]) is use_bias for name in ("query", "key", "value", "output"))
 
     def project(name, x, head):
-        width = params[name]["kernel"].shape[1] // 2
+        # Of four heads of queries two share a head of keys and values: the first two the first, the others the second.
+        count = heads if name == "query" or not groups else groups
+        head, width = head * count // heads, params[name]["kernel"].shape[1] // count
         columns = slice(head * width, (head + 1) * width)
         bias = params[name]["bias"][None, None, columns] if use_bias else 0.0
-        return x @ params[name]["kernel"][:, columns] + bias
+        projected = x @ params[name]["kernel"][:, columns] + bias
+        if "qk_norm" not in fields or name == "value":
+            return projected
+        norm = {part: array[None, None] for part, array in params[f"{name}_norm"].items()}
+        return standardised(projected) * norm["scale"] + norm["bias"]
 
-    heads = []
-    for head in range(2):
+    outputs = []
+    for head in range(heads):
         q, k, v = project("query", x_BTD, head), project("key", memory_BSD, head), project("value", memory_BSD, head)
-        assert q.shape[-1] == widths.get("d_k", 4) and v.shape[-1] == widths.get("d_v", 4)
-        heads.append(scipy.special.softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]), axis=-1) @ v)
-    expected = np.concatenate(heads, -1) @ params["output"]["kernel"]
+        assert q.shape[-1] == fields.get("d_k", 8 // heads) and v.shape[-1] == fields.get("d_v", 8 // heads)
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        outputs.append(scipy.special.softmax(cap * np.tanh(scores / cap) if cap else scores, axis=-1) @ v)
+    expected = np.concatenate(outputs, -1) @ params["output"]["kernel"]
     expected = expected + params["output"]["bias"][None, None] if use_bias else expected
     np.testing.assert_allclose(attention.apply(variables, X_BTD, MEMORY_BSD), expected, rtol=1e-4, atol=1e-5)
 
@@ -76,13 +98,15 @@ def test_the_output_is_as_wide_as_the_query_and_the_memory_may_be_of_another_wid
     assert variables["params"]["key"]["kernel"].shape == (10, 6)
 
 
-def test_decoding_token_by_token_needs_no_mask():
+@pytest.mark.parametrize("groups", [None, 1])
+def test_decoding_token_by_token_needs_no_mask(groups):
     """Without one, a token attends to the filled slots of the cache up to its own."""
-    attention = MultiHeadAttention(num_heads=2)
+    attention = MultiHeadAttention(num_heads=2, num_key_value_heads=groups)
     causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
     variables = variables_of(attention, X_BTD, X_BTD)
     full = attention.apply(variables, X_BTD, X_BTD, causal)
     cache = attention.apply(variables, B, 5, 8, method="new_cache")
+    assert cache["keys"].shape == cache["values"].shape == (B, groups or 2, 4, 5)
     for t in range(T):
         x_B1D = X_BTD[:, t : t + 1]
         output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
@@ -132,6 +156,9 @@ def test_heads_can_be_masked():
         ({"num_heads": 16}, "num_heads = 16 does not divide the width 8"),
         ({"num_heads": 0}, "num_heads = 0 must be at least 1"),
         ({"num_heads": 2, "dropout": 1.5}, "dropout = 1.5"),
+        ({"num_heads": 2, "num_key_value_heads": 3}, "num_key_value_heads = 3 must divide num_heads = 2"),
+        ({"num_heads": 2, "num_key_value_heads": 0}, "num_key_value_heads = 0 must divide num_heads = 2"),
+        ({"num_heads": 2, "softcap": 0.0}, "softcap = 0.0 must be above 0"),
         ({"num_heads": 2, "implementation": "fast"}, "'fast' one of plain, jax, cudnn"),
     ],
     ids=str,
@@ -142,20 +169,20 @@ def test_used_alone_it_refuses_what_makes_no_sense(fields, told):
         MultiHeadAttention(**fields).init(jax.random.key(0), x, x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype):
+@pytest.mark.parametrize(("dtype", "softcap"), [("float32", None), ("bfloat16", None), ("float32", 0.5)])
+def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype, softcap):
     """Neither scores nor weights in float32 as well, and no short rows, which a TPU would pad."""
     rng = np.random.default_rng(0)
     batch, length, heads, d_model = 2, 6, 3, 12
     x = jnp.asarray(rng.normal(size=(batch, length, d_model)), dtype)
     mask = causal_mask(length) & padding_mask(np.array([[1] * 6, [1] * 4 + [0] * 2]))
-    attention = MultiHeadAttention(num_heads=heads, dtype=jnp.dtype(dtype))
+    attention = MultiHeadAttention(num_heads=heads, dtype=jnp.dtype(dtype), softcap=softcap)
     variables = attention.init(jax.random.key(0), x, x)
 
     def plainly(variables):
         q, k, v, w = (variables["params"][name]["kernel"] for name in ("query", "key", "value", "output"))
         q, k, v = ((x @ m.astype(x.dtype)).reshape(batch, length, heads, -1) for m in (q, k, v))
-        return scaled_dot_product_attention(q, k, v, mask)[0].reshape(x.shape) @ w.astype(x.dtype)
+        return scaled_dot_product_attention(q, k, v, mask, softcap=softcap)[0].reshape(x.shape) @ w.astype(x.dtype)
 
     (ours, backward), (theirs, plain_backward) = (
         jax.vjp(function, variables) for function in (lambda variables: attention.apply(variables, x, x, mask), plainly)

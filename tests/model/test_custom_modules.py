@@ -105,6 +105,15 @@ class OtherMethods(nn.Module):
         return query, context.cache
 
 
+class Unaware(MultiHeadAttention):
+    def attend(self, q_BTHK, k_BSHK, v_BSHV, *others):
+        return 2 * super().attend(q_BTHK, k_BSHK, v_BSHV, *others)
+
+
+class Aware(Unaware):
+    softcap: float | None = None
+
+
 class FormerAttention(MultiHeadAttention):
     """Written when layers called `__call__` with everything one by one."""
 
@@ -148,6 +157,41 @@ class OtherArguments(FeedForward):
 def test_an_unfit_class_is_refused_with_what_it_lacks(role, part, told):
     with pytest.raises(BadInput, match=f"^model.parts.{role} = .*{re.escape(told)}"):
         logits_of(model_with(**{role: part}))
+
+
+class Former(OtherMethods):
+    """A whole class, written before MultiHeadAttention had `softcap`, `num_key_value_heads` and `qk_norm`."""
+
+    def remember(self, key_value):
+        return {"keys": key_value, "values": key_value}
+
+    def new_cache(self, batch, length, d_model):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "told"),
+    [
+        (Former, {}, None),
+        (Former, {"num_key_value_heads": 2}, None),  # num_heads
+        (Former, {"qk_norm": True}, "Former: lacks the field qk_norm that MultiHeadAttention has"),
+        (Unaware, {"qk_norm": True}, None),
+        (
+            Unaware,
+            {"attention_softcap": 1.0},
+            "Unaware: overrides attend, which uses softcap: a class that declares the",
+        ),
+        (Unaware, {"num_key_value_heads": 1}, "Unaware: overrides attend, which uses num_key_value_heads"),
+        (Aware, {"attention_softcap": 1.0}, None),
+    ],
+)
+def test_a_class_from_before_an_option_is_refused_only_with_that_option(part, changes, told):
+    model = Transformer(small(parts=PartsConfig(attention=part), **changes))
+    if told is None:
+        jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET)
+    else:
+        with pytest.raises(BadInput, match=f"^model.parts.attention = .*{re.escape(told)}"):
+            jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET)
 
 
 class Misspelt(Positions):

@@ -70,11 +70,18 @@ def said_by(caplog, run, times=2):
 # Values and gradients.
 
 
-@pytest.mark.parametrize("positions", [pytest.param("rotary", marks=pytest.mark.slow), "t5"])
-def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions, kernels):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"positions": "rotary"}, marks=pytest.mark.slow),
+        {"positions": "t5", "num_key_value_heads": 1, "qk_norm": True},
+    ],
+    ids=str,
+)
+def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(changes, kernels):
     """Within 1e-5 of the largest entry; the second pair is empty, so that whole rows attend to nothing."""
-    plain, variables = built(positions=positions, **EQUAL_WIDTHS)
-    model = Transformer(small(positions=positions, attention_implementation="jax", **EQUAL_WIDTHS))
+    plain, variables = built(**changes, **EQUAL_WIDTHS)
+    model = Transformer(small(attention_implementation="jax", **changes, **EQUAL_WIDTHS))
     source, target = SOURCE * [[1], [0]], TARGET * [[1], [0]]
 
     def run(model):
@@ -90,15 +97,21 @@ def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(positions, k
 
 
 @pytest.mark.parametrize(
-    ("queries", "lengths", "causal"),
-    [(6, (6, 4, 1), True), (5, (5, 3, 0), True), (6, (4, 6, 2), False), (3, (7, 1, 0), False), (1, (7,), False)],
-    ids=["causal", "odd length and an empty row", "encoder", "cross-attention", "one row"],
+    ("queries", "lengths", "causal", "groups"),
+    [
+        (6, (6, 4, 1), True, 2),
+        (5, (5, 3, 0), True, 1),
+        (6, (4, 6, 2), False, 2),
+        (3, (7, 1, 0), False, 2),
+        (1, (7,), False, 2),
+    ],
+    ids=["causal", "odd length, an empty row, multi-query", "encoder", "cross-attention", "one row"],
 )
-def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, queries, lengths, causal):
+def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, queries, lengths, causal, groups):
     """In queries at padding as well; an empty row is finite, and without a gradient it has none to give."""
     rows, keys = len(lengths), queries if causal else max(lengths)
     random = np.random.default_rng(0)
-    shapes = (rows, queries, 2, 8), (rows, keys, 2, 8), (rows, keys, 2, 8), (rows, queries, 2, 8)
+    shapes = (rows, queries, 2, 8), (rows, keys, groups, 8), (rows, keys, groups, 8), (rows, queries, 2, 8)
     q, k, v, cotangent = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
     counts_B111 = np.array(lengths)[:, None, None, None] > 0
     mask = TokenMask(np.arange(keys) < np.array(lengths)[:, None], causal)
@@ -203,6 +216,7 @@ def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, mon
     [
         ({"d_k": 16}, {}, "it needs d_k = d_v, here 16 and 8"),
         ({"positions": "relative"}, {}, "the attention weights themselves are needed"),
+        ({"attention_softcap": 50.0}, {}, "jax.nn.dot_product_attention has no soft-capping of the scores"),
         ({}, {"mutable": ["intermediates"]}, "the attention weights themselves are needed"),
         (
             {"attention_dropout": 0.1},
@@ -223,7 +237,18 @@ def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, mon
             "the mask is not only of padding and later tokens",
         ),
     ],
-    ids=["d_k != d_v", "relative", "weights shown", "dropout", "float32", "width", "bias", "packed", "given mask"],
+    ids=[
+        "d_k != d_v",
+        "relative",
+        "capped",
+        "weights shown",
+        "dropout",
+        "float32",
+        "width",
+        "bias",
+        "packed",
+        "given mask",
+    ],
 )
 def test_where_it_cannot_run_it_falls_back_and_says_why_once(caplog, kernels, changes, options, reason):
     config = small(**{**EQUAL_WIDTHS, "attention_implementation": "jax", **changes})

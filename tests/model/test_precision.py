@@ -83,7 +83,13 @@ def sample(config):
 
 
 PROGRAMS = [train, together, evaluate, evaluate_together, score, decode, sample]
-RELATIVE = {"positions": "relative", "tie_embeddings": "none", "output_bias": True}
+RELATIVE = {
+    "positions": "relative",
+    "num_key_value_heads": 2,
+    "qk_norm": True,
+    "tie_embeddings": "none",
+    "output_bias": True,
+}
 FUSED = {"attention_implementation": "jax", "activation": "swiglu", "norm": "pre", "positions": "t5"}
 
 

@@ -33,6 +33,7 @@ def built_counts(config):
         {"activation": "geglu", "ffn_bias": False},
         {"activation": "glu", "gated_width": "two_thirds", "d_ff": 20},
         {"attention_bias": True},
+        {"attention_bias": True, "num_key_value_heads": 1, "qk_norm": True, "norm_kind": "rms"},
         {"output_bias": True},
         {"output_bias": True, "tie_embeddings": "target", "target_vocab_size": 31},
         {"tie_embeddings": "target", "target_vocab_size": 31},
@@ -63,7 +64,9 @@ def test_parameters_of_positions_are_counted(positions):
 SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff": 512, "num_heads": 4, "d_k": 48}
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "relative", "activation": "swiglu"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"positions": "relative", "activation": "swiglu"}, {"num_key_value_heads": 1}], ids=str
+)
 def test_forward_flops_are_those_of_the_compiled_model(changes):
     """Within 4 %: XLA also counts norms, softmax and sums, which the formula leaves out."""
     config = ModelConfig(vocab_size=1000, **SIZE, **changes)

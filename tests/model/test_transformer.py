@@ -11,8 +11,8 @@ from tests.support.small_models import (
     TARGET,
     assert_close,
     built,
+    every_architecture,
     every_encoding,
-    every_encoding_and_norm,
     small,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
@@ -22,13 +22,13 @@ PAD = 0
 TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 
 
-@every_encoding_and_norm
-def test_no_look_ahead_and_no_glance_at_another_sentence(positions, norm):
+@every_architecture
+def test_no_look_ahead_and_no_glance_at_another_sentence(changes):
     """Exactly zero gradient from what follows t, from the other sentence, from padding; and not from what may be seen.
 
     Every token stands in one place only and no table is shared, so a row of an embedding's gradient is a place's.
     """
-    model, variables = built(positions=positions, norm=norm, tie_embeddings="none")
+    model, variables = built(**changes, tie_embeddings="none")
     _, pull_back = jax.vjp(lambda variables: model.apply(variables, SOURCE, TARGET), variables)
     for sentence, t in [(0, 0), (0, 2), (1, 1)]:
         cotangent = np.zeros((*TARGET.shape, model.config.vocab_size), np.float32)
@@ -42,10 +42,10 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(positions, norm):
         assert of_source == [token for token in SOURCE[sentence] if token != PAD]
 
 
-@every_encoding_and_norm
-def test_neither_padding_nor_companions_change_a_sentence(positions, norm):
+@every_architecture
+def test_neither_padding_nor_companions_change_a_sentence(changes):
     """The second pair beside another first pair, bit by bit; and with less padding."""
-    model, variables = built(positions=positions, norm=norm)
+    model, variables = built(**changes)
     logits = model.apply(variables, SOURCE, TARGET)
     other = model.apply(variables, np.array([SOURCE[0] + 9, SOURCE[1]]), np.array([TARGET[0] + 4, TARGET[1]]))
     np.testing.assert_array_equal(other[1], logits[1])
@@ -53,10 +53,10 @@ def test_neither_padding_nor_companions_change_a_sentence(positions, norm):
     assert_close(shorter[1, :3], logits[1, :3])
 
 
-@every_encoding_and_norm
-def test_step_by_step_with_a_cache_equals_the_full_forward_pass(positions, norm):
+@every_architecture
+def test_step_by_step_with_a_cache_equals_the_full_forward_pass(changes):
     """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded."""
-    model, variables = built(positions=positions, norm=norm, num_decoder_layers=2)
+    model, variables = built(**changes, num_decoder_layers=2)
     target = np.where(TARGET == PAD, 18, TARGET)
     memory, seen = model.apply(variables, SOURCE, method="encode"), padding_mask(SOURCE)
     full = model.apply(variables, target, memory, seen, method="decode")
@@ -68,11 +68,11 @@ def test_step_by_step_with_a_cache_equals_the_full_forward_pass(positions, norm)
     assert_close(jnp.concatenate(stepped, axis=1), full)
 
 
-@every_encoding_and_norm
-def test_bfloat16_stays_near_float32_and_its_parameters_are_float32(positions, norm):
+@every_architecture
+def test_bfloat16_stays_near_float32_and_its_parameters_are_float32(changes):
     """Within 5 % of the largest logit, by a mantissa of 8 bits; 2 % is the most that was seen, in four layers."""
-    model, variables = built(positions=positions, norm=norm)
-    half = Transformer(small(positions=positions, norm=norm, dtype="bfloat16"))
+    model, variables = built(**changes)
+    half = Transformer(small(**changes, dtype="bfloat16"))
     logits, whole = half.apply(variables, SOURCE, TARGET), model.apply(variables, SOURCE, TARGET)
     assert logits.dtype == jnp.float32
     assert_close(logits, whole, within=0.05)

@@ -15,7 +15,13 @@ from transformer_jax.planning.cost import MeshSize, Work, amount, bytes_sent, me
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"attention_bias": True}, {"activation": "reglu", "gated_width": "two_thirds"}, {"positions": "relative"}],
+    [
+        {},
+        {"attention_bias": True},
+        {"activation": "reglu", "gated_width": "two_thirds"},
+        {"positions": "relative"},
+        {"num_key_value_heads": 2, "attention_bias": True, "qk_norm": True},
+    ],
 )
 def test_every_parameter_is_divided_in_some_way(changes):
     config = ModelConfig.base(**changes)

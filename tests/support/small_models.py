@@ -29,13 +29,25 @@ def with_slow(cases):
 
 
 every_encoding = pytest.mark.parametrize("positions", with_slow([(encoding,) for encoding in ENCODINGS]))
-every_norm = pytest.mark.parametrize("norm", ["post", "pre", "sandwich", "deepnorm"])
+NORMS = ["post", "pre", "sandwich", "deepnorm"]
+every_norm = pytest.mark.parametrize("norm", NORMS)
+# All of attention's options at once, with an encoding that acts after the norm of queries and keys.
+ATTENTION = {"num_heads": 4, "num_key_value_heads": 2, "qk_norm": True, "attention_softcap": 2.0, "positions": "rotary"}
 # Neither depends on the other: each encoding has one of the norms, the paper's has both.
-every_encoding_and_norm = pytest.mark.parametrize(
-    ("positions", "norm"),
-    with_slow(
-        [("sinusoidal", "pre"), *zip(ENCODINGS, itertools.cycle(["post", "pre", "sandwich", "deepnorm"]), strict=False)]
-    ),
+every_architecture = pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "sinusoidal", "norm": "pre"},
+        *(
+            pytest.param(
+                {"positions": positions, "norm": norm},
+                marks=() if positions in ("sinusoidal", "relative") else pytest.mark.slow,
+            )
+            for positions, norm in zip(ENCODINGS, itertools.cycle(NORMS), strict=False)
+        ),
+        ATTENTION,
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
 )
 
 

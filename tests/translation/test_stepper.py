@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import SOURCE, assert_close, built
+from tests.support.small_models import ATTENTION, SOURCE, assert_close, built
 from transformer_jax.config import DecodeConfig
 from transformer_jax.search.beam import beam_search, repeat_beams
 from transformer_jax.search.rules import SearchRules
@@ -18,23 +18,25 @@ IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 # What the encodings do depends on positions, and so on the cache; a norm comes before or after it, whatever it is.
 @pytest.mark.parametrize(
-    ("positions", "norm", "grows"),
+    ("changes", "grows"),
     [
-        ("sinusoidal", "post", True),
-        ("learned", "pre", False),
-        ("rotary", "post", False),
-        ("relative", "pre", False),
-        ("t5", "post", False),
-        ("alibi", "post", False),
+        ({"positions": "sinusoidal"}, True),
+        ({"positions": "learned", "norm": "pre"}, False),
+        ({"positions": "rotary"}, False),
+        ({"positions": "relative", "norm": "pre"}, False),
+        ({"positions": "t5"}, False),
+        ({"positions": "alibi"}, False),
+        (ATTENTION, True),
     ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(positions, norm, grows):
+def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(changes, grows):
     """The beams are mixed at random after each step; every beam's logits are then those of its own whole target.
 
     Whole targets are filled up to LENGTH with tokens that a causal model does not see: one shape for all positions.
     There are more beams than positions, learned ones as well.
     """
-    model, variables = built(positions=positions, norm=norm, max_length=LENGTH)
+    model, variables = built(**changes, max_length=LENGTH)
     stepper, rng = Stepper(model.config, variables["params"]), np.random.default_rng(0)
     tokens_TBK = rng.integers(3, 20, (LENGTH, len(SOURCE), BEAMS)).astype(np.int32)
     tokens_TBK[0] = 1

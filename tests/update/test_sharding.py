@@ -25,6 +25,13 @@ THREE_WAYS = {"devices": 8, "mesh__fsdp": 2, "mesh__tensor": 2, **DROPOUT}
 MESHES = {
     "data 8": {"devices": 8, **DROPOUT},
     "data 2 x fsdp 2 x tensor 2": THREE_WAYS,
+    "data 2 x tensor 2, grouped": {
+        "devices": 4,
+        "mesh__tensor": 2,
+        "model__num_key_value_heads": 2,
+        "model__qk_norm": True,
+        "model__attention_softcap": 2.0,
+    },
     "data 2 x fsdp 2, in parts": {"devices": 4, "mesh__fsdp": 2, "train__accumulate": 2},
 }
 
@@ -35,7 +42,7 @@ MESHES = {
 def test_several_devices_train_as_one(mesh):
     """With the same dropout masks; and in parts as the whole batch. tests/drills/test_every_mesh.py has all meshes."""
     options = MESHES[mesh]
-    alone = trainer(**(DROPOUT if "model__dropout" in options else {})).train(batches(5))
+    alone = trainer(**{name: value for name, value in options.items() if name.startswith("model__")}).train(batches(5))
     state = trainer(**options).train(batches(5))
     assert worst_difference(state, alone) < (WITHIN,)
     assert float(state.sums.loss) == pytest.approx(float(alone.sums.loss), rel=1e-5)
@@ -73,7 +80,7 @@ OTHERS = itertools.cycle([("all", "post", "relu"), ("target", "pre", "swiglu"), 
 @pytest.mark.parametrize(("positions", "others"), list(zip(ENCODINGS, OTHERS, strict=False)))
 def test_the_rules_cover_every_parameter_of_the_library(positions, others):
     tied, norm, activation = others
-    options = {"norm": norm, "activation": activation, "tie_embeddings": tied, "attention_bias": True}
+    options = {"norm": norm, "activation": activation, "tie_embeddings": tied, "attention_bias": True, "qk_norm": True}
     shardings(MeshConfig(fsdp=2, tensor=2), small(positions=positions, output_bias=True, **options))
 
 

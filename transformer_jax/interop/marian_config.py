@@ -196,6 +196,11 @@ def unsupported(model: ModelConfig) -> list[str]:
     for option, width in (("d_k", model.key_size), ("d_v", model.value_size)):
         if width * model.num_heads != model.d_model:
             reasons.append(f"model.{option} = {width}: Marian's heads divide d_model, {model.d_model}, evenly")
+    if model.key_value_heads != model.num_heads:
+        reasons.append(f"model.num_key_value_heads = {model.key_value_heads}: Marian's is num_heads, {model.num_heads}")
+    for option in ("qk_norm", "attention_softcap"):
+        if value := getattr(model, option):
+            reasons.append(f"model.{option} = {value}: Marian has no such option")
     if model.norm_epsilon > NORM_EPSILON:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
     for field in dataclasses.fields(model.parts):

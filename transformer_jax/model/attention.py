@@ -1,5 +1,6 @@
 """Multi-head attention (section 3.2.2), around the formula in `dot_product.py`."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,9 @@ from transformer_jax.model.positions import AttentionPositions
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
-# What attention keeps between decoding steps: "keys" BHKL and "values" BHVL; self-attention's cache also has "filled",
-# the number of slots L in use. Slots come last because the products with them run through memory in that order: with
-# BLHK each step would first copy the whole cache into it.
+# What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values;
+# self-attention's cache also has "filled", the number of slots L in use. Slots come last because the products with them
+# run through memory in that order: with BLGK each step would first copy the whole cache into it.
 Cache = dict[str, jax.Array]
 
 
@@ -45,6 +46,14 @@ class MultiHeadAttention(nn.Module):
     Unlike in most libraries d_k and d_v need not be d_model / num_heads (Table 3, row B). A mask has four axes: one of
     the shape [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9, is `mask == 0`. Layers call
     `with_context`. `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
+
+    Later changes, none of them the paper's:
+
+    - `num_key_value_heads`: fewer heads of keys and values, each shared by as many neighbouring heads of queries
+      (Ainslie et al. 2023); with 1 of them, multi-query attention (Shazeer 2019).
+    - `softcap`: the scores s become softcap tanh(s / softcap) (Gemma 2, 2024).
+    - `qk_norm`: makes the norms of each head's queries and keys, over d_k, one for all heads; they are called before
+      positions act (Dehghani et al. 2023; Henry et al. 2020). The scores keep their 1 / sqrt(d_k).
     """
 
     num_heads: int
@@ -55,6 +64,9 @@ class MultiHeadAttention(nn.Module):
     dtype: Any = jnp.float32
     implementation: str = "plain"
     gain: float = 1.0  # of the initial W^V and W^O
+    num_key_value_heads: int | None = None
+    softcap: float | None = None
+    qk_norm: Callable[[], nn.Module] | None = None
 
     def setup(self) -> None:
         if self.num_heads < 1 or not is_rate(self.dropout) or self.implementation not in IMPLEMENTATIONS:
@@ -62,9 +74,20 @@ class MultiHeadAttention(nn.Module):
                 f"num_heads = {self.num_heads} must be at least 1, dropout = {self.dropout} at least 0 and below 1, "
                 f"implementation = {self.implementation!r} one of {', '.join(IMPLEMENTATIONS)}"
             )
+        if self.groups < 1 or self.num_heads % self.groups:
+            raise ValueError(f"num_key_value_heads = {self.groups} must divide num_heads = {self.num_heads}")
+        if self.softcap is not None and self.softcap <= 0:
+            raise ValueError(f"softcap = {self.softcap} must be above 0")
         self.query, self.key = (Linear(self.use_bias, self.dtype) for _ in range(2))
         self.value, self.output = (Linear(self.use_bias, self.dtype, xavier(self.gain)) for _ in range(2))
         self.drop = Dropout(self.dropout)
+        if self.qk_norm is not None:
+            self.query_norm, self.key_norm = self.qk_norm(), self.qk_norm()
+
+    @property
+    def groups(self) -> int:
+        """The number of heads of keys and values."""
+        return self.num_heads if self.num_key_value_heads is None else self.num_key_value_heads
 
     def __call__(
         self, query: jax.Array, key_value: jax.Array, mask: jax.Array | None = None, *, deterministic: bool = True
@@ -80,7 +103,8 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         mask, positions, cache = context.mask, context.positions, context.cache
-        q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
+        q_BTHK = self._heads(self.query, query, self.num_heads, self.d_k)
+        q_BTHK = q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK)
         if positions is not None:
             q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
         if key_value is None:
@@ -111,8 +135,8 @@ class MultiHeadAttention(nn.Module):
         """An empty cache of self-attention, for decoding up to `length` tokens."""
         d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
         return {
-            "keys": jnp.zeros((batch, self.num_heads, d_k, length), self.dtype),
-            "values": jnp.zeros((batch, self.num_heads, d_v, length), self.dtype),
+            "keys": jnp.zeros((batch, self.groups, d_k, length), self.dtype),
+            "values": jnp.zeros((batch, self.groups, d_v, length), self.dtype),
             "filled": jnp.zeros((), jnp.int32),
         }
 
@@ -125,21 +149,25 @@ class MultiHeadAttention(nn.Module):
         positions: AttentionPositions | None,
         deterministic: bool,
     ) -> jax.Array:
-        """Equation 1 on the projected heads, with positions and dropout: the method that a variant overrides."""
+        """Equation 1 on the projected heads, with positions and dropout: the method that a variant overrides.
+
+        Keys and values have `num_key_value_heads` heads.
+        """
         bias = None if positions is None else positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
         moves_values = positions is not None and positions.kind.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
         weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
         if self.implementation != "plain" and not self.is_initializing():
             has_bias = bias is not None
-            reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, has_bias, weights_needed)
+            modified = has_bias, self.softcap is not None
+            reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, *modified, weights_needed)
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
             fused.warn_once(self.implementation, reason)
         mask = mask.array if isinstance(mask, TokenMask) else mask
         if not weights_needed:
-            return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias)
-        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias)
+            return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap)
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, softcap=self.softcap)
         if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, deterministic)
@@ -149,20 +177,20 @@ class MultiHeadAttention(nn.Module):
         return heads_BTHV
 
     def _keys(self, key_value: jax.Array) -> jax.Array:
-        return self._heads(self.key(key_value, self.num_heads * self._head_width(self.d_k, key_value)))
+        k_BSHK = self._heads(self.key, key_value, self.groups, self.d_k)
+        return k_BSHK if self.qk_norm is None else self.key_norm(k_BSHK)
 
     def _values(self, key_value: jax.Array) -> jax.Array:
-        return self._heads(self.value(key_value, self.num_heads * self._head_width(self.d_v, key_value)))
+        return self._heads(self.value, key_value, self.groups, self.d_v)
 
-    def _head_width(self, chosen: int | None, x: jax.Array) -> int:
+    def _heads(self, projection: Linear, x: jax.Array, heads: int, chosen: int | None) -> jax.Array:
+        """The projection of x to so many heads, of the chosen width or else d_model / num_heads."""
         if chosen is None and x.shape[-1] % self.num_heads:
             raise ValueError(
                 f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: give d_k and d_v as well"
             )
-        return chosen or x.shape[-1] // self.num_heads
-
-    def _heads(self, x_BTF: jax.Array) -> jax.Array:
-        return x_BTF.reshape(*x_BTF.shape[:-1], self.num_heads, -1)
+        width = chosen or x.shape[-1] // self.num_heads
+        return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
 
 
 def _to_slots(x_BSHK: jax.Array) -> jax.Array:

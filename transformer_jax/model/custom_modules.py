@@ -55,6 +55,15 @@ def overrides(custom: type, default: type, method: str) -> bool:
     return getattr(custom, method, None) is not getattr(default, method)
 
 
+def ignores(custom: type, default: type, field: str, methods: tuple[str, ...]) -> str | None:
+    """Why the class may ignore a field that it inherits: it overrides a method that uses it, without declaring it."""
+    overridden = [method for method in methods if overrides(custom, default, method)]
+    declared = any(field in inspect.get_annotations(base) for base in custom.__mro__ if base is not default)
+    if not overridden or declared:
+        return None
+    return f"overrides {overridden[0]}, which uses {field}: a class that declares the field {field} must do as it says"
+
+
 def _misfit(custom: Any, default: type, methods: tuple[str, ...], fields: tuple[str, ...]) -> str | None:
     """Why the class cannot replace the default: it must be built and called in the same way."""
     if not (isinstance(custom, type) and issubclass(custom, nn.Module)):

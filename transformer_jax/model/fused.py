@@ -60,12 +60,15 @@ def unsupported(
     v_BSHV: jax.Array,
     mask: Mask,
     has_bias: bool,
+    has_softcap: bool,
     weights_needed: bool,
 ) -> str | None:
     """Why the implementation cannot compute this attention, or None if it can."""
     width = q_BTHK.shape[-1]
     if weights_needed:
         return "the attention weights themselves are needed (to show or drop them, or for relative positions)"
+    if has_softcap:
+        return "jax.nn.dot_product_attention has no soft-capping of the scores (model.attention_softcap)"
     if width != v_BSHV.shape[-1]:
         return f"it needs d_k = d_v, here {width} and {v_BSHV.shape[-1]}"
     if implementation != "cudnn":
@@ -153,7 +156,8 @@ def _over_heads(attention, *arrays):  # type: ignore[no-untyped-def]
     rest = tuple(name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind != AxisType.Manual)
     if not rest:
         return attention(*arrays)
-    divides = arrays[0].shape[2] % math.prod(mesh.shape[name] for name in rest) == 0
+    devices = math.prod(mesh.shape[name] for name in rest)
+    divides = all(array.shape[2] % devices == 0 for array in arrays if array.ndim == 4)
     heads = PartitionSpec(None, None, rest if divides else None)
     specs = tuple(heads if array.ndim == 4 else PartitionSpec() for array in arrays)
     return jax.shard_map(attention, in_specs=specs, out_specs=heads, axis_names=set(rest), check_vma=False)(*arrays)

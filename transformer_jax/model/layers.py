@@ -12,6 +12,7 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear, xavier
+from transformer_jax.model.norm import norm_of
 from transformer_jax.model.residual import Residual, Stack, depth_scaling
 from transformer_jax.model_config import ModelConfig
 
@@ -59,8 +60,21 @@ class FeedForward(nn.Module):
         return linear(name="outer")(inner_BTF, x_BTD.shape[-1])
 
 
+# The methods of MultiHeadAttention that use these fields: what overrides them must use them as well.
+USES = {
+    "num_key_value_heads": ("with_context", "attend"),
+    "softcap": ("with_context", "attend"),
+    "qk_norm": ("with_context",),
+}
+
+
 def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
     """The attention module of a config, in the encoder or in the decoder."""
+    later = {
+        "num_key_value_heads": config.key_value_heads if config.key_value_heads != config.num_heads else None,
+        "softcap": config.attention_softcap,
+        "qk_norm": functools.partial(norm_of, config) if config.qk_norm else None,
+    }
     fields = {
         "num_heads": config.num_heads,
         "d_k": config.key_size,
@@ -71,6 +85,7 @@ def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
         # What runs on a mesh has it decided by the mesh's devices; a model used alone does not ask where it is.
         "implementation": "plain" if config.attention_implementation == "auto" else config.attention_implementation,
         **_gain(config, stack),
+        **{name: value for name, value in later.items() if value is not None},
     }
     methods = ("with_context", "remember", "new_cache")
     attention = custom_modules.choose(config, "attention", MultiHeadAttention, methods, fields=tuple(fields))
@@ -80,6 +95,9 @@ def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
     if called and not with_context:
         problem = "overrides __call__, which layers do not call; with_context(query, key_value, context) is what they "
         raise custom_modules.unfit(config, "attention", problem + "call (docs/parts.md)")
+    for field, uses in USES.items():
+        if field in fields and (ignored := custom_modules.ignores(attention, MultiHeadAttention, field, uses)):
+            raise custom_modules.unfit(config, "attention", ignored)
     return attention(**fields)
 
 

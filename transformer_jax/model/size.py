@@ -1,7 +1,7 @@
 """The size of a model and its floating-point operations, as closed formulas (custom modules are not counted).
 
 The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the
-vocabulary. A gated feed-forward layer may be narrower, F = `inner_width`.
+vocabulary. A gated feed-forward layer may be narrower, F = `inner_width`, and keys and values may have fewer heads, g.
 """
 
 from typing import NamedTuple
@@ -15,20 +15,20 @@ DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative
 def parameter_counts(config: ModelConfig) -> dict[str, int]:
     """Parameters of each group, all layers together.
 
-    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D h K + D h V + h V D
-    (and h K + h K + h V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
-    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these,
-    two with sandwich norm; and one at the end of each stack with pre-norm and sandwich norm.
+    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D g K + D g V + h V D
+    (and h K + g K + g V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
+    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these, two with sandwich norm,
+    and with qk_norm two of 2 K in each attention; and one at the end of each stack with pre-norm and sandwich norm.
     """
     c = config
     target_rows = c.target_vocab_size or c.vocab_size
     tables = {"all": 0, "target": 1, "none": 2}[c.tie_embeddings]
-    keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
-    attention = 2 * c.d_model * keys + 2 * c.d_model * values
-    attention += (2 * keys + values + c.d_model) * c.attention_bias
+    widths, norm_size = c.key_size + c.value_size, 1 if c.norm_kind == "rms" else 2
+    attention = c.d_model * (c.num_heads + c.key_value_heads) * widths + 2 * norm_size * c.key_size * c.qk_norm
+    attention += (c.num_heads * c.key_size + c.key_value_heads * widths + c.d_model) * c.attention_bias
     inner = (2 if c.is_gated else 1) * c.inner_width
     feed_forward = c.d_model * (inner + c.inner_width) + (inner + c.d_model) * c.ffn_bias
-    norm = (1 if c.norm_kind == "rms" else 2) * c.d_model
+    norm = norm_size * c.d_model
     final_norm = norm if c.is_pre_norm else 0
     norms = (2 if c.norm == "sandwich" else 1) * norm  # of each sub-layer
     return {
@@ -64,23 +64,23 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
 
     Causal attention counts in full, as it is computed. With S and T for the lengths:
 
-    - each source token: encoder layers x (projections 2 D h (2 K + 2 V) + scores and sums 2 S h (K + V)
-      + feed-forward 4 D F), and decoder layers x its key and value in encoder-decoder attention 2 D h (K + V);
-    - each target token: decoder layers x (projections 2 D h (2 K + 2 V) + 2 T h (K + V), and to the source
+    - each source token: encoder layers x (projections 2 D (h + g) (K + V) + scores and sums 2 S h (K + V)
+      + feed-forward 4 D F), and decoder layers x its key and value in encoder-decoder attention 2 D g (K + V);
+    - each target token: decoder layers x (projections 2 D (h + g) (K + V) + 2 T h (K + V), and to the source
       2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
 
     A gated feed-forward layer has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention,
     with R distances.
     """
     c = config
-    widths = c.num_heads * (c.key_size + c.value_size)
+    widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
     def self_attention(length: int) -> int:
         moved = 2 * DISTANCES * (widths + c.num_heads * length) if c.positions == "relative" else 0
-        return 4 * c.d_model * widths + 2 * length * widths + moved
+        return 2 * c.d_model * (widths + remembered) + 2 * length * widths + moved
 
-    remembering = 2 * c.d_model * widths
+    remembering = 2 * c.d_model * remembered
     cross_attention = 2 * c.d_model * widths + 2 * source_length * widths
     logits = 2 * c.d_model * (c.target_vocab_size or c.vocab_size)
     return Flops(

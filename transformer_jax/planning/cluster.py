@@ -151,7 +151,7 @@ def plans(config: ModelConfig, work: Work, cluster: Cluster, moments: float = 2.
 
 def meshes(config: ModelConfig, cluster: Cluster) -> Iterator[MeshSize]:
     """The meshes whose axes divide the model evenly; tensor, which sends most, stays within a group."""
-    for tensor in _divisors(math.gcd(cluster.devices, cluster.group, config.num_heads, config.inner_width)):
+    for tensor in _divisors(math.gcd(cluster.devices, cluster.group, config.key_value_heads, config.inner_width)):
         for fsdp in _divisors(math.gcd(cluster.devices // tensor, config.d_model)):
             yield MeshSize(cluster.devices // (tensor * fsdp), fsdp, tensor)
 

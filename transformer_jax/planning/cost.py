@@ -73,15 +73,16 @@ class Parameters(NamedTuple):
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """Of the matrices, attention has D h (2 K + 2 V) and feed-forward 2 D F (with a gate 3 D F)."""
+    """Of the matrices, attention has D (h + g) (K + V) and feed-forward 2 D F (with a gate 3 D F)."""
     c, encoder, decoder = config, config.num_encoder_layers, config.num_decoder_layers
-    keys, values, gates = c.num_heads * c.key_size, c.num_heads * c.value_size, 2 if c.is_gated else 1
-    attention, feed_forward = 2 * c.d_model * (keys + values), (gates + 1) * c.d_model * c.inner_width
+    widths, gates = c.key_size + c.value_size, 2 if c.is_gated else 1
+    attention = c.d_model * (c.num_heads + c.key_value_heads) * widths
+    feed_forward = (gates + 1) * c.d_model * c.inner_width
     counts = parameter_counts(config)
     output_bias = (c.target_vocab_size or c.vocab_size) * c.output_bias
     tables = counts["embeddings"] - output_bias
     matrices = (encoder + 2 * decoder) * attention + (encoder + decoder) * feed_forward
-    biases = (encoder + 2 * decoder) * (2 * keys + values) * c.attention_bias
+    biases = (encoder + 2 * decoder) * (c.num_heads * c.key_size + c.key_value_heads * widths) * c.attention_bias
     biases += (encoder + decoder) * gates * c.inner_width * c.ffn_bias + output_bias
     return Parameters(tables, matrices, biases, sum(counts.values()) - tables - matrices - biases)
 
@@ -189,13 +190,13 @@ def memory(config: ModelConfig, work: Work, mesh: MeshSize, moments: float = 2.0
 def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "cpu") -> float:
     """Bytes that the forward pass keeps for the backward pass.
 
-    For each token of an encoder layer: queries, keys, values and heads, h (2 K + 2 V), the h S attention weights, and
+    For each token of an encoder layer: queries, keys, values and heads, (h + g) (K + V), the h S attention weights, and
     the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
     each sub-layer, D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the
     second are those of the source. Norms are kept in float32; dropout keeps a byte. Fused attention keeps no weights.
     """
     c, size = config, BYTES[config.dtype]
-    keys, values = c.num_heads * c.key_size, c.num_heads * c.value_size
+    widths = c.key_size + c.value_size
     inner = (3 if c.is_gated else 2) * c.inner_width
     whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
@@ -203,7 +204,8 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
 
     def attention(queries: int, kept: int, length: int) -> float:
         weights = 0 if is_fused else size * queries * c.num_heads * length
-        return (size * (queries + kept) * (keys + values) + weights) / tensor + queries * whole
+        heads = size * (queries * c.num_heads + kept * c.key_value_heads) * widths
+        return (heads + weights) / tensor + queries * whole
 
     def feed_forward(tokens: int) -> float:
         return tokens * (size * inner / tensor + whole)
