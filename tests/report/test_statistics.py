@@ -17,6 +17,7 @@ from transformer_jax.report.statistics import (
     bleu_scores,
     compare,
     log_perplexity_scores,
+    rank_correlation,
 )
 
 WORDS = np.array(list("abcdefghijklmnop"))
@@ -346,3 +347,23 @@ def test_errors_are_as_large_as_differences_without_a_true_one(of_seeds, monkeyp
         variances.append(found.error**2)
     assert np.mean(variances) == pytest.approx(2 / 3 * (of_seeds**2 + 1 / sentences), rel=0.2)
     assert np.mean(variances) == pytest.approx(np.var(differences), rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([1, 2, 3], [10, 20, 21], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2, 3, 4], [2, 1, 4, 3], 0.6),  # 1 - 6 * 4 / (4 * 15)
+        ([1, 1, 1], [1, 2, 3], None),
+        ([1], [1], None),
+        ([], [], None),
+    ],
+)
+def test_rank_correlation_by_hand(one, other, expected):
+    assert rank_correlation(one, other) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_rank_correlation_with_ties_is_that_of_scipy():
+    one, other = np.random.default_rng(0).integers(0, 6, (2, 20))
+    assert rank_correlation(one, other) == pytest.approx(scipy.stats.spearmanr(one, other).statistic)

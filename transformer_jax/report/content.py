@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transformer_jax.report import analyses, document, pareto
+from transformer_jax.report import analyses, document, pareto, published
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.figures import Interval, forest
 from transformer_jax.report.findings import TestFindings, find
@@ -26,6 +26,7 @@ class Content:
         self.unfinished = unfinished(sweep.runs)
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.words = [summary(sweep, findings) for findings in self.tests]
+        self.published = published.comparisons(sweep, self.tests[0])
         self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set
         self.pictures, left_out = analyses.pictures(sweep)
         self.facts, self.remarks = facts(sweep, self.tests), remarks(sweep, self.tests)
@@ -42,6 +43,7 @@ def to_document(content: Content) -> document.Document:
     found = samples(sweep, content.tests[0].split)
     parts: dict[str, list[document.Block]] = {
         "Results": [*_results(content), document.Heading("Caveats"), document.Bullets(content.remarks)],
+        "Compared with the published figures": published.blocks(content.published),
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
         "Learning curves": [document.Figures(learning_curves(sweep))],
         "Analyses": [*analyses.blocks(analyses.analyses(sweep)), document.Figures(content.pictures)],
@@ -139,6 +141,7 @@ def to_json(content: Content) -> dict[str, Any]:
             for run in sweep.runs
         ],
         "tests": tests,
+        "published": [comparison.to_json() for comparison in content.published],
         "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),
     }

@@ -108,6 +108,19 @@ def _resampled(sentences: int) -> Iterator[np.ndarray]:
         yield rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=min(rows, SAMPLES - start))
 
 
+def rank_correlation(one_N: Sequence[float], other_N: Sequence[float]) -> float | None:
+    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None if it is undefined."""
+    ranks = np.array([_ranks(one_N), _ranks(other_N)])
+    if ranks.shape[1] < 2 or (ranks.std(-1) == 0).any():
+        return None
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def _ranks(values_N: Sequence[float]) -> np.ndarray:
+    _, place, times = np.unique(values_N, return_inverse=True, return_counts=True)
+    return (np.cumsum(times) - (times - 1) / 2)[place]
+
+
 class Spread(NamedTuple):
     """The variance between seeds of each of G groups, and how well it is known."""
 

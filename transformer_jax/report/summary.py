@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, percent
+from transformer_jax.report.metrics import BLEU, PERPLEXITY, Metric, percent
+from transformer_jax.report.published import comparisons
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.statistics import CONFIDENCE, POWER, Difference
 
@@ -59,7 +60,7 @@ def summary(sweep: SweepResult, findings: TestFindings) -> list[str]:
             )
         lines.append(_significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}"))
         lines.append(_uncertainty(findings.bleu_differences))
-        lines += _agreement(sweep, findings)
+        lines += [comparison.sentence() for comparison in comparisons(sweep, findings)]
     if findings.not_compared:
         reasons = "; ".join(f"{name}: {why}" for name, why in findings.not_compared.items())
         lines.append(f"Not compared: {reasons}.")
@@ -105,20 +106,3 @@ def _uncertainty(differences: Mapping[str, Difference]) -> str:
             "are much narrower."
         )
     return text
-
-
-def _agreement(sweep: SweepResult, findings: TestFindings) -> list[str]:
-    """Whether significant differences have the sign of the published ones."""
-    lines = []
-    for metric in METRICS:
-        agree: list[str] = []
-        against: list[str] = []
-        for name, difference in findings.differences(metric).items():
-            published = metric.published_difference(sweep.published(name, metric.key))
-            if published and difference.significant:
-                (agree if (published > 0) == (difference.value > 0) else against).append(name)
-        if agree or against:
-            text = f"Of the significant differences in {metric.title}, {len(agree)} point where the published scores do"
-            text += f" ({', '.join(agree)})" if agree else ""
-            lines.append(text + (f"; {len(against)} the other way: {', '.join(against)}." if against else "."))
-    return lines

@@ -129,6 +129,13 @@ def _scores(variants: Sequence[VariantResult], findings: TestFindings) -> list[F
     ]
 
 
+def difference_cell(metric: Metric, found: Difference | None) -> Cell:
+    """A difference from the baseline with its interval, marked if it is significant."""
+    if found is None:
+        return Cell()
+    return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
+
+
 def _differences(
     variants: Sequence[VariantResult], metric: Metric, differences: Mapping[str, Difference], unit: str
 ) -> list[Filled]:
@@ -140,7 +147,7 @@ def _differences(
     return [
         (
             Column(f"Δ {metric.title}", f"{metric.key}_difference", "differences", about),
-            [Cell(metric.change(d.value), d.value, metric.interval(d), metric.mark(d)) if d else Cell() for d in found],
+            [difference_cell(metric, d) for d in found],
         ),
         (
             Column(f"p Δ {metric.title}", f"{metric.key}_p", "differences", p_about),
