@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.prepared_data import PAIRS, decoded, experiment
+from transformer_jax.config import DataConfig, ExperimentConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import train_sentencepiece
@@ -17,6 +18,27 @@ from transformer_jax.errors import BadInput
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
     return prepare(experiment(directory), directory / "data").directory
+
+
+LABELLED = """
+def pairs(split):
+    labels = {"train": [], "valid": [{}] * 3, "test": [{"kind": "new", "cluster": str(i % 2)} for i in range(3)]}[split]
+    return [("a b", str(i), *labels[i : i + 1]) for i in range(3)]
+"""
+
+
+def test_labels_of_test_examples_are_kept_and_checked(tmp_path):
+    (tmp_path / "mine.py").write_text(LABELLED)
+    config = ExperimentConfig(data=DataConfig(corpus=f"{tmp_path / 'mine.py'}:pairs", tokenizer="words"))
+    prepared = prepare(config, tmp_path / "data", pairs_per_shard=2)
+    assert prepared.groups("test") == [{"kind": "new"}] * 3 and prepared.clusters("test") == ["0", "1", "0"]
+    assert prepared.groups("valid") is None and prepared.clusters("valid") is None
+    prepared.verify()
+    path = tmp_path / "data" / "test.groups.jsonl"
+    path.write_text(path.read_text().replace("new", "old"))
+    for check in (prepared.verify, lambda: prepared.groups("test")):
+        with pytest.raises(BadInput, match=r"test\.groups\.jsonl: is damaged"):
+            check()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import CleaningConfig, DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair
 from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import publish_record, published
@@ -141,9 +141,12 @@ class TextShards:
         save_arrays(self._directory / "held_out.npz", keys=held_out)
         publish_record(self._directory / "scan.json", facts)
 
-    def write(self, split: str, number: int, pairs: Sequence[Pair], keys: np.ndarray) -> None:
+    def write(
+        self, split: str, number: int, pairs: Sequence[Pair], keys: np.ndarray, labels: Sequence[Labels] = ()
+    ) -> None:
         # JSON, not lines: a sentence from a data set may contain a line feed. In an .npz, because it has checksums.
-        texts = json.dumps([[pair[side] for pair in pairs] for side in (0, 1)], ensure_ascii=False).encode()
+        columns = [[pair[side] for pair in pairs] for side in (0, 1)] + ([labels] if labels else [])
+        texts = json.dumps(columns, ensure_ascii=False).encode()
         save_arrays(self._path(split, number), texts=np.frombuffer(texts, np.uint8), keys=keys)
 
     def keys(self, split: str, number: int) -> np.ndarray:
@@ -152,11 +155,17 @@ class TextShards:
     def read(self, split: str, number: int) -> tuple[list[str], list[str]]:
         """The sources and targets of a shard, those of train without the held-out pairs."""
         shard = load_arrays(self._path(split, number), "texts", "keys")
-        sources, targets = json.loads(shard["texts"].tobytes())
+        sources, targets = json.loads(shard["texts"].tobytes())[:2]
         if split == "train":
             kept = ~contains(load_arrays(self._directory / "held_out.npz", "keys")["keys"], shard["keys"])
             sources, targets = (list(itertools.compress(side, kept)) for side in (sources, targets))
         return sources, targets
+
+    def labels(self, split: str, number: int) -> list[Labels]:
+        """The labels of a shard's pairs."""
+        shard = load_arrays(self._path(split, number), "texts")
+        sources, _, *labels = json.loads(shard["texts"].tobytes())
+        return labels[0] if labels else [{} for _ in sources]
 
     def _path(self, split: str, number: int) -> Path:
         return self._directory / f"text-{split}-{number:05d}.npz"
@@ -249,6 +258,7 @@ def _read_split(
     rejections, seen = Rejections(), SeenKeys()
     counts: Counter[str] = Counter()
     oddities: Counter[str] = Counter()
+    labelled = False
     with counting(f"reading {split}", "pairs") as advance:
         for number, chunk in enumerate(corpus.chunks(split, shards.pairs_per_shard)):
             pairs, keys = chunk.pairs, np.zeros(0, np.uint64)
@@ -266,13 +276,15 @@ def _read_split(
                 held_out[0].offer(keys, pairs)
                 if config.split_seed is not None:
                     held_out[1].offer(pair_keys(pairs, config.split_seed), pairs)
-            shards.write(split, number, pairs, keys)
+            shards.write(split, number, pairs, keys, chunk.labels)
+            labelled |= bool(chunk.labels)
             oddities += chunk.oddities
             counts.update(read=len(chunk.pairs), pairs=len(pairs), shards=1)
             advance(len(chunk.pairs))
     if not counts["pairs"]:
         raise _no_pairs(split, corpus, counts["read"], rejections)
-    return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
+    facts = {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
+    return facts | ({"labelled": True} if labelled else {})
 
 
 def _no_pairs(split: str, corpus: Corpus, read: int, rejections: Rejections) -> BadInput:

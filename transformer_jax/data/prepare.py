@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -28,6 +29,7 @@ from transformer_jax.data.prepared import (
     SIDES,
     Prepared,
     flatten,
+    groups_path,
     read_manifest,
     sha256,
     texts_path,
@@ -202,6 +204,8 @@ class _Work:
             counted["arrays"] = self._concatenate(split, shard_count, by_side)
             if split != "train":
                 counted["texts_sha256"] = self._keep_texts(split, shard_count)
+            if counted.pop("labelled", False):
+                counted["groups_sha256"] = self._keep_groups(split, shard_count)
         versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
         manifest = {
             "format": FORMAT,
@@ -321,18 +325,28 @@ class _Work:
 
     def _keep_texts(self, split: str, shard_count: int) -> str:
         """Writes the texts of an evaluation split beside the arrays; returns their digest."""
-        digest = hashlib.sha256()
-        with atomic.published(texts_path(self._partial, split)) as file:
-            for number in range(shard_count):
-                for source, target in zip(*self.shards.read(split, number), strict=True):
-                    record = json.dumps({"source": source, "target": target}, ensure_ascii=False)
-                    line = record.encode() + b"\n"
-                    digest.update(line)
-                    file.write(line)
-        return digest.hexdigest()
+        shards = (zip(*self.shards.read(split, number), strict=True) for number in range(shard_count))
+        records = ({"source": source, "target": target} for shard in shards for source, target in shard)
+        return _write_records(texts_path(self._partial, split), records)
+
+    def _keep_groups(self, split: str, shard_count: int) -> str:
+        """Writes the labels of an evaluation split's examples; returns their digest."""
+        shards = (self.shards.labels(split, number) for number in range(shard_count))
+        return _write_records(groups_path(self._partial, split), itertools.chain.from_iterable(shards))
 
     def _token_shard(self, split: str, number: int) -> Path:
         return self._scratch / f"{split}-{number:05d}.npz"
+
+
+def _write_records(path: Path, records: Iterable[dict[str, str]]) -> str:
+    """Writes one JSON object a line; returns the digest of the file."""
+    digest = hashlib.sha256()
+    with atomic.published(path) as file:
+        for record in records:
+            line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+    return digest.hexdigest()
 
 
 def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 OFFSET = np.dtype("<i8")
 SIDES = ("source", "target")
+# The label that examples share if they are not independent (forms of one lemma). Results are not reported by it.
+CLUSTER = "cluster"
 PREPARE_AGAIN = "remove the directory and prepare it again"
 
 
@@ -142,14 +144,22 @@ class Prepared:
         path = texts_path(self.directory, split)
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file; texts are kept of every split but train")
-        content = path.read_bytes()
-        try:
-            if hashlib.sha256(content).hexdigest() != facts["texts_sha256"]:
-                raise ValueError
-            records = [json.loads(line) for line in content.decode().split("\n")[:-1]]
-            return [record["source"] for record in records], [record["target"] for record in records]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
+        records = _read_records(path, facts.get("texts_sha256"), ("source", "target"))
+        return [record["source"] for record in records], [record["target"] for record in records]
+
+    def groups(self, split: str) -> list[dict[str, str]] | None:
+        """The labels of each example, such as {"category": "cp_recursion"}; None if the corpus gives none."""
+        labels = self._labels(split)
+        return labels and [{key: label for key, label in each.items() if key != CLUSTER} for each in labels]
+
+    def clusters(self, split: str) -> list[str] | None:
+        """The cluster of each example, shared by those that are not independent (forms of one lemma), or None."""
+        labels = self._labels(split)
+        return [each[CLUSTER] for each in labels] if labels and all(CLUSTER in each for each in labels) else None
+
+    def _labels(self, split: str) -> list[dict[str, str]] | None:
+        digest = self._facts(split).get("groups_sha256")
+        return None if digest is None else _read_records(groups_path(self.directory, split), digest)
 
     def texts_digest(self, split: str) -> str:
         """The digest of a split's texts; "" if there is no such split."""
@@ -219,6 +229,8 @@ class Prepared:
             digests = {self.directory / f"{split}.{name}": array["sha256"] for name, array in facts["arrays"].items()}
             if split != "train":
                 digests[texts_path(self.directory, split)] = facts["texts_sha256"]
+            if "groups_sha256" in facts:
+                digests[groups_path(self.directory, split)] = facts["groups_sha256"]
             for path, digest in digests.items():
                 if not path.is_file():
                     raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
@@ -252,6 +264,26 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def texts_path(directory: Path, split: str) -> Path:
     return directory / f"{split}.texts.jsonl"
+
+
+def groups_path(directory: Path, split: str) -> Path:
+    return directory / f"{split}.groups.jsonl"
+
+
+def _read_records(path: Path, digest: str | None, keys: Collection[str] = ()) -> list[dict[str, str]]:
+    """The JSON objects of a file, one a line, with at least these keys; refused if its digest is another."""
+    if not path.is_file():
+        raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+    content = path.read_bytes()
+    try:
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError
+        records = [json.loads(line) for line in content.decode().split("\n")[:-1]]
+        if not all(isinstance(record, dict) and record.keys() >= set(keys) for record in records):
+            raise ValueError
+        return records
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
 
 
 def sha256(path: str | Path) -> str:

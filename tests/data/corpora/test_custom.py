@@ -41,6 +41,8 @@ def test_text_that_cannot_be_stored_is_a_fault(tmp_path):
         ("[]", "yields no pair for the split train"),
         ("['ab']", "pair 1 of train is 'ab'; .* two strings, is expected"),
         ("[('a', 3)]", r"pair 1 of train is \('a', 3\)"),
+        ("[('a', 'b', {'kind': 3})]", r"pair 1 of train is \('a', 'b', {'kind': 3}\)"),
+        ("[('a', 'b', {'kind': 'c'})]", "pair 1 of train has labels; only validation and test pairs have"),
     ],
 )
 def test_wrong_results_are_refused(tmp_path, returned, message):

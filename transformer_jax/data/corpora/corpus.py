@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 Pair = tuple[str, str]
+# What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
+Labels = dict[str, str]
 
 
 @dataclasses.dataclass
@@ -20,6 +22,7 @@ class Chunk:
     first: int  # the number of the first pair in `origin`
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
     oddities: Counter[str] = dataclasses.field(default_factory=Counter)
+    labels: list[Labels] = dataclasses.field(default_factory=list)  # of every pair, or empty; none in train
 
     @classmethod
     def of(cls, entries: Iterable[Pair | str], origin: str, first: int) -> Chunk:

@@ -1,4 +1,4 @@
-"""Custom corpora: a function of the split's name that yields pairs, in a file of the user's."""
+"""Custom corpora: a function of the split's name that yields pairs, perhaps with labels, in a file of the user's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from transformer_jax import extension
 from transformer_jax.code_digest import read_code
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair, text_fault
 
 SPLITS = ("train", "valid", "test")
 END: Any = object()
@@ -35,13 +35,16 @@ class CustomCorpus(Corpus):
         return [{"corpus": self._function.address, **self.identity()}]
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
-        pairs, first = self._read(split), 1
-        while block := list(itertools.islice(pairs, size)):
-            yield Chunk.of(map(_checked, block), f"{self._function.address}/{split}", first)
+        examples, first = self._read(split), 1
+        while block := list(itertools.islice(examples, size)):
+            chunk = Chunk.of((_checked(*example) for example in block), f"{self._function.address}/{split}", first)
+            if any(labels for _, labels in block):
+                chunk.labels = [labels for _, labels in block]
+            yield chunk
             first += len(block)
 
-    def _read(self, split: str) -> Iterator[Pair]:
-        """The pairs of a split, each checked to be one; none for a split that does not exist."""
+    def _read(self, split: str) -> Iterator[tuple[Pair, Labels]]:
+        """The pairs of a split with their labels, each checked to be one; none for a split that does not exist."""
         given = self._function(split)
         try:
             pairs = iter(() if given is None else given)
@@ -49,17 +52,31 @@ class CustomCorpus(Corpus):
             raise self._function.refusal(f"returned {type(given).__name__}; an iterable of pairs is expected") from None
         for number in itertools.count(1):
             with self._function.running():
-                pair = next(pairs, END)
-            if pair is END:
+                example = next(pairs, END)
+            if example is END:
                 return
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            labelled = _labelled(example)
+            if labelled is None:
                 raise self._function.refusal(
-                    f"pair {number} of {split} is {repr(pair)[:60]}; (source, target), two strings, is expected"
+                    f"pair {number} of {split} is {repr(example)[:60]}; (source, target), two strings, is expected, "
+                    'or (source, target, {"label": "group"})'
                 )
-            yield pair[0], pair[1]
+            if labelled[1] and split == "train":
+                raise self._function.refusal(f"pair {number} of train has labels; only validation and test pairs have")
+            yield labelled
 
 
-def _checked(pair: Pair) -> Pair | str:
+def _labelled(example: Any) -> tuple[Pair, Labels] | None:
+    """A pair and its labels, which are optional; None if it is something else."""
+    if not isinstance(example, (tuple, list)) or len(example) not in (2, 3):
+        return None
+    source, target, labels = (*example, {})[:3]
+    texts = (source, target, *labels, *labels.values()) if isinstance(labels, dict) else (None,)
+    return ((source, target), labels) if all(isinstance(text, str) for text in texts) else None
+
+
+def _checked(pair: Pair, labels: Labels) -> Pair | str:
     """The pair, or what is wrong with it."""
-    faults = [(side, text_fault(text)) for side, text in zip(("source", "target"), pair, strict=True)]
-    return next((f"the {side} {fault}" for side, fault in faults if fault), pair)
+    texts = [("source", pair[0]), ("target", pair[1]), *(("label", text) for text in (*labels, *labels.values()))]
+    faults = ((name, text_fault(text)) for name, text in texts)
+    return next((f"the {name} {fault}" for name, fault in faults if fault), pair)
