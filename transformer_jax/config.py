@@ -279,7 +279,7 @@ class ExperimentConfig(Section):
                 f"train.until_flat = {self.train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
                 "a schedule every loss is flat, and a run that ended before would miss it; use inverse_sqrt or constant"
             )
-        return problems
+        return problems + self.model.refused_by_mup(self.optimizer.name)
 
 
 def default_config() -> ConfigDict:

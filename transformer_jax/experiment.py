@@ -106,7 +106,7 @@ def train_run(
 def try_out(config: ExperimentConfig) -> None:
     """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
     lacks, or custom code that does not fit."""
-    make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.d_model, config.train.steps))
+    make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.base_d_model, config.train.steps))
     check_loss(config.train)
     load_metrics(config.decode.metrics)
     if is_meant_as_address(config.data.corpus):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Any, Literal
 
 from transformer_jax import schema
@@ -18,6 +19,9 @@ LEARNED_POSITIONS = Condition(
 )
 GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
+
+# The optimizers that muP has learning rates for: their updates are as large for small gradients as for large ones.
+MUP_OPTIMIZERS = ("adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +139,21 @@ class ModelConfig(Section):
     )
     parts: PartsConfig = group(PartsConfig)
 
+    # muP (Yang et al. 2022): the widths of the base model, at which it is the standard parametrisation.
+    mup_base_d_model: int | None = option(
+        None,
+        "muP: d_model of the base model, whose best learning rate is then that of every width; none = standard "
+        "parametrisation",
+        at_least=1,
+        at_most=WIDEST,
+    )
+    mup_base_d_ff: int | None = option(
+        None, "d_ff of the base model; none = in proportion to d_model", at_least=1, at_most=WIDEST
+    )
+    mup_base_d_k: int | None = option(
+        None, "d_k of the base model; none = in proportion to d_model", at_least=1, at_most=WIDEST
+    )
+
     @property
     def key_value_heads(self) -> int:
         """num_key_value_heads, resolved."""
@@ -165,6 +184,43 @@ class ModelConfig(Section):
         """The width of the feed-forward layer's inner layer: d_ff, or two thirds of it to the nearest whole number."""
         return round(self.d_ff * 2 / 3) if self.is_gated and self.gated_width == "two_thirds" else self.d_ff
 
+    @property
+    def base_d_model(self) -> int:
+        """d_model of muP's base model; in the standard parametrisation, which has none, its own."""
+        return self.mup_base_d_model or self.d_model
+
+    @property
+    def score_scale(self) -> float:
+        """What attention's scores are multiplied by: 1 / sqrt(d_k), under muP sqrt(base d_k) / d_k."""
+        return float(self.key_size**-0.5 * (self.mup_base_widths()["d_k"] / self.key_size) ** 0.5)
+
+    def mup_base_widths(self) -> dict[str, Fraction]:
+        """The widths of muP's base model by option; its own in the standard parametrisation.
+
+        The width of all heads together is in proportion to d_model: where d_k does not grow, the number of heads does.
+        """
+        share = Fraction(self.base_d_model, self.d_model)
+        d_k = Fraction(self.mup_base_d_k or self.key_size * share)
+        return {
+            "d_model": Fraction(self.base_d_model),
+            "d_ff": Fraction(self.mup_base_d_ff or self.d_ff * share),
+            "num_heads": self.num_heads * share * self.key_size / d_k,
+            "num_key_value_heads": self.key_value_heads * share * self.key_size / d_k,
+            "d_k": d_k,
+            "d_v": self.value_size * d_k / self.key_size,
+        }
+
+    def mup_base(self) -> ModelConfig:
+        """muP's base model, in the standard parametrisation."""
+        widths: dict[str, Any] = {name: int(width) for name, width in self.mup_base_widths().items()}
+        return dataclasses.replace(self, **widths, mup_base_d_model=None, mup_base_d_ff=None, mup_base_d_k=None)
+
+    def refused_by_mup(self, optimizer: str) -> list[str]:
+        if self.mup_base_d_model is None or optimizer in MUP_OPTIMIZERS:
+            return []
+        names = ", ".join(MUP_OPTIMIZERS)
+        return [f"optimizer.name = {optimizer}: muP (model.mup_base_d_model) has learning rates for {names}"]
+
     def contradictions(self) -> list[str]:
         problems = []
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
@@ -193,7 +249,24 @@ class ModelConfig(Section):
         smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
         if self.pad_id >= smallest:
             problems.append(f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}")
-        return problems
+        return problems or self._mup_problems()
+
+    def _mup_problems(self) -> list[str]:
+        if self.mup_base_d_model is None:
+            given = (name for name in ("mup_base_d_ff", "mup_base_d_k") if getattr(self, name) is not None)
+            return [f"{name} = {getattr(self, name)}: muP needs mup_base_d_model as well" for name in given]
+        for name, width in self.mup_base_widths().items():
+            if width.denominator > 1:
+                remedy = f"set mup_base_{name}" if name in ("d_ff", "d_k") else "set mup_base_d_k accordingly"
+                return [
+                    f"mup_base_d_model = {self.mup_base_d_model}: the base model would have {name} = {float(width):g}; "
+                    f"choose a width that makes it whole, or {remedy}"
+                ]
+        try:
+            self.mup_base()
+        except ConfigError as error:
+            return [f"muP's base model: {problem}" for problem in error.problems]
+        return []
 
     @classmethod
     def base(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:

@@ -104,6 +104,7 @@ def exported(folder, run, model):
             ["num_key_value_heads = 1: Marian's is num_heads, 2", "qk_norm = True", "attention_softcap = 50.0: Marian"],
         ),
         ({"d_k": 4, "d_v": 5}, ["d_k = 4: Marian's heads divide d_model, 16, evenly", "d_v = 5"]),
+        ({"mup_base_d_model": 8}, ["mup_base_d_model = 8: Marian's logits and scores have no factors"]),
         ({"norm_epsilon": 1e-3}, ["norm_epsilon = 0.001: Marian's is 1e-05"]),
         ({"parts": PartsConfig(attention="my.py:Mine")}, ["parts.attention: Marian has no custom modules"]),
     ],

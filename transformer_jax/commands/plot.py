@@ -117,7 +117,7 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
             f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "
             "prepared here; give --workdir=RUN or --config.data.directory=DIR after transformer-jax prepare"
         )
-    rate = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
+    rate = make_schedule(experiment.optimizer, experiment.model.base_d_model, steps)
     plots.save(plots.schedule(rate, steps, f"Learning rate, {experiment.optimizer.schedule}"), arguments.output)
     return arguments.output
 
@@ -270,7 +270,7 @@ def run_pictures(
 
     config = run.config
     steps = steps or config.train.steps
-    rate = make_schedule(config.optimizer, config.model.d_model, steps)
+    rate = make_schedule(config.optimizer, config.model.base_d_model, steps)
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
     loss = plots.learning_curves(lines, losses, "Loss")

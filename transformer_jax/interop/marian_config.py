@@ -203,6 +203,8 @@ def unsupported(model: ModelConfig) -> list[str]:
             reasons.append(f"model.{option} = {value}: Marian has no such option")
     if model.norm_epsilon > NORM_EPSILON:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
+    if model.mup_base_d_model is not None:
+        reasons.append(f"model.mup_base_d_model = {model.mup_base_d_model}: Marian's logits and scores have no factors")
     for field in dataclasses.fields(model.parts):
         if getattr(model.parts, field.name) is not None:
             reasons.append(f"model.parts.{field.name}: Marian has no custom modules")

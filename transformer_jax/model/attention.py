@@ -54,6 +54,7 @@ class MultiHeadAttention(nn.Module):
     - `softcap`: the scores s become softcap tanh(s / softcap) (Gemma 2, 2024).
     - `qk_norm`: makes the norms of each head's queries and keys, over d_k, one for all heads; they are called before
       positions act (Dehghani et al. 2023; Henry et al. 2020). The scores keep their 1 / sqrt(d_k).
+    - `scale`: replaces 1 / sqrt(d_k), under muP by sqrt(base d_k) / d_k (Yang et al. 2022).
     """
 
     num_heads: int
@@ -67,6 +68,7 @@ class MultiHeadAttention(nn.Module):
     num_key_value_heads: int | None = None
     softcap: float | None = None
     qk_norm: Callable[[], nn.Module] | None = None
+    scale: float | None = None
 
     def setup(self) -> None:
         if self.num_heads < 1 or not is_rate(self.dropout) or self.implementation not in IMPLEMENTATIONS:
@@ -162,12 +164,12 @@ class MultiHeadAttention(nn.Module):
             modified = has_bias, self.softcap is not None
             reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, *modified, weights_needed)
             if reason is None:
-                return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias)
+                return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale)
             fused.warn_once(self.implementation, reason)
         mask = mask.array if isinstance(mask, TokenMask) else mask
         if not weights_needed:
-            return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap)
-        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, softcap=self.softcap)
+            return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap, self.scale)
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, deterministic)

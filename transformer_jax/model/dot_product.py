@@ -88,6 +88,7 @@ def attended_values(
     mask: jax.Array | None,
     bias: jax.Array | None,
     softcap: float | None = None,
+    scale: float | None = None,
 ) -> jax.Array:
     """Equation 1 without its weights, keeping as little as possible for the backward pass.
 
@@ -98,7 +99,7 @@ def attended_values(
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
     def attended(merged: Sequence[jax.Array], mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
         q_BTHK, k_BSHK, v_BSHV = (x.reshape(*x.shape[:2], h, -1) for x, h in zip(merged, heads, strict=True))
-        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, softcap=softcap, dtype=v_BSHV.dtype)
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap, v_BSHV.dtype)
         return weighted_values(weights_BHTS, v_BSHV)
 
     heads = [x.shape[2] for x in (q_BTHK, k_BSHK, v_BSHV)]

@@ -103,20 +103,27 @@ def fused_attention(
     v_BSHV: jax.Array,
     mask: Any,
     bias: jax.Array | None,
+    scale: float | None = None,
 ) -> jax.Array:
-    """Equation 1 without its weights."""
+    """Equation 1 without its weights; `scale` replaces 1 / sqrt(d_k)."""
     if implementation == "cudnn":
-        return _by_cudnn(q_BTHK, k_BSHK, v_BSHV, mask)
-    return _by_jax(q_BTHK, k_BSHK, v_BSHV, mask, bias)
+        return _by_cudnn(q_BTHK, k_BSHK, v_BSHV, mask, scale)
+    return _by_jax(q_BTHK, k_BSHK, v_BSHV, mask, bias, scale)
 
 
 def _by_jax(
-    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHV: jax.Array,
+    mask: jax.Array | None,
+    bias: jax.Array | None,
+    scale: float | None,
 ) -> jax.Array:
     """Equal to the plain one, also in rows that may attend to nothing."""
     is_float32 = precision_of(q_BTHK) is None
     with contextlib.nullcontext() if is_float32 else jax.default_matmul_precision("default"):
-        output_BTHV = jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, bias, mask, implementation="xla")
+        attend: Any = functools.partial(jax.nn.dot_product_attention, scale=scale, implementation="xla")
+        output_BTHV = attend(q_BTHK, k_BSHK, v_BSHV, bias, mask)
     if mask is None:
         return output_BTHV
     # For a row that may attend to nothing JAX returns the mean of the values; here it is zero.
@@ -124,7 +131,9 @@ def _by_jax(
     return jnp.where(any_BT11, output_BTHV, jnp.zeros_like(output_BTHV))
 
 
-def _by_cudnn(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: TokenMask | None) -> jax.Array:
+def _by_cudnn(
+    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: TokenMask | None, scale: float | None
+) -> jax.Array:
     """By kernels that keep no scores. Queries at padding count as any others, as in the plain formula.
 
     A row without tokens attends to its first key, where the plain formula has zeros: nothing that counts depends on it.
@@ -138,8 +147,8 @@ def _by_cudnn(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: Tok
         # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
         own_B = q_BTHK[:, 0, 0, 0] == 0
         lengths = {name: jnp.where(own_B, each, each) for name, each in lengths.items()}
-        causal = mask is not None and mask.causal
-        attend: Any = functools.partial(jax.nn.dot_product_attention, is_causal=causal, implementation=CUDNN)
+        options = {"is_causal": mask is not None and mask.causal, "scale": scale, "implementation": CUDNN}
+        attend: Any = functools.partial(jax.nn.dot_product_attention, **options)
         return attend(q_BTHK, k_BSHK, v_BSHV, **lengths)[:, :queries]
 
     return _over_heads(kernel, q_BTHK, k_BSHK, v_BSHV, lengths_B)

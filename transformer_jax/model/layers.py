@@ -46,18 +46,20 @@ class FeedForward(nn.Module):
     use_bias: bool = True
     dtype: Any = jnp.float32
     gain: float = 1.0  # of the initial weights
+    mup_base: tuple[float, float] | None = None  # d_model and d_ff of muP's base model
 
     @nn.compact
     def __call__(self, x_BTD: jax.Array, deterministic: bool = True) -> jax.Array:
-        linear = functools.partial(Linear, self.use_bias, self.dtype, xavier(self.gain))
-        inner_BTF = linear(name="inner")(x_BTD, self.d_ff)
+        base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
+        into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
+        inner_BTF = linear(into, name="inner")(x_BTD, self.d_ff)
         if self.activation in GATES:
-            gate_BTF = linear(name="gate")(x_BTD, self.d_ff)
+            gate_BTF = linear(into, name="gate")(x_BTD, self.d_ff)
             inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)
         else:
             inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
-        return linear(name="outer")(inner_BTF, x_BTD.shape[-1])
+        return linear(out_of, name="outer")(inner_BTF, x_BTD.shape[-1])
 
 
 # The methods of MultiHeadAttention that use these fields: what overrides them must use them as well.
@@ -65,6 +67,7 @@ USES = {
     "num_key_value_heads": ("with_context", "attend"),
     "softcap": ("with_context", "attend"),
     "qk_norm": ("with_context",),
+    "scale": ("with_context", "attend"),
 }
 
 
@@ -74,6 +77,7 @@ def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
         "num_key_value_heads": config.key_value_heads if config.key_value_heads != config.num_heads else None,
         "softcap": config.attention_softcap,
         "qk_norm": functools.partial(norm_of, config) if config.qk_norm else None,
+        "scale": None if config.mup_base_d_model is None else config.score_scale,
     }
     fields = {
         "num_heads": config.num_heads,
@@ -110,6 +114,7 @@ def feed_forward_of(config: ModelConfig, stack: Stack | None = None) -> Any:
         "use_bias": config.ffn_bias,
         "dtype": jnp.dtype(config.dtype),
         **_gain(config, stack),
+        **_mup_base(config),
     }
     return custom_modules.choose(config, "feed_forward", FeedForward, fields=tuple(fields))(**fields)
 
@@ -118,6 +123,14 @@ def _gain(config: ModelConfig, stack: Stack | None) -> dict[str, float]:
     """The field of DeepNorm, without which custom modules may lack it."""
     beta = depth_scaling(config, stack).beta
     return {} if beta == 1 else {"gain": beta}
+
+
+def _mup_base(config: ModelConfig) -> dict[str, tuple[float, float]]:
+    """The field of muP, which is not needed where both widths grow alike: Xavier's variance then is as muP's."""
+    base = config.mup_base_widths()
+    share_D, share_F = base["d_model"] / config.d_model, base["d_ff"] / config.d_ff
+    widths = float(base["d_model"]), float(share_F * config.inner_width)
+    return {} if share_D == share_F else {"mup_base": widths}
 
 
 class _Layer(nn.Module):

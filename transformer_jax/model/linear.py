@@ -9,9 +9,18 @@ from flax import linen as nn
 from transformer_jax.model.precision import precision_of
 
 
-def xavier(gain: float = 1.0) -> nn.initializers.Initializer:
-    """Xavier-uniform (Glorot and Bengio 2010), times a gain."""
-    return nn.initializers.variance_scaling(gain**2, "fan_avg", "uniform")
+def xavier(gain: float = 1.0, base_shape: tuple[float, float] | None = None) -> nn.initializers.Initializer:
+    """Xavier-uniform (Glorot and Bengio 2010), times a gain.
+
+    `base_shape` is that of the matrix in muP's base model: from there on the variance is proportional to 1 / fan_in.
+    """
+
+    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        base = base_shape or shape
+        variance = gain**2 * (sum(shape) / sum(base)) * (base[0] / shape[0])  # as a multiple of Xavier's
+        return nn.initializers.variance_scaling(variance, "fan_avg", "uniform")(key, shape, dtype)
+
+    return initialize
 
 
 class Linear(nn.Module):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.model.linear import xavier
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.sinusoid import angles, sinusoid
 from transformer_jax.model_config import ModelConfig
@@ -79,8 +80,8 @@ class Learned(Positions):
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         # The second axis need not be positions: in a step of beam search it holds the beams, all at one position.
-        d_model = x_BTD.shape[-1]
-        table = self.param("table", nn.initializers.normal(d_model**-0.5), (self.config.max_length, d_model))
+        size = nn.initializers.normal(self.config.base_d_model**-0.5)
+        table = self.param("table", size, (self.config.max_length, x_BTD.shape[-1]))
         # A position beyond the table must become NaN: the last row in its place would go unnoticed.
         vectors = table.at[positions_BT].get(mode="fill", fill_value=jnp.nan)
         return x_BTD + vectors.astype(x_BTD.dtype)
@@ -118,15 +119,16 @@ class Relative(Positions):
     reach: int = 16
 
     def setup(self) -> None:
-        rows, uniform = 2 * self.reach + 1, nn.initializers.xavier_uniform()
-        self.keys_RK = self.param("keys", uniform, (rows, self.config.key_size))
-        self.values_RV = self.param("values", uniform, (rows, self.config.value_size))
+        rows, base = 2 * self.reach + 1, self.config.mup_base_widths()
+        for_keys, for_values = (xavier(base_shape=(rows, int(base[width]))) for width in ("d_k", "d_v"))
+        self.keys_RK = self.param("keys", for_keys, (rows, self.config.key_size))
+        self.values_RV = self.param("values", for_values, (rows, self.config.value_size))
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The score of every query and distance, from which each key selects that of its distance (their section 3.3).
         product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
         scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), **product)
-        scores_BHTR = scores_BHTR * q_BTHK.shape[-1] ** -0.5
+        scores_BHTR = scores_BHTR * self.config.score_scale
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
         shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
         return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)

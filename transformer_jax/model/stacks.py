@@ -121,6 +121,11 @@ class Decoder(_Stack):
             caches.append(cache)
         return self.leave(x_BTD), None if context.cache is None else tuple(caches)
 
+    def leave(self, x_BTD: jax.Array) -> jax.Array:
+        x_BTD = super().leave(x_BTD)
+        width = self.config.d_model / self.config.base_d_model
+        return x_BTD if width == 1 else x_BTD / width  # muP's, so that logits are divided by the width
+
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         self.check_length(length)
         return tuple(layer.new_cache(memory_BSD, length * beams) for layer in self.layers)

@@ -15,19 +15,19 @@ from transformer_jax.model_config import ModelConfig
 
 
 class Embedding(nn.Module):
-    """Section 3.4: token vectors times sqrt(d_model), and the same table as the pre-softmax transformation."""
+    """Section 3.4: token vectors times sqrt(d_model), muP's base d_model, and the table of the pre-softmax product."""
 
     config: ModelConfig
     vocab_size: int
 
     def setup(self) -> None:
-        d_model = self.config.d_model
-        self.table_ND = self.param("table", nn.initializers.normal(d_model**-0.5), (self.vocab_size, d_model))
+        size = nn.initializers.normal(self.config.base_d_model**-0.5)
+        self.table_ND = self.param("table", size, (self.vocab_size, self.config.d_model))
 
     def __call__(self, tokens_BT: jax.Array) -> jax.Array:
         vectors_BTD = self.table_ND[tokens_BT]
         if self.config.scale_embeddings:  # before the cast: in bfloat16 the root of 300 is 0.3 % off
-            vectors_BTD = vectors_BTD * self.config.d_model**0.5
+            vectors_BTD = vectors_BTD * self.config.base_d_model**0.5
         return vectors_BTD.astype(self.config.dtype)
 
     def logits(self, x_BTD: jax.Array) -> jax.Array:

@@ -45,7 +45,7 @@ def compiled_step(
     """The train step for batches of the shape (rows, source length, target length)."""
     rows, source, length = shape
     source_BS, target_BT = (jax.ShapeDtypeStruct((rows, size), np.int32) for size in (source, length))
-    schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
+    schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     programs = Programs(config, schedule, mesh)
     step: Any = programs.step
     return _compiled(step.trace(programs.plan, Batch(source_BS, target_BT, target_BT)), target)  # type: ignore[arg-type]

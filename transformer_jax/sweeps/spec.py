@@ -214,9 +214,9 @@ def define(
 
 
 def peak_learning_rate(config: ExperimentConfig) -> float:
-    """The given one, or equation 3's at the end of the warmup."""
+    """The given one, or equation 3's at the end of the warmup; under muP with the base's d_model."""
     rate = config.optimizer.learning_rate
-    return rate if rate is not None else (config.model.d_model * max(config.optimizer.warmup_steps, 1)) ** -0.5
+    return rate if rate is not None else (config.model.base_d_model * max(config.optimizer.warmup_steps, 1)) ** -0.5
 
 
 def parameters(model: ModelConfig) -> int:

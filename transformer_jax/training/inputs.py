@@ -83,7 +83,7 @@ class Inputs:
 
     def schedule(self, config: ExperimentConfig) -> optax.Schedule:
         """The learning rate of a run on this data."""
-        return make_schedule(config.optimizer, config.model.d_model, self.last_step)
+        return make_schedule(config.optimizer, config.model.base_d_model, self.last_step)
 
     def placed_batch(self, step: int) -> Any:
         """The batch of a step, on the devices. The prefetching thread calls this."""

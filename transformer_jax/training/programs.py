@@ -8,6 +8,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.update.mup import rate_multiplier
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.step import (
     IntervalSums,
@@ -27,7 +28,7 @@ class Programs:
 
     def __init__(self, config: ExperimentConfig, schedule: optax.Schedule, mesh: Mesh, params: Any = None):
         self.config, self.schedule, self.mesh, self._params = config, schedule, mesh, params
-        self.optimizer = make_optimizer(config.optimizer, schedule)
+        self.optimizer = make_optimizer(config.optimizer, schedule, rate_multiplier(config.model))
         self.plan = abstract_state(config, self.optimizer, mesh)
         self.step = make_train_step(config, self.optimizer, mesh, self.plan)
         self.evaluate = make_eval_step(config, mesh)

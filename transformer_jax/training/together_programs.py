@@ -22,6 +22,7 @@ from transformer_jax.processes.compilation import unfused
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, load_loss
+from transformer_jax.update.mup import rate_multiplier
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, for_mesh, new_state, train_step
 
@@ -42,6 +43,7 @@ class TogetherPrograms(Programs):
         self._of_step = for_mesh(configs[0], mesh, is_divided=True)
         self._of_evaluation = for_mesh(configs[0], mesh, is_divided=mesh.size == 1)
         self._schedules, self._loss = schedules, load_loss(configs[0].train)
+        self._multiplier = rate_multiplier(configs[0].model)
         one = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
         several = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
         everywhere = NamedSharding(mesh, PartitionSpec())
@@ -88,7 +90,7 @@ class TogetherPrograms(Programs):
 
     def _new_run(self, numbers: Mapping[str, jax.Array]) -> TrainState:
         config = with_values(self.config, numbers)
-        return new_state(config, make_optimizer(config.optimizer, self.schedule))
+        return new_state(config, make_optimizer(config.optimizer, self.schedule, self._multiplier))
 
     def evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
         return evaluation_sums(with_values(self._of_evaluation, numbers), self._loss, params, batch)
@@ -97,7 +99,7 @@ class TogetherPrograms(Programs):
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
     ) -> tuple[TrainState, Pulse]:
         config = with_values(self._of_step, numbers)
-        optimizer = make_optimizer(config.optimizer, lambda count: rate)
+        optimizer = make_optimizer(config.optimizer, lambda count: rate, self._multiplier)
         return train_step(config, optimizer, self._loss, state, batch, self.mesh)
 
     def step_of_all(self, numbers: Mapping[str, jax.Array], states: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
