@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transformer_jax.report import analyses, document, pareto, published
+from transformer_jax.report import analyses, document, pareto, published, tuning
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.figures import Interval, forest
 from transformer_jax.report.findings import TestFindings, find
@@ -23,9 +23,10 @@ class Content:
         self.sweep, self.tests = sweep, find(sweep)
         self.state = state_sentence(sweep)
         self.mixtures = code_mixtures(sweep)  # that the runs were not all made by the same code
-        self.unfinished = unfinished(sweep.runs)
+        self.unfinished = unfinished(sweep.all_runs)
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.words = [summary(sweep, findings) for findings in self.tests]
+        self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
         self.published = published.comparisons(sweep, self.tests[0])
         self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set
         self.pictures, left_out = analyses.pictures(sweep)
@@ -43,6 +44,7 @@ def to_document(content: Content) -> document.Document:
     found = samples(sweep, content.tests[0].split)
     parts: dict[str, list[document.Block]] = {
         "Results": [*_results(content), document.Heading("Caveats"), document.Bullets(content.remarks)],
+        "Learning rates": tuning.blocks(sweep, content.tests[0], content.untuned),
         "Compared with the published figures": published.blocks(content.published),
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
         "Learning curves": [document.Figures(learning_curves(sweep))],
@@ -101,7 +103,7 @@ def _forests(sweep: SweepResult, findings: TestFindings) -> list[document.Figure
 def _runs(sweep: SweepResult) -> document.Table:
     """Every run, in whatever state."""
     rows = []
-    for run in sweep.runs:
+    for run in sweep.all_runs:
         scores = [run.measured.get(split) if run.finished else None for split in sweep.tests]
         cells = [
             document.Cell(state_name(run.state), run.state),
@@ -138,9 +140,11 @@ def to_json(content: Content) -> dict[str, Any]:
         "problems": list(sweep.problems),
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
-            for run in sweep.runs
+            | ({"untuned": True} if run.is_untuned else {})
+            for run in sweep.all_runs
         ],
         "tests": tests,
+        "tuning": tuning.to_json(sweep, content.untuned),
         "published": [comparison.to_json() for comparison in content.published],
         "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),

@@ -36,10 +36,13 @@ class TestFindings(NamedTuple):
     def differences(self, metric: Metric) -> Mapping[str, Difference]:
         return self.bleu_differences if metric is BLEU else self.perplexity_differences
 
+    def scores(self, metric: Metric) -> Mapping[str, Sequence[float]]:
+        """The scores that are compared: BLEU, or the perplexity per `unit`."""
+        return self.bleu if metric is BLEU else self.perplexity if self.unit == "token" else self.word_perplexity
+
     def mean(self, metric: Metric, variant: str) -> float | None:
         """A variant's mean score as it is compared: BLEU, or the log of the perplexity per `unit`."""
-        by_name = self.bleu if metric is BLEU else self.perplexity if self.unit == "token" else self.word_perplexity
-        if not (values := by_name.get(variant)):
+        if not (values := self.scores(metric).get(variant)):
             return None
         return float(np.mean(values if metric is BLEU else np.log(values)))
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.report import tuning
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import percent
-from transformer_jax.report.results import SweepResult, json_object, listed, number
+from transformer_jax.report.results import SweepResult, json_object
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, LAST_STEP
 from transformer_jax.sweeps import variance
@@ -35,7 +36,7 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
     """That the runs were not all made by the same code; empty if they were."""
     return mixtures(
         Made(run.name, _texts(run.result.get("code")), _texts(run.result.get("versions")), tuple(run.notes))
-        for run in sweep.runs
+        for run in sweep.all_runs
         if run.finished
     )
 
@@ -46,7 +47,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """What a reader must know about how the runs were made."""
-    lines = [*sweep.notes, _seeds(sweep), _tuning(sweep)]
+    lines = [*sweep.notes, _seeds(sweep), tuning.remark(sweep)]
     if _trained_together(sweep):
         lines.append("Runs of one shape trained together in one program, on the same batches.")
     if any(findings.unit == "word" for findings in tests):
@@ -68,34 +69,6 @@ def _seeds(sweep: SweepResult) -> str:
 
 def _trained_together(sweep: SweepResult) -> bool:
     return any((run.number("together") or 1) > 1 for run in sweep.runs)
-
-
-def _tuning(sweep: SweepResult) -> str:
-    tried = _factors(sweep)
-    if not tried:
-        return (
-            "Learning rates were not tuned: every variant trains at the rate of its config, which may suit some better "
-            "than others."
-        )
-    text = (
-        "Each variant's learning rate was chosen on validation loss, with one seed, among "
-        f"{', '.join(f'{factor:g}' for factor in tried)} times that of its config."
-    )
-    factors = {name: number(json_object(facts).get("factor")) for name, facts in sweep.tuned.items()}
-    chosen = {name: factor for name, factor in factors.items() if factor is not None}
-    if not chosen:
-        return f"{text} None is chosen yet."
-    text += f" Chosen: {', '.join(f'{name} x {factor:g}' for name, factor in chosen.items())}."
-    ends = {min(tried): "lowest", max(tried): "highest"}
-    at_edge = [f"{name} ({ends[factor]})" for name, factor in chosen.items() if factor in ends]
-    if at_edge:
-        text += f" At the edge of what was tried, so that a better rate may lie beyond: {', '.join(at_edge)}."
-    return text
-
-
-def _factors(sweep: SweepResult) -> list[float]:
-    """The factors of the learning rate that were tried."""
-    return [factor for item in listed(sweep.definition.get("tune")) if (factor := number(item)) is not None]
 
 
 def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
@@ -126,7 +99,7 @@ def command(sweep: SweepResult) -> str:
         words.append(f"--scale={definition['scale']}")
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
     if definition.get("tune") is not None:
-        words.append(f"--tune={','.join(f'{factor:g}' for factor in _factors(sweep)) or 'none'}")
+        words.append(f"--tune={','.join(f'{factor:g}' for factor in tuning.factors(sweep)) or 'none'}")
     if definition.get("data_order") != variance.BY_SEED and sweep.base.get("data.order_seed") is None:
         # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that,
         # in its file or, as all sweeps by earlier versions, in the command.

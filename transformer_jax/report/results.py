@@ -63,10 +63,11 @@ class RunResult:
     pictures: Sequence[Path] = ()
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
+    is_untuned: bool = False  # at the variant's own learning rate, beside a run with the tuned one
 
     @property
     def name(self) -> str:
-        return f"{self.variant}, seed {self.seed}"
+        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.is_untuned else "")
 
     @property
     def finished(self) -> bool:
@@ -89,6 +90,7 @@ class VariantResult:
     published: Mapping[str, float]
     baseline: str  # "" if it is not compared
     runs: Sequence[RunResult]
+    untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
 
     @property
     def finished(self) -> list[RunResult]:
@@ -120,6 +122,11 @@ class SweepResult:
     @property
     def runs(self) -> list[RunResult]:
         return [run for variant in self.variants for run in variant.runs]
+
+    @property
+    def all_runs(self) -> list[RunResult]:
+        """Also those beside the compared ones, at the variants' own learning rates."""
+        return self.runs + [run for variant in self.variants for run in variant.untuned if run.is_untuned]
 
     def published(self, name: str, key: str) -> tuple[float, float] | None:
         """The published scores of a variant and of its baseline, if there are both."""
@@ -161,8 +168,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
         tests=definition["tests"],
         seeds=definition["seeds"],
         notes=[str(note) for note in listed(definition.get("notes"))],
-        tuned=_json(path / "tuned.json", problems),
-        variants=[_variant(path, facts, definition, problems) for facts in definition["variants"]],
+        tuned=(tuned := _json(path / "tuned.json", problems)),
+        variants=[_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
         problems=problems,
     )
 
@@ -204,8 +211,20 @@ def _definition(path: Path) -> dict[str, Any]:
     return definition
 
 
-def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], problems: list[str]) -> VariantResult:
+def _variant(
+    path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], tuned: Mapping[str, Any], problems: list[str]
+) -> VariantResult:
     name, slug = facts["name"], facts["slug"]
+
+    def runs(folder: str) -> list[RunResult]:
+        places = [(path / "runs" / slug / folder.format(seed), seed) for seed in definition["seeds"]]
+        return [_run(place, name, seed, definition["tests"], problems) for place, seed in places]
+
+    compared, factor = runs("seed-{}"), number(json_object(tuned.get(name)).get("factor"))
+    untuned: list[RunResult] = []
+    if definition.get("untuned") is True and factor is not None:
+        others = () if factor == 1 else runs("untuned-seed-{}")
+        untuned = [dataclasses.replace(run, is_untuned=True) for run in others] or compared
     baseline = facts.get("baseline") or definition.get("baseline") or ""
     return VariantResult(
         name=name,
@@ -217,10 +236,8 @@ def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any]
             key: value for key, value in json_object(facts.get("published")).items() if number(value) is not None
         },
         baseline="" if baseline == name else str(baseline),
-        runs=[
-            _run(path / "runs" / slug / f"seed-{seed}", name, seed, definition["tests"], problems)
-            for seed in definition["seeds"]
-        ],
+        runs=compared,
+        untuned=untuned,
     )
 
 

@@ -22,11 +22,11 @@ def state_name(state: str) -> str:
 
 def state_sentence(sweep: SweepResult) -> str:
     """How many of the sweep's runs are finished."""
-    counts = collections.Counter(run.state for run in sweep.runs)
-    if counts["finished"] == len(sweep.runs):
-        return f"All {len(sweep.runs)} runs are finished."
+    counts = collections.Counter(run.state for run in sweep.all_runs)
+    if counts["finished"] == counts.total():
+        return f"All {counts.total()} runs are finished."
     parts = ", ".join(f"{counts[state]} {state_name(state)}" for state in STATES if counts[state])
-    return f"Of {len(sweep.runs)} runs: {parts}."
+    return f"Of {counts.total()} runs: {parts}."
 
 
 def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
@@ -35,7 +35,7 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     never: dict[str, list[str]] = {}
     for run in runs:
         if run.state == "waiting":
-            never.setdefault(run.variant, []).append(str(run.seed))
+            never.setdefault(run.variant + ", untuned" * run.is_untuned, []).append(str(run.seed))
         elif not run.finished:
             step = "" if run.step is None else f" at step {run.step:,}"
             lines.append((run.name, f"{run.state}{step}" + (f": {run.reason}" if run.reason else "")))
