@@ -23,7 +23,7 @@ PACKAGE = ROOT / NAME
 # From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
 LAYERS = [
     ["errors", "version", "table3"],
-    ["files", "shipped"],
+    ["files", "shipped", "exact_match"],
     ["schema"],
     ["extension", "model_config", "data_config", "optimizer_config"],
     ["config", "code_digest"],

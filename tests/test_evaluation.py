@@ -214,5 +214,15 @@ def test_the_training_loops_evaluator(folder, run):
     decode = dataclasses.replace(run.config.decode, bleu_sentences=2, beam=1)
     config = with_vocabulary(dataclasses.replace(run.config, decode=decode), prepared)
     sources, references = (side[:2] for side in prepared.texts("valid"))
-    expected = measures(run.translate(sources, beam=1), references)["bleu"].score
-    assert bleu_evaluator(config, prepared)(run.params) == {"bleu": expected}
+    expected = measures(run.translate(sources, beam=1), references)
+    assert bleu_evaluator(config, prepared)(run.params) == {
+        name: expected[name].score for name in ("bleu", "exact_match")
+    }
+
+
+def test_a_custom_metric_called_exact_match_takes_the_place_of_the_librarys(folder, run, tmp_path):
+    """As it did in runs of versions without the library's."""
+    (tmp_path / "mine.py").write_text("def exact_match(hypotheses, references):\n    return 12.5\n")
+    decode = dataclasses.replace(run.config.decode, metrics=(f"{tmp_path}/mine.py:exact_match",))
+    record = evaluate_run(run, decode, split_of(folder, run.config, "test")).record
+    assert record["measures"]["exact_match"]["score"] == 12.5 and record["exact_match"]["right"] == 0

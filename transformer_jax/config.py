@@ -235,7 +235,7 @@ class DecodeConfig(Section, affects="translation"):
     )
     bleu_sentences: int = option(
         0,
-        "number of validation pairs to translate at each validation, for BLEU; 0 = none",
+        "number of validation pairs to translate at each validation, for BLEU and exact match; 0 = none",
         at_least=0,
         affects="stopping",
     )

@@ -1,4 +1,4 @@
-"""Metrics: perplexity, BLEU and chrF with their sacreBLEU signatures, the paper's BLEU, and custom metrics."""
+"""Metrics: perplexity, BLEU and chrF with their sacreBLEU signatures, the paper's BLEU, exact match, custom metrics."""
 
 import math
 import re
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax import exact_match
 from transformer_jax.code_digest import read_code
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
@@ -17,7 +18,8 @@ from transformer_jax.update.sharding import make_mesh
 BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
 # Scores with a smaller relative difference are the same score with different rounding.
 ROUNDING = 1e-9
-# Names that a custom metric may not have: they have a meaning in the files of a run.
+# Names that a custom metric may not have: they have a meaning in the files of a run. One called exact_match, which
+# earlier versions did not have, takes the place of the library's.
 TAKEN = ("bleu", "chrf", "paper_bleu", "step", "loss", "perplexity", "valid_loss", "valid_perplexity", "valid_accuracy")
 
 
@@ -29,10 +31,17 @@ class Measure(NamedTuple):
 
 
 def measures(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:
-    """BLEU, chrF and the paper's BLEU of a whole test set, every sentence of it."""
+    """BLEU, chrF, the paper's BLEU and exact match of a whole test set, every sentence of it."""
     if not len(hypotheses) == len(references) > 0:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    return {**_measured(_metrics(), hypotheses, references), "paper_bleu": paper_bleu(hypotheses, references)}
+    measured = {**_measured(_metrics(), hypotheses, references), "paper_bleu": paper_bleu(hypotheses, references)}
+    return {**measured, "exact_match": exact_share(hypotheses, references)}
+
+
+def exact_share(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
+    """The share of translations that equal their references, in percent."""
+    right = sum(exact_match.matches(hypotheses, references))
+    return Measure(100 * right / len(references), exact_match.SIGNATURE)
 
 
 def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
@@ -169,7 +178,8 @@ def _draws(sentences: int) -> Iterator[np.ndarray]:
 
 
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
-    """A function of the parameters: BLEU of the first `decode.bleu_sentences` validation pairs, and custom metrics."""
+    """A function of the parameters: BLEU, exact match and custom metrics of the first `decode.bleu_sentences`
+    validation pairs."""
     metrics = load_metrics(config.decode.metrics)
     sources, references = (side[: config.decode.bleu_sentences] for side in prepared.texts("valid"))
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
@@ -177,6 +187,7 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     def evaluate(params: Any) -> Mapping[str, float]:
         hypotheses = [translation.text for translation in translator.translate(params, sources, config.decode)]
         measured = _measured({"bleu": _metrics()["bleu"]}, hypotheses, references)
+        measured["exact_match"] = exact_share(hypotheses, references)
         measured |= custom_scores(metrics, sources, hypotheses, references)
         return {name: measure.score for name, measure in measured.items()}
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax import extension, schema
+from transformer_jax import exact_match, extension, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
@@ -54,6 +54,10 @@ class TestSet:
     file_name: str
     sources: list[str]
     references: list[str]
+    # Of each example, if known: its labels, a cluster of dependent ones, a stratum (see exact_match.py).
+    groups: list[dict[str, str]] | None = None
+    clusters: list[str] | None = None
+    strata: list[str] | None = None
 
     @property
     def digest(self) -> str:
@@ -193,6 +197,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     measured = measures(hypotheses, test_set.references)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
+    right = exact_match.matches(hypotheses, test_set.references)
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record = {
         "test_set": test_set.name,
@@ -201,6 +206,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "weights": weights,
         "decode": dataclasses.asdict(decode),
         "measures": {name: measure._asdict() for name, measure in measured.items()},
+        "exact_match": exact_match.counts(right, test_set.groups, test_set.clusters, test_set.strata),
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
@@ -209,6 +215,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
             "bleu_statistics": bleu_statistics(hypotheses, test_set.references),
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
+            "exact_match": right,
         },
     }
     return Evaluation(record, hypotheses)

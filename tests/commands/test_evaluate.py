@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import plot
 from transformer_jax.evaluation import bleu_of_statistics, measures
+from transformer_jax.experiment import TestSet
 
 PRIME = 13  # sentences of the test set, on eight devices
 
@@ -47,7 +49,7 @@ def test_a_record_says_what_was_measured(record):
     assert record["weights"] == "averaged"
     assert record["test_set"].endswith("test.source")
     assert record["decode"]["beam"] == 4
-    assert set(record["measures"]) == {"bleu", "chrf", "paper_bleu"}
+    assert set(record["measures"]) == {"bleu", "chrf", "paper_bleu", "exact_match"}
 
 
 def test_a_records_sentences_add_up_to_its_scores(record):
@@ -57,6 +59,26 @@ def test_a_records_sentences_add_up_to_its_scores(record):
     assert bleu_of_statistics(totals) == record["measures"]["bleu"]["score"]
     perplexity = np.exp(-sum(sentences["log_probabilities"]) / sum(sentences["tokens"]))
     np.testing.assert_allclose(perplexity, record["perplexity"]["per_token"], rtol=1e-6)
+    assert sum(sentences["exact_match"]) == record["exact_match"]["right"]
+
+
+def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys, monkeypatch, tmp_path):
+    """A prime number of examples, of which three are right; a group of one; an empty text; labels that do not exist."""
+    sources = [*(folder / "test.source").read_text().splitlines()[:-1], ""]
+    references = ["?", *model.translate(sources[1:3]), *["?"] * 9, ""]
+    groups = [{"kind": "one" if i == 1 else "other", "word": text[:3]} for i, text in enumerate(sources)]
+    given = TestSet("mine", "mine", sources, references, groups)
+    monkeypatch.setattr("transformer_jax.commands.evaluate._test_set", lambda *_: given)
+    evaluate(folder, "--clusters=word", "--strata=kind")
+    found = json.loads((folder / "translations/mine.averaged.json").read_text())
+    assert (found["exact_match"]["right"], found["exact_match"]["total"], found["n"]) == (3, PRIME, PRIME)
+    assert found["measures"]["exact_match"] == {"score": 300 / PRIME, "signature": "nrefs:1|case:mixed|space:collapsed"}
+    assert found["exact_match"]["resampled"] == "clusters"
+    assert found["exact_match"]["groups"]["kind"]["one"] == {"right": 1, "total": 1, "low": None, "high": None}
+    out = capsys.readouterr().out
+    assert re.search(r"exact_match +23.08 +nrefs:1", out) and re.search(r"kind: other +16.67 % +2 of 12 +\[", out)
+    evaluate(folder, "--clusters=lemma", status=2)
+    assert "--clusters=lemma: is no label of mine; all of its examples have kind, word" in capsys.readouterr().err
 
 
 def test_the_table_and_the_comparison(folder, record, capsys):

@@ -75,6 +75,12 @@ def test_translations_searched_for_otherwise_do_not_compare(changes):
     assert resumed(here, before, Best(50.0, 3), LINES, 20)[0] == Best()
 
 
+def test_exact_match_of_translations_can_be_the_criterion():
+    exact = measured(train__best_metric="exact_match")
+    assert not measured(train__best_metric="exact_match", decode__beam=2).compares_with(exact)
+    assert exact.score(80.0) > exact.score(70.0)
+
+
 def test_what_changes_no_score_changes_no_criterion():
     same = measured(decode__tokens_per_batch=7, decode__n_best=2, train__steps=20, train__log_every=3)
     assert same.after(measured(), 20) == measured()

@@ -1,4 +1,4 @@
-"""Evaluates a model on a test set: BLEU, chrF, perplexity. Every sentence counts once.
+"""Evaluates a model on a test set: BLEU, chrF, exact match, perplexity. Every sentence counts once.
 
   transformer-jax evaluate --workdir=runs/demo --split=test
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
@@ -11,12 +11,15 @@ set, with a two-sided paired bootstrap over its sentences; p = 1 if the scores a
 """
 
 import argparse
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, visible
+from transformer_jax.exact_match import CONFIDENCE
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.runs import evaluation_record
@@ -31,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
     parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, a sentence a line")
     parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
+    for flag, what in (
+        ("clusters", "examples with one value of it count as one"),
+        ("strata", "each value keeps its share"),
+    ):
+        parser.add_argument(
+            f"--{flag}", metavar="LABEL", help=f"of the examples, for the intervals of exact match: {what}"
+        )
     parser.add_argument(
         "--against", type=path, metavar="RUN", help="another run (or a .json of its translations/) to compare with"
     )
@@ -45,6 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
     test_set = _test_set(arguments, model)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
+    clusters, strata = (_values(test_set, flag, getattr(arguments, flag)) for flag in ("clusters", "strata"))
+    test_set = dataclasses.replace(test_set, clusters=clusters or test_set.clusters, strata=strata)
     name = evaluation_record.named(
         test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
     )
@@ -75,7 +87,24 @@ def table(record: dict[str, Any]) -> str:
         lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
     for name in ("per_token", "per_word", "per_character"):
         lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
+    lines += _exact_match(record["exact_match"])
     return "\n".join([*lines, *_compared(record)] if "against" in record else lines)
+
+
+def _exact_match(found: Mapping[str, Any]) -> list[str]:
+    """How many translations equal their references, in all and in each group, with intervals."""
+    by_label = found.get("groups", {})
+    rows = [
+        ("all", found),
+        *((f"{name}: {value}", each) for name in by_label for value, each in by_label[name].items()),
+    ]
+    width = max(24, *(len(visible(title)) + 2 for title, _ in rows))
+    lines = ["", f"equal to the reference, with intervals of {CONFIDENCE:.0%} over {found['resampled']}"]
+    for title, each in rows:
+        interval = "" if each["low"] is None else f"   [{each['low']:.1f}, {each['high']:.1f}]"
+        share = f"{100 * each['right'] / each['total']:8.2f} %   {each['right']:,} of {each['total']:,}"
+        lines.append(f"{visible(title):<{width}}{share}{interval}")
+    return lines
 
 
 def _compared(record: dict[str, Any]) -> list[str]:
@@ -102,6 +131,20 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
         return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
     return split_of(arguments.workdir, model.config, arguments.split or "test")
+
+
+def _values(test_set: "TestSet", flag: str, label: str | None) -> list[str] | None:
+    """The value of a label for each example; refused unless every example has it. None if none was asked for."""
+    if label is None:
+        return None
+    groups = test_set.groups or []
+    common = set.intersection(*map(set, groups)) if groups else set()
+    if label not in common:
+        known = (
+            f"; all of its examples have {', '.join(sorted(common))}" if common else ", whose examples have no labels"
+        )
+        raise BadInput(f"--{flag}={label}: is no label of {test_set.name}{known}")
+    return [labels[label] for labels in groups]
 
 
 def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tuple[dict[str, Any], list[str]]:

@@ -131,7 +131,7 @@ def measured_by(decode: DecodeConfig, references: str) -> dict[str, str]:
     if not decode.bleu_sentences:
         return {}
     how = {"references": references} | {name: getattr(decode, name) for name in sorted(MEASURED_WITH)}
-    code = {"bleu": ""} | {address.rpartition(":")[2]: _code(address) for address in decode.metrics}
+    code = {"bleu": "", "exact_match": ""} | {address.rpartition(":")[2]: _code(address) for address in decode.metrics}
     return {name: hashlib.sha256(json.dumps([how, each]).encode()).hexdigest()[:16] for name, each in code.items()}
 
 

@@ -71,12 +71,14 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
         evaluation = evaluate_run(model, model.config.decode, test_set)
         evaluation.save(directory, name)
         record = evaluation.record
+    exact = record.get("exact_match")  # records of earlier versions have none
     return {
         "file": f"translations/{name}.json",
         **{key: wanted[key] for key in IDENTITY},
         "bleu": record["measures"]["bleu"]["score"],
         "chrf": record["measures"]["chrf"]["score"],
         "perplexity_per_token": record["perplexity"]["per_token"],
+        **({"exact_match": {key: exact[key] for key in ("right", "total")}} if exact else {}),
     }
 
 
