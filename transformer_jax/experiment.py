@@ -172,7 +172,8 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
     data = experiment.data
     files: tuple[str, ...] = getattr(data, f"{split}_source", ())
     name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
-    return TestSet(name, split, *Prepared.open(RunFolder(workdir).data(experiment)).texts(split))
+    prepared = Prepared.open(RunFolder(workdir).data(experiment))
+    return TestSet(name, split, *prepared.texts(split), prepared.groups(split), prepared.clusters(split))
 
 
 def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
