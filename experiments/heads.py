@@ -35,6 +35,7 @@ from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 from transformer_jax.extension import load_module
 from transformer_jax.model.precision import matmul_precision
+from transformer_jax.model.stacks import attention_weights_of
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.translation.load import Run
@@ -298,9 +299,7 @@ def attention_sums(model: ModelConfig, params: Any, batch: Batch) -> dict[str, t
         _, shown = Transformer(model).apply({"params": params}, *inputs, mutable=["intermediates"])
     found = {}
     for name, (stack, attention) in ATTENTIONS.items():
-        count = model.num_encoder_layers if stack == "encoder" else model.num_decoder_layers
-        layers = [shown["intermediates"][stack][f"layers_{number}"] for number in range(count)]
-        weights_NBHTS = jnp.stack([layer[attention]["weights"][0] for layer in layers])
+        weights_NBHTS = jnp.stack(attention_weights_of(shown["intermediates"][stack], attention))
         own = batch.source if name == "encoder" else batch.target_output
         attends_NBHT = (own != PAD)[None, :, None]
         bits = -jnp.sum(weights_NBHTS * jnp.log2(jnp.maximum(weights_NBHTS, 1e-30)), axis=-1)

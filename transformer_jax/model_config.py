@@ -104,6 +104,10 @@ class ModelConfig(Section):
     )
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
+    share_layers: bool = option(
+        False, "the layers of a stack share their parameters: one layer, applied N times (Universal Transformer)"
+    )
+
     # Positions and embeddings.
     positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
         "sinusoidal", "position encoding"
@@ -168,6 +172,10 @@ class ModelConfig(Section):
     def value_size(self) -> int:
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
+
+    def stored(self, layers: int) -> int:
+        """How many of a stack's layers have parameters of their own."""
+        return 1 if self.share_layers else layers
 
     @property
     def is_pre_norm(self) -> bool:

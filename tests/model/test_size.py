@@ -29,6 +29,8 @@ def built_counts(config):
         {"norm": "pre"},
         {"norm": "sandwich", "norm_kind": "rms"},
         {"norm": "deepnorm"},
+        {"share_layers": True, "num_encoder_layers": 3, "num_decoder_layers": 2, "norm": "pre"},
+        {"share_layers": True, "num_encoder_layers": 3, "positions": "relative"},
         {"activation": "swiglu"},
         {"activation": "geglu", "ffn_bias": False},
         {"activation": "glu", "gated_width": "two_thirds", "d_ff": 20},

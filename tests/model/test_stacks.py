@@ -1,15 +1,17 @@
 """The encoder and the decoder: depths, final norms, and the limit of position encodings."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import built, every_encoding, small
+from tests.support.small_models import SOURCE, TARGET, built, every_encoding, small
 from transformer_jax import Transformer
 from transformer_jax.config import PartsConfig
 from transformer_jax.model.positions import Sinusoidal
-from transformer_jax.model.stacks import position_limit
+from transformer_jax.model.stacks import attention_weights_of, position_limit
 
 
 class UpToSeven(Sinusoidal):
@@ -53,7 +55,35 @@ def test_encoder_and_decoder_have_separate_depths():
     assert layers == {"encoder": 3, "decoder": 1}
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "relative"])
+def test_shared_layers_equal_separate_ones_with_the_same_parameters(positions):
+    """Logits, cached steps, head masks of one application, and the attention weights of each."""
+    depths = {"num_encoder_layers": 2, "num_decoder_layers": 3, "positions": positions}
+    shared, variables = built(share_layers=True, **depths)
+    separate, params = Transformer(small(**depths)), {**variables["params"]}
+    for stack, depth in (("encoder", 2), ("decoder", 3)):
+        per_layer = ["layers", "positions"] if positions == "relative" else ["layers"]
+        assert set(params[stack]) == {f"{name}_0" for name in per_layer}
+        params[stack] = {f"{name}_{i}": params[stack][f"{name}_0"] for name in per_layer for i in range(depth)}
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def results(model, variables):
+        head_masks = {"decoder": jnp.ones((3, 2)).at[1, 0].set(0.0)}
+        masked, shown = model.apply(variables, SOURCE, TARGET, head_masks=head_masks, mutable=["intermediates"])
+        memory = model.apply(variables, SOURCE, method="encode")
+        cache = model.apply(variables, memory, 2, method="new_cache")
+        for t in range(2):
+            step, cache = model.apply(variables, TARGET[:, t : t + 1], cache, None, method="step")
+        weights = attention_weights_of(shown["intermediates"]["decoder"], "self_attention")
+        return model.apply(variables, SOURCE, TARGET), masked, step, weights
+
+    ours, theirs = results(shared, variables), results(separate, {"params": params})
+    assert len(ours[-1]) == 3
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6), ours, theirs)
+    assert np.abs(ours[0] - ours[1]).max() > 1e-3
+
+
 def test_only_pre_norm_has_a_final_norm():
-    for norm, expected in (("post", False), ("pre", True)):
+    for norm, expected in (("post", False), ("deepnorm", False), ("pre", True), ("sandwich", True)):
         _, variables = built(norm=norm)
         assert all(("final_norm" in variables["params"][stack]) is expected for stack in ("encoder", "decoder"))

@@ -193,6 +193,8 @@ def unsupported(model: ModelConfig) -> list[str]:
     for name, allowed in wanted.items():
         if (value := getattr(model, name)) not in allowed:
             reasons.append(f"model.{name} = {value}: Marian has only {', '.join(allowed)}")
+    if model.share_layers:
+        reasons.append("model.share_layers = true: Marian's layers have parameters of their own")
     for option, width in (("d_k", model.key_size), ("d_v", model.value_size)):
         if width * model.num_heads != model.d_model:
             reasons.append(f"model.{option} = {width}: Marian's heads divide d_model, {model.d_model}, evenly")

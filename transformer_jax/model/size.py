@@ -13,7 +13,7 @@ DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative
 
 
 def parameter_counts(config: ModelConfig) -> dict[str, int]:
-    """Parameters of each group, all layers together.
+    """Parameters of each group, all layers together (shared ones once).
 
     Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D g K + D g V + h V D
     (and h K + g K + g V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
@@ -33,15 +33,15 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
     norms = (2 if c.norm == "sandwich" else 1) * norm  # of each sub-layer
     return {
         "embeddings": (c.vocab_size + tables * target_rows) * c.d_model + target_rows * c.output_bias,
-        "encoder": c.num_encoder_layers * (attention + feed_forward + 2 * norms) + final_norm,
-        "decoder": c.num_decoder_layers * (2 * attention + feed_forward + 3 * norms) + final_norm,
+        "encoder": c.stored(c.num_encoder_layers) * (attention + feed_forward + 2 * norms) + final_norm,
+        "decoder": c.stored(c.num_decoder_layers) * (2 * attention + feed_forward + 3 * norms) + final_norm,
         "positions": _position_parameters(c),
     }
 
 
 def _position_parameters(config: ModelConfig) -> int:
     """Encoder and decoder have separate tables; with relative positions every layer has."""
-    stacks, layers = 2, config.num_encoder_layers + config.num_decoder_layers
+    stacks, layers = 2, config.stored(config.num_encoder_layers) + config.stored(config.num_decoder_layers)
     return {
         "learned": stacks * config.max_length * config.d_model,
         "relative": layers * DISTANCES * (config.key_size + config.value_size),
@@ -70,7 +70,8 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
       2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
 
     A gated feed-forward layer has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention,
-    with R distances.
+    with R distances. A shared layer counts in each application, although in the forward pass compilers merge its equal
+    products with the encoder's output.
     """
     c = config
     widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))

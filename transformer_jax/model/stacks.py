@@ -51,12 +51,17 @@ class _Stack(nn.Module):
     config: ModelConfig
 
     def build(self, layer: Any, count: int, causal: bool) -> None:
-        self.layers = [layer(self.config) for _ in range(count)]
+        self.depth, stored = count, self.config.stored(count)
+        self.layers = [layer(self.config) for _ in range(stored)]
         encoding = _encoding(self.config)
-        self.positions = [encoding(self.config, causal) for _ in range(count if encoding.per_layer else 1)]
+        self.positions = [encoding(self.config, causal) for _ in range(stored if encoding.per_layer else 1)]
         self.drop = Dropout(self.config.dropout)
         if self.config.is_pre_norm:  # post-norm, the paper's, ends with its last layer's norm
             self.final_norm = norm_of(self.config)
+
+    def in_order(self) -> list[tuple[Any, Positions]]:
+        """Each layer as it is applied, with its positions: with `share_layers` all are the same."""
+        return [(self.layers[i % len(self.layers)], self.positions[i % len(self.positions)]) for i in range(self.depth)]
 
     def check_length(self, length: int) -> None:
         self.positions[0].check_length(length)
@@ -95,8 +100,8 @@ class Encoder(_Stack):
         deterministic: bool = True,
     ) -> jax.Array:
         x_BSD = self.enter(x_BSD, positions_BS, deterministic)
-        for i, layer in enumerate(self.layers):
-            positions = AttentionPositions(self.positions[i % len(self.positions)], positions_BS, positions_BS)
+        for i, (layer, encoding) in enumerate(self.in_order()):
+            positions = AttentionPositions(encoding, positions_BS, positions_BS)
             head_mask_H = _head_mask(head_masks, "encoder", i)
             x_BSD = layer(x_BSD, Context(mask, positions, None, head_mask_H, deterministic))
         return self.leave(x_BSD)
@@ -115,9 +120,8 @@ class Decoder(_Stack):
         """The last layer's output, and the caches of all layers (None without a cache)."""
         x_BTD = self.enter(x_BTD, context.positions_BT, context.deterministic)
         caches = []
-        for i, layer in enumerate(self.layers):
-            contexts = context.of_layer(i, self.positions[i % len(self.positions)])
-            x_BTD, cache = layer(x_BTD, memory_BSD, *contexts)
+        for i, (layer, encoding) in enumerate(self.in_order()):
+            x_BTD, cache = layer(x_BTD, memory_BSD, *context.of_layer(i, encoding))
             caches.append(cache)
         return self.leave(x_BTD), None if context.cache is None else tuple(caches)
 
@@ -128,7 +132,16 @@ class Decoder(_Stack):
 
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         self.check_length(length)
-        return tuple(layer.new_cache(memory_BSD, length * beams) for layer in self.layers)
+        return tuple(layer.new_cache(memory_BSD, length * beams) for layer, _ in self.in_order())
+
+
+def attention_weights_of(shown: Any, attention: str) -> list[jax.Array]:
+    """The weights of "self_attention" or "cross_attention", BHTS for each layer, of a stack's "intermediates".
+
+    A shared layer has those of all its applications.
+    """
+    layers = [shown[f"layers_{i}"] for i in range(sum(name.startswith("layers_") for name in shown))]
+    return [weights_BHTS for layer in layers for weights_BHTS in layer[attention]["weights"]]
 
 
 def position_limit(config: ModelConfig) -> int | None:

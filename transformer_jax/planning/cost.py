@@ -74,7 +74,7 @@ class Parameters(NamedTuple):
 
 def parameters(config: ModelConfig) -> Parameters:
     """Of the matrices, attention has D (h + g) (K + V) and feed-forward 2 D F (with a gate 3 D F)."""
-    c, encoder, decoder = config, config.num_encoder_layers, config.num_decoder_layers
+    c, encoder, decoder = config, config.stored(config.num_encoder_layers), config.stored(config.num_decoder_layers)
     widths, gates = c.key_size + c.value_size, 2 if c.is_gated else 1
     attention = c.d_model * (c.num_heads + c.key_value_heads) * widths
     feed_forward = (gates + 1) * c.d_model * c.inner_width
@@ -192,13 +192,15 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
 
     For each token of an encoder layer: queries, keys, values and heads, (h + g) (K + V), the h S attention weights, and
     the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
-    each sub-layer, D before and D after its norm. A decoder layer has three sub-layers; the keys and values of the
-    second are those of the source. Norms are kept in float32; dropout keeps a byte. Fused attention keeps no weights.
+    each sub-layer, D before and D after its norm, or each of its two norms. A decoder layer has three sub-layers; the
+    keys and values of the second are those of the source. Norms are kept in float32, dropout keeps a byte, fused
+    attention no weights.
     """
     c, size = config, BYTES[config.dtype]
     widths = c.key_size + c.value_size
     inner = (3 if c.is_gated else 2) * c.inner_width
-    whole = (FLOAT + size + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
+    norms = 2 if c.norm == "sandwich" else 1
+    whole = (norms * (FLOAT + size) + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     is_fused = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
 

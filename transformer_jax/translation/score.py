@@ -14,7 +14,7 @@ from transformer_jax.data.prepared import TokenPairs, flatten
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
-from transformer_jax.model.stacks import HeadMasks
+from transformer_jax.model.stacks import HeadMasks, attention_weights_of
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
@@ -94,11 +94,11 @@ def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: T
         custom_modules.loaded(model), params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
     )
 
-    def weights(stack: str, attention: str, layers: int) -> np.ndarray:
-        return np.stack([np.asarray(stacks[stack][f"layers_{i}"][attention]["weights"][0][0]) for i in range(layers)])
+    def weights(stack: str, attention: str) -> np.ndarray:
+        return np.stack([np.asarray(weights[0]) for weights in attention_weights_of(stacks[stack], attention)])
 
     return Attention(
-        weights("encoder", "self_attention", model.num_encoder_layers),
-        weights("decoder", "self_attention", model.num_decoder_layers),
-        weights("decoder", "cross_attention", model.num_decoder_layers),
+        weights("encoder", "self_attention"),
+        weights("decoder", "self_attention"),
+        weights("decoder", "cross_attention"),
     )
