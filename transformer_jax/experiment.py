@@ -41,6 +41,7 @@ from transformer_jax.training.together import refuse_incompatible, train_togethe
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
 
 
@@ -110,7 +111,8 @@ def train_run(
 def try_out(config: ExperimentConfig) -> None:
     """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
     lacks, or custom code that does not fit."""
-    make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.base_d_model, config.train.steps))
+    schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
+    optimizer = make_optimizer(config.optimizer, schedule)
     check_loss(config.train)
     load_metrics(config.decode.metrics)
     if is_meant_as_address(config.data.corpus):
@@ -121,6 +123,8 @@ def try_out(config: ExperimentConfig) -> None:
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
         with extension.running(extension.file_of(parts[0])):  # shapes only: nothing is computed
             jax.eval_shape(Transformer(shallow).init, jax.random.key(0), tokens, tokens)
+    if config.optimizer.groups:  # each must have parameters
+        jax.eval_shape(lambda: new_state(config, optimizer))
 
 
 def train_runs_together(

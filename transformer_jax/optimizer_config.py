@@ -21,12 +21,19 @@ class OptimizerConfig(Section):
     """The optimizer and its learning-rate schedule. The defaults are those of section 5.3."""
 
     name: str = option(
-        "adam", "adam, any optimizer of optax or optax.contrib by its name there, or path/to/file.py:Name"
+        "adam",
+        "adam; muon, for hidden matrices, and adam for the rest; any optimizer of optax or optax.contrib by its name "
+        "there; or path/to/file.py:Name",
     )
     beta1: float = option(0.9, "for optimizers with an argument b1", at_least=0, below=1, together="number")
     beta2: float = option(0.98, "for optimizers with an argument b2", at_least=0, below=1, together="number")
     epsilon: float = option(1e-9, "for optimizers with an argument eps", above=0, together="number")
     arguments: tuple[str, ...] = option((), "more arguments of the optimizer: momentum=0.9,nesterov=true")
+    groups: tuple[str, ...] = option(
+        (),
+        "other settings for the parameters whose path has a pattern, of which the first counts: "
+        "embedding/table$: name=adam learning_rate=0.3x weight_decay=0",
+    )
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
         "inverse_sqrt",

@@ -247,7 +247,11 @@ def test_two_measures_of_one_name_are_refused(mine, tmp_path):
     ("path", "value", "message"),
     [
         ("optimizer__schedule", "cosin", "optimizer.schedule = 'cosin': did you mean cosine?, or path/to/file.py:Name"),
-        ("optimizer__schedule", "mine.py", "must be inverse_sqrt | cosine | linear | constant | path/to/file.py:Name"),
+        (
+            "optimizer__schedule",
+            "mine.py",
+            "must be inverse_sqrt | cosine | linear | constant | wsd | path/to/file.py:Name",
+        ),
         ("train__loss", "focal", "train.loss = 'focal': must be path/to/file.py:Name or none"),
         ("decode__metrics", ("mine.py:",), "must be comma-separated path/to/file.py:Name"),
     ],

@@ -201,16 +201,16 @@ def work_of(experiment: ExperimentConfig) -> "Work":
 
 
 def moments_of(experiment: ExperimentConfig) -> float:
-    """The number of values that the optimizer stores for each parameter."""
+    """The number of values that the optimizer stores for each parameter, on average."""
     import jax
-    import jax.numpy as jnp
 
     from transformer_jax.update.optimizer import make_optimizer
+    from transformer_jax.update.step import new_state
 
-    matrix = jnp.zeros((256, 256))
     optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # the state does not depend on the rate
-    state = jax.eval_shape(optimizer.init, {"kernel": matrix})
-    return round(sum(leaf.size for leaf in jax.tree.leaves(state)) / matrix.size, 1)
+    state = jax.eval_shape(lambda: new_state(experiment, optimizer))
+    held, parameters = (sum(leaf.size for leaf in jax.tree.leaves(each)) for each in (state.optimizer, state.params))
+    return round(held / parameters, 1)
 
 
 def device_report(experiment: ExperimentConfig) -> str:

@@ -134,6 +134,9 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     )
     loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
     loss += f"; z-loss {config.train.z_loss:g}" if config.train.z_loss else ""
+    optimizer = config.optimizer.name + (" of hidden matrices and adam" if config.optimizer.name == "muon" else "")
+    optimizer += "".join(f" {argument}" for argument in config.optimizer.arguments)
+    groups = "".join(f"; {group}" for group in config.optimizer.groups)
     lines = {
         "model": f"{count(programs.plan.params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, "
         + model.dtype
@@ -146,7 +149,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the token budget, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
-        "optimizer": f"{config.optimizer.name}, {config.optimizer.schedule}, {_rates(inputs, programs)}; "
+        "optimizer": f"{optimizer}, {config.optimizer.schedule}, {_rates(inputs, programs)}{groups}; "
         f"{loss}; dropout {model.dropout:g}",
         "length": f"{inputs.last_step:,} updates = {inputs.last_step / per_step:.1f} epochs",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "

@@ -119,14 +119,19 @@ class TogetherPrograms(Programs):
 
 
 def numbers_of(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
-    """The numbers in which the runs differ, and the seeds in any case; one number for each run."""
+    """The numbers in which the runs differ, and the seeds in any case; one number for each run.
+
+    The learning rate is in the schedules, but a parameter group's peak is a multiple of it.
+    """
     found = differing(configs)
+    numbers = {path for path, option in OPTIONS.items() if option.together in ("number", "number or none")}
+    numbers |= {"optimizer.learning_rate"} if configs[0].optimizer.groups or configs[0].optimizer.arguments else set()
     return {
         path: np.asarray(
             [schema.value_at(config, path) for config in configs], np.uint32 if path == "seed" else np.float32
         )
-        for path, option in OPTIONS.items()
-        if path == "seed" or (path in found and option.together in ("number", "number or none"))
+        for path in OPTIONS
+        if path == "seed" or (path in found and path in numbers)
     }
 
 

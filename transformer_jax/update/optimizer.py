@@ -1,22 +1,27 @@
 """The optimizer (section 5.3): Adam with the warmup schedule of equation 3, or any other of optax."""
 
 import contextlib
+import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from transformer_jax.errors import BadInput
+from transformer_jax import schema
+from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.extension import file_of, load_function, load_object, running
 from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
+from transformer_jax.update.parameter_groups import Group, by_group, hidden_and_rest, multiple
 from transformer_jax.update.sharding import path_name
 
 # Options, and optax's names for them.
 OPTAX_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
+# The arguments of optax.contrib.muon that concern its matrices, and not how it finds them.
+MUON_ARGUMENTS = ("ns_coeffs", "ns_steps", "beta", "nesterov", "adaptive", "preconditioning", "consistent_rms")
 # The arguments that a custom schedule may take.
 OPTIONAL = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
 # The learning rate of a parameter as a multiple of the schedule's, by its path and shape.
@@ -68,18 +73,7 @@ def make_optimizer(
 
     `multiplier` gives each parameter its multiple of the learning rate; its weight decay is multiplied too.
     """
-    make = _find(config.name)
-    arguments = _arguments(config, make)
-    if _decays(config) and config.name == "adam":
-        make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
-    try:
-        with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
-            optimizer = make(learning_rate=schedule, **arguments)
-            _check(optimizer, config.name)
-    except BadInput:
-        raise
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
+    optimizer = _grouped(config, schedule)
     if multiplier is not None:
         optimizer = optax.chain(optimizer, scale_by_parameter(multiplier))
     if config.clip_norm is None:
@@ -96,6 +90,103 @@ def scale_by_parameter(multiplier: Multiplier) -> optax.GradientTransformation:
         )
 
     return optax.stateless(scaled)
+
+
+def _grouped(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """The optimizer of the config, and those of its groups for their parameters."""
+    groups, rest = list(map(Group.read, config.groups)), _single(config, schedule)
+    if not groups:
+        return rest
+    optimizers = []
+    for group in groups:
+        try:
+            factor = multiple(group.settings.get("learning_rate", "1x"), config.learning_rate)
+            optimizers.append(_single(_of_group(config, group), _scaled(schedule, factor)))
+        except BadInput as error:
+            raise BadInput(f"optimizer.groups: {group.text!r}: {error}") from error
+    return by_group(groups, optimizers, rest)
+
+
+def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
+    """The config with the settings of a group."""
+    settings = dict(group.settings)
+    settings.pop("learning_rate", None)
+    name = settings.pop("name", config.name)
+    takes = OPTAX_NAMES.values() if name == "muon" else _parameters(_find(name))
+    changes: dict[str, Any] = {"name": name}
+    for option in ("weight_decay", *OPTAX_NAMES):
+        if option in settings:
+            changes[option] = _number(option, settings.pop(option))
+        elif option in OPTAX_NAMES and OPTAX_NAMES[option] not in takes:
+            changes[option] = getattr(OptimizerConfig(), option)
+    inherited = dict(text.partition("=")[::2] for text in config.arguments) if name == config.name else {}
+    changes["arguments"] = tuple(f"{key}={value}" for key, value in {**inherited, **settings}.items())
+    return _changed(config, **changes)
+
+
+def _number(option: str, text: str) -> float:
+    """The value of an option, as the schema checks it."""
+    try:
+        return float(getattr(OptimizerConfig(**{option: schema.parse(text, float, option)}), option))
+    except ConfigError as error:
+        raise BadInput(error.problems[0]) from None
+
+
+def _changed(config: OptimizerConfig, **values: Any) -> OptimizerConfig:
+    """The config with other values, which may be traced and are not checked."""
+    changed = copy.copy(config)
+    for name, value in values.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def _scaled(schedule: optax.Schedule, factor: Any) -> optax.Schedule:
+    return lambda count: factor * schedule(count)
+
+
+def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """The optimizer that the name of the config stands for."""
+    if config.name == "muon":
+        return _muon(config, schedule)
+    make = _find(config.name)
+    arguments = _arguments(config, _parameters(make))
+    if _decays(config) and config.name == "adam":
+        make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
+    return _made(config.name, make, schedule, arguments)
+
+
+def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """Muon (Jordan 2024) for hidden matrices, Adam for the rest; arguments that begin with adam_ are Adam's.
+
+    With consistent_rms = 0.2 updates are as large as Adam's (Liu et al. 2025): one learning rate suits both.
+    """
+    arguments = [text for text in config.arguments if not text.startswith("adam_")]
+    of_adam = [text.removeprefix("adam_") for text in config.arguments if text.startswith("adam_")]
+    rates = [text for text in of_adam if text.startswith("learning_rate=")]
+    factor = multiple(rates[-1].partition("=")[2], config.learning_rate) if rates else 1.0
+    rest = _changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
+    defaults = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
+    found = _arguments(_changed(config, arguments=tuple(arguments), **defaults), [*MUON_ARGUMENTS, "weight_decay"])
+    found = {"consistent_rms": 0.2, **found}
+    if "ns_steps" in found:
+        found["ns_steps"] = int(found["ns_steps"])
+    hidden = _made("muon", optax.contrib.muon, schedule, found)
+    return hidden_and_rest(hidden, _single(rest, _scaled(schedule, factor) if rates else schedule))
+
+
+def _made(
+    name: str, make: Callable[..., Any], schedule: optax.Schedule, arguments: dict[str, Any]
+) -> optax.GradientTransformation:
+    """The optimizer that a function makes, checked."""
+    try:
+        with running(file_of(name)) if is_address(name) else contextlib.nullcontext():
+            optimizer = make(learning_rate=schedule, **arguments)
+            _check(optimizer, name)
+    except BadInput:
+        raise
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"optimizer.name = {name!r}: cannot be used here: {error}") from error
+    return optimizer
 
 
 def _check(optimizer: Any, name: str) -> None:
@@ -170,9 +261,9 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _arguments(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
-    """The options of the config under optax's names; a value that this optimizer would ignore is refused."""
-    takes, defaults = _parameters(make), OptimizerConfig()
+def _arguments(config: OptimizerConfig, takes: Sequence[str]) -> dict[str, Any]:
+    """The options of the config under optax's names; a value that an optimizer with these would ignore is refused."""
+    defaults = OptimizerConfig()
     arguments: dict[str, Any] = {}
     for option, argument in OPTAX_NAMES.items():
         value = getattr(config, option)
@@ -198,9 +289,11 @@ def _decays(config: OptimizerConfig) -> bool:
     return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
 
 
-def _literal(text: str) -> bool | float | str:
+def _literal(text: str) -> bool | float | str | None:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if text.lower() == "none":
+        return None
     try:
         return float(text)
     except ValueError:

@@ -1,0 +1,98 @@
+"""Parameter groups: other settings of the optimizer for the parameters whose path a pattern finds, and Muon's two.
+
+A group is a text such as "embedding/table$: name=adam learning_rate=0.3x weight_decay=0". The first pattern found in a
+parameter's path decides; what none finds has the settings of the whole optimizer.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from transformer_jax.errors import BadInput
+from transformer_jax.update.sharding import path_name
+
+EXAMPLE = '"embedding/table$: learning_rate=0.3x weight_decay=0"'
+# Hidden matrices, whose updates Muon orthogonalizes: kernels of the stacks. Embeddings, the output (tied or not) and
+# tables of positions are none.
+HIDDEN = re.compile(r"(^|/)(encoder|decoder)/(.*/)?kernel$")
+
+
+class Group(NamedTuple):
+    text: str
+    pattern: str
+    settings: dict[str, str]  # as written
+
+    @classmethod
+    def read(cls, text: str) -> "Group":
+        pattern, _, after = text.rpartition(": ")
+        settings = dict(each.partition("=")[::2] for each in after.split())
+        if not pattern or not settings or not all(settings.values()):
+            raise BadInput(f"optimizer.groups: {text!r}: must be PATTERN: KEY=VALUE ..., such as {EXAMPLE}")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadInput(f"optimizer.groups: {pattern!r} is not a regular expression: {error}") from None
+        if ".py" in after:
+            raise BadInput(f"optimizer.groups: {text!r}: a custom optimizer can only be optimizer.name")
+        return cls(text, pattern, settings)
+
+    def finds(self, path: str) -> bool:
+        return re.search(self.pattern, path) is not None
+
+
+def multiple(text: str, peak: Any) -> Any:
+    """A learning rate as a multiple of optimizer.learning_rate, from a multiple such as 0.3x or a peak such as 3e-4."""
+    try:
+        number = float(text.removesuffix("x"))
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise BadInput(f"learning_rate={text}: must be a multiple of the main one (0.3x) or a peak (3e-4)")
+    if text.endswith("x"):
+        return number
+    if peak is None:
+        raise BadInput(f"learning_rate={text}: a peak needs optimizer.learning_rate; a multiple (0.3x) does not")
+    return number / peak
+
+
+def by_group(
+    groups: Sequence[Group], optimizers: Sequence[optax.GradientTransformation], rest: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """The groups' optimizers for their parameters. Refuses a group that has none when it sees the parameters."""
+
+    def labels(params: Any) -> Any:
+        leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+        paths = [path_name(path) for path, _ in leaves]
+        found = [next((n for n, group in enumerate(groups) if group.finds(path)), None) for path in paths]
+        for number, group in enumerate(groups):
+            shapes = [leaf.shape for (_, leaf), other in zip(leaves, found, strict=True) if other == number]
+            why = None
+            if not shapes and any(map(group.finds, paths)):
+                why = "earlier groups have every parameter that its pattern finds"
+            elif not shapes:
+                why = f"its pattern is found in no parameter's path; one is {paths[0]}"
+            elif group.settings.get("weight_decay", "0").strip("0.") and all(len(shape) < 2 for shape in shapes):
+                why = "there is weight decay of matrices only, and its pattern finds none"
+            if why:
+                raise BadInput(f"optimizer.groups: {group.text!r}: {why}")
+        return jax.tree.unflatten(structure, ["rest" if number is None else f"group_{number}" for number in found])
+
+    members = {f"group_{number}": optimizer for number, optimizer in enumerate(optimizers)}
+    return optax.partition({**members, "rest": rest}, labels)
+
+
+def hidden_and_rest(
+    hidden: optax.GradientTransformation, rest: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """One optimizer for hidden matrices and another one for all other parameters."""
+
+    def label(path: Any, leaf: Any) -> str:
+        return "hidden" if leaf.ndim == 2 and HIDDEN.search(path_name(path)) else "rest"
+
+    return optax.partition(
+        {"hidden": hidden, "rest": rest}, lambda params: jax.tree_util.tree_map_with_path(label, params)
+    )
