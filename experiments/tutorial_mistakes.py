@@ -144,10 +144,8 @@ class AcrossHeads(MultiHeadAttention):
         if context.positions is None:
             return super().with_context(query, key_value, context)
         width = query.shape[-1]
-        q_BTHK = self._heads(self.query(query, self.num_heads * self._head_width(self.d_k, query)))
-        folded = (
-            x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in (q_BTHK, self._keys(query), self._values(query))
-        )
+        projected = self._queries(query), self._keys(query), self._values(query)
+        folded = (x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in projected)
         heads = self.attend(*folded, None, None, context.deterministic)
         output = self.output(heads.reshape(*query.shape[:-1], -1), width)
         return output, context.cache  # no word looks at another: nothing to keep

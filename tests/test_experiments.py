@@ -58,7 +58,7 @@ def test_all_that_were_promised_are_there():
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_loads_at_every_scale(name, monkeypatch):
-    for scale in SCALES:
+    for scale in module(name).SCALES:
         found = definition(name, scale)
         assert found.sweep.name == name
         assert len(found.experiments) == len(found.sweep.variants) >= 6

@@ -105,8 +105,7 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         mask, positions, cache = context.mask, context.positions, context.cache
-        q_BTHK = self._heads(self.query, query, self.num_heads, self.d_k)
-        q_BTHK = q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK)
+        q_BTHK = self._queries(query)
         if positions is not None:
             q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
         if key_value is None:
@@ -177,6 +176,10 @@ class MultiHeadAttention(nn.Module):
         if positions is not None and moves_values:
             heads_BTHV = heads_BTHV + positions.kind.moved_values(weights_BHTS, positions.queries_BT, positions.keys_BS)
         return heads_BTHV
+
+    def _queries(self, query: jax.Array) -> jax.Array:
+        q_BTHK = self._heads(self.query, query, self.num_heads, self.d_k)
+        return q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK)
 
     def _keys(self, key_value: jax.Array) -> jax.Array:
         k_BSHK = self._heads(self.key, key_value, self.groups, self.d_k)
