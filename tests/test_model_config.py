@@ -34,6 +34,7 @@ def test_variants_by_their_names_in_table_3():
         ({"attention_softcap": 0.0}, "attention_softcap = 0.0: must be above 0"),
         ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
         ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
+        ({"d_model": 511, "num_heads": 1, "positions": "transformer_xl"}, "'transformer_xl' has sine and cosine pairs"),
         ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),
         ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 is outside a vocabulary of 10"),
         ({"dropout": 1.0}, "dropout = 1.0: must be at least 0 and below 1"),

@@ -109,7 +109,7 @@ class ModelConfig(Section):
     )
 
     # Positions and embeddings.
-    positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi"] = option(
+    positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "transformer_xl", "t5", "alibi"] = option(
         "sinusoidal", "position encoding"
     )
     sinusoids: Literal["interleaved", "halves"] = option(
@@ -245,8 +245,10 @@ class ModelConfig(Section):
                 f"num_key_value_heads = {self.key_value_heads} does not divide num_heads = {self.num_heads}: "
                 f"set it to {divisor}"
             )
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            problems.append(f"positions = 'sinusoidal' has sine and cosine pairs, but d_model = {self.d_model} is odd")
+        if self.positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
+            problems.append(
+                f"positions = {self.positions!r} has sine and cosine pairs, but d_model = {self.d_model} is odd"
+            )
         if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
             problems.append(f"sinusoids = {self.sinusoids!r} needs positions = sinusoidal, not {self.positions}")
         if self.target_vocab_size is not None and self.tie_embeddings == "all":

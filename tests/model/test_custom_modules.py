@@ -222,7 +222,10 @@ class Wider(Positions):
     ("kind", "told"),
     [
         (Misspelt, "Misspelt: overrides none of embed, .*, so that it would do nothing; embeds: did you mean embed?"),
-        (Empty, "Empty: overrides none of embed, rotate, bias, moved_values, so that it would do nothing"),
+        (
+            Empty,
+            "Empty: overrides none of embed, rotate, bias, content_queries, moved_values, so that it would do nothing",
+        ),
         (OtherArgumentsOfEmbed, "embed lacks the argument positions_BT that Positions's has"),
         (NeverCalled, "NeverCalled: has moved_values, but not moves_values = True"),
     ],

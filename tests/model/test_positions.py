@@ -64,6 +64,31 @@ def test_relative_equals_shaws_sums_pair_by_pair():
             np.testing.assert_allclose(moved[0, i, h], total, rtol=1e-4, atol=1e-5)
 
 
+def test_transformer_xl_scores_are_the_papers_four_terms_pair_by_pair():
+    """Terms (a) to (d) in section 3.3 of Dai et al. 2019, each with r(i - j) itself; positions as in packed rows."""
+    kind, d_model = encoding_of("transformer_xl"), 8
+    shapes = {"kernel": (d_model, HEADS * D_K), "content_bias": (HEADS * D_K,), "distance_bias": (HEADS * D_K,)}
+    params = {name: drawn(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
+    q, k, positions = (
+        drawn(2, 4, HEADS, D_K),
+        drawn(2, 4, HEADS, D_K, seed=9),
+        jnp.array([[0, 1, 2, 3], [90, 91, 0, 1]]),
+    )
+    bias = kind.apply({"params": params}, q, positions, positions, method="bias")
+    content = jnp.einsum("bthk,bshk->bhts", kind.apply({"params": params}, q, method="content_queries"), k)
+    q, k, w_r, u, v = (np.asarray(array, np.float64) for array in (q, k, *params.values()))
+    u, v = u.reshape(HEADS, D_K), v.reshape(HEADS, D_K)
+    for b, h, t, s in np.ndindex(2, HEADS, 4, 4):
+        distance = int(positions[b, t] - positions[b, s])
+        r = np.array(
+            [[math.sin(distance / 10000 ** (i / 8)), math.cos(distance / 10000 ** (i / 8))] for i in (0, 2, 4, 6)]
+        )
+        w_r_of_r = r.ravel() @ w_r[:, h * D_K : (h + 1) * D_K]
+        terms = q[b, t, h] @ k[b, s, h], q[b, t, h] @ w_r_of_r, u[h] @ k[b, s, h], v[h] @ w_r_of_r
+        score = content[b, h, t, s] / math.sqrt(D_K) + bias[b, h, t, s]
+        np.testing.assert_allclose(score, sum(terms) / math.sqrt(D_K), rtol=1e-4, atol=1e-5)
+
+
 def t5_bucket(distance, causal, buckets=32, furthest=128):
     """The rule in whole numbers: the far bucket k begins where steps^n reaches exact^n (furthest / exact)^k."""
     count, offset = buckets, 0
@@ -140,7 +165,7 @@ def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positi
 
     def all_of(kind, places):
         """What a kind may do before the weights are known."""
-        return kind.embed(x, places), kind.rotate(q, places), kind.bias(q, places, places)
+        return kind.embed(x, places), kind.rotate(q, places), kind.bias(q, places, places), kind.content_queries(q)
 
     variables = kind.init(jax.random.key(0), COUNTED, method=all_of)
     for shared, each in zip(*(kind.apply(variables, p, method=all_of) for p in (COUNTED, own)), strict=True):

@@ -90,6 +90,7 @@ RELATIVE = {
     "tie_embeddings": "none",
     "output_bias": True,
 }
+TRANSFORMER_XL = {"positions": "transformer_xl", "attention_softcap": 5.0, "num_key_value_heads": 1}
 FUSED = {"attention_implementation": "jax", "activation": "swiglu", "norm": "pre", "positions": "t5"}
 
 
@@ -98,7 +99,7 @@ def test_every_float32_product_asks_for_float32(program):
     assert set(products(program(experiment()))) == {(("f32", "f32"), "HIGHEST")}
 
 
-@pytest.mark.parametrize("model", [RELATIVE, FUSED], ids=str)
+@pytest.mark.parametrize("model", [RELATIVE, TRANSFORMER_XL, FUSED], ids=str)
 @pytest.mark.parametrize("program", [train, decode], ids=lambda program: program.__name__)
 def test_whatever_the_architecture(program, model):
     config = experiment(**{f"model__{name}": value for name, value in model.items()})
@@ -113,7 +114,11 @@ def test_an_optimizers_products_are_float32_too_whatever_the_model_computes_in()
 
 @pytest.mark.parametrize(
     ("program", "model"),
-    [(train, RELATIVE), (train, FUSED), (evaluate, FUSED), (decode, RELATIVE), (decode, FUSED), (score, RELATIVE)],
+    [
+        *((program, model) for program in (train, decode) for model in (RELATIVE, TRANSFORMER_XL, FUSED)),
+        (evaluate, FUSED),
+        (score, RELATIVE),
+    ],
 )
 def test_what_is_bfloat16_is_multiplied_in_one_pass_backward_as_well(program, model):
     config = experiment(model__dtype="bfloat16", **{f"model__{name}": value for name, value in model.items()})

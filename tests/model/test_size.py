@@ -67,7 +67,9 @@ SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff"
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"positions": "relative", "activation": "swiglu"}, {"num_key_value_heads": 1}], ids=str
+    "changes",
+    [{}, {"positions": "relative", "activation": "swiglu"}, {"num_key_value_heads": 1, "positions": "transformer_xl"}],
+    ids=str,
 )
 def test_forward_flops_are_those_of_the_compiled_model(changes):
     """Within 4 %: XLA also counts norms, softmax and sums, which the formula leaves out."""

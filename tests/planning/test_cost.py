@@ -20,7 +20,7 @@ from transformer_jax.planning.cost import MeshSize, Work, amount, bytes_sent, me
         {"attention_bias": True},
         {"activation": "reglu", "gated_width": "two_thirds"},
         {"positions": "relative"},
-        {"num_key_value_heads": 2, "attention_bias": True, "qk_norm": True},
+        {"positions": "transformer_xl", "num_key_value_heads": 2, "attention_bias": True, "qk_norm": True},
     ],
 )
 def test_every_parameter_is_divided_in_some_way(changes):

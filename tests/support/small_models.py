@@ -32,7 +32,7 @@ every_encoding = pytest.mark.parametrize("positions", with_slow([(encoding,) for
 NORMS = ["post", "pre", "sandwich", "deepnorm"]
 every_norm = pytest.mark.parametrize("norm", NORMS)
 # All of attention's options at once, with an encoding that acts after the norm of queries and keys.
-ATTENTION = {"num_heads": 4, "num_key_value_heads": 2, "qk_norm": True, "attention_softcap": 2.0, "positions": "rotary"}
+ATTENTION = {"num_key_value_heads": 1, "qk_norm": True, "attention_softcap": 2.0, "positions": "rotary"}
 # Neither depends on the other: each encoding has one of the norms, the paper's has both.
 every_architecture = pytest.mark.parametrize(
     "changes",

@@ -12,7 +12,7 @@ from transformer_jax.model.dot_product import attended_values, attention_weights
 from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
-from transformer_jax.model.positions import AttentionPositions
+from transformer_jax.model.position_interface import AttentionPositions
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -154,7 +154,10 @@ class MultiHeadAttention(nn.Module):
 
         Keys and values have `num_key_value_heads` heads.
         """
-        bias = None if positions is None else positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
+        bias = None
+        if positions is not None:
+            bias = positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
+            q_BTHK = positions.kind.content_queries(q_BTHK)
         moves_values = positions is not None and positions.kind.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
         weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)

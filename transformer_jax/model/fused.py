@@ -80,7 +80,7 @@ def unsupported(
     if width % 8 or width > LARGEST_HEAD:
         return f"cuDNN needs a d_k that is a multiple of 8 and at most {LARGEST_HEAD}, here is {width}"
     if has_bias:
-        return "the position encoding adds to the scores (T5, ALiBi)"
+        return "the position encoding adds to the scores (T5, ALiBi, Transformer-XL)"
     if isinstance(mask, jax.Array):
         return "the mask is not only of padding and later tokens (packed or given masks, custom layers, decoding steps)"
     return None

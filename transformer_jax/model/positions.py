@@ -1,68 +1,15 @@
-"""Position encodings: seven of them behind one interface (the paper's is section 3.5, sinusoidal).
-
-An encoding overrides one or more of four methods: it adds to the embeddings, rotates queries and keys, adds to
-attention's scores, or adds to attention's output. Positions are integers "BT", one row for each sentence or a single
-row for all (not always 0, 1, 2 ...: packing restarts them in each segment).
-"""
+"""Position encodings: eight of them behind the interface of `position_interface.py` (the paper's is section 3.5)."""
 
 import math
-from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model.linear import xavier
+from transformer_jax.model.position_interface import AttentionPositions, Positions
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.sinusoid import angles, sinusoid
-from transformer_jax.model_config import ModelConfig
-
-
-class Positions(nn.Module):
-    """No positions, and the base class of every encoding; a custom one is a subclass with the same fields.
-
-    `causal` is True in the decoder.
-    """
-
-    config: ModelConfig
-    causal: bool = False
-
-    # Whether each layer has its own parameters, or all layers of a stack share them.
-    per_layer: ClassVar[bool] = False
-    # Whether `moved_values` is called; attention must then compute its weights explicitly.
-    moves_values: ClassVar[bool] = False
-
-    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """The stack's input with positions in it."""
-        return x_BTD
-
-    def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Queries, or keys, rotated according to their positions."""
-        return x_BTHK
-
-    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
-        """What is added to the scores (after scaling): broadcasts to BHTS."""
-        return None
-
-    def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> Any:
-        """What is added to the heads' outputs, BTHV."""
-        return None
-
-    def check_length(self, length: int) -> None:
-        """Raises ValueError if a sequence of `length` tokens is too long for this encoding."""
-
-
-# A custom encoding must override at least one of them.
-METHODS = ("embed", "rotate", "bias", "moved_values")
-
-
-class AttentionPositions(NamedTuple):
-    """The positions of the queries and keys of a self-attention, and the encoding that uses them."""
-
-    kind: Positions
-    queries_BT: jax.Array
-    keys_BS: jax.Array
-
 
 Places = AttentionPositions  # the former name: custom modules import it
 
@@ -146,6 +93,43 @@ class Relative(Positions):
         return jnp.clip(_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach
 
 
+class TransformerXL(Positions):
+    """Dai et al. 2019: the score of query i and key j is (q_i + u) k_j + (q_i + v) W_R r(i - j), over sqrt(d_k).
+
+    r are the sinusoids of the distance, as wide as the model. u, v (each head's) and W_R are trained, and each layer
+    has its own (in their formula the layers share u and v). Without their recurrence there is no memory of earlier
+    segments; and it acts in the encoder too, in both directions.
+
+    No r is made for each pair of positions. With sin((i - j) w) = sin(i w) cos(j w) - cos(i w) sin(j w), and its cosine
+    alike, (q_i + v) W_R is rotated by the query's position and multiplied with the sinusoids of the key's.
+    """
+
+    per_layer = True
+
+    def setup(self) -> None:
+        width = self.config.num_heads * self.config.key_size
+        self.kernel_DF = self.param("kernel", xavier(), (self.config.d_model, width))
+        zeros = nn.initializers.zeros_init()
+        self.u_F, self.v_F = (self.param(name, zeros, (width,)) for name in ("content_bias", "distance_bias"))
+
+    def content_queries(self, q_BTHK: jax.Array) -> jax.Array:
+        return q_BTHK + self.u_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
+
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
+        d_model, dtype = self.config.d_model, q_BTHK.dtype
+        product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+        kernel_DHK = self.kernel_DF.reshape(d_model, *q_BTHK.shape[2:]).astype(dtype)
+        q_BTHK = q_BTHK + self.v_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(dtype)
+        factors_BTHD = jnp.einsum("bthk,dhk->bthd", q_BTHK, kernel_DHK, **product)
+        of_sin, of_cos = factors_BTHD[..., 0::2], factors_BTHD[..., 1::2]  # of the distance, sine and cosine in turn
+        angles_BT1P = angles(queries_BT, d_model)[:, :, None]
+        sin, cos = jnp.sin(angles_BT1P), jnp.cos(angles_BT1P)
+        turned_BTHD = jnp.concatenate([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1)
+        keys_BSD = sinusoid(keys_BS, d_model, "halves")  # all sines, then all cosines
+        scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD.astype(dtype), keys_BSD.astype(dtype), **product)
+        return scores_BHTS * self.config.score_scale
+
+
 class T5(Positions):
     """Raffel et al. 2020: a trained number for each head and bucket of distance, added to the scores.
 
@@ -191,6 +175,7 @@ ENCODINGS: dict[str, type[Positions]] = {
     "none": Positions,
     "rotary": Rotary,
     "relative": Relative,
+    "transformer_xl": TransformerXL,
     "t5": T5,
     "alibi": ALiBi,
 }

@@ -40,11 +40,12 @@ def parameter_counts(config: ModelConfig) -> dict[str, int]:
 
 
 def _position_parameters(config: ModelConfig) -> int:
-    """Encoder and decoder have separate tables; with relative positions every layer has."""
+    """Encoder and decoder have separate tables; with relative and Transformer-XL's positions every layer has."""
     stacks, layers = 2, config.stored(config.num_encoder_layers) + config.stored(config.num_decoder_layers)
     return {
         "learned": stacks * config.max_length * config.d_model,
         "relative": layers * DISTANCES * (config.key_size + config.value_size),
+        "transformer_xl": layers * config.num_heads * config.key_size * (config.d_model + 2),
         "t5": stacks * T5.buckets * config.num_heads,
     }.get(config.positions, 0)
 
@@ -70,16 +71,19 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
       2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
 
     A gated feed-forward layer has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention,
-    with R distances. A shared layer counts in each application, although in the forward pass compilers merge its equal
-    products with the encoder's output.
+    with R distances; Transformer-XL's 2 h D (K + S). A shared layer counts in each application, although in the forward
+    pass compilers merge its equal products with the encoder's output.
     """
     c = config
     widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
     def self_attention(length: int) -> int:
-        moved = 2 * DISTANCES * (widths + c.num_heads * length) if c.positions == "relative" else 0
-        return 2 * c.d_model * (widths + remembered) + 2 * length * widths + moved
+        distances = {
+            "relative": DISTANCES * (widths + c.num_heads * length),
+            "transformer_xl": c.num_heads * c.d_model * (c.key_size + length),
+        }.get(c.positions, 0)
+        return 2 * (c.d_model * (widths + remembered) + length * widths + distances)
 
     remembering = 2 * c.d_model * remembered
     cross_attention = 2 * c.d_model * widths + 2 * source_length * widths

@@ -14,7 +14,8 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.model.masks import Mask
 from transformer_jax.model.norm import norm_of
-from transformer_jax.model.positions import ENCODINGS, METHODS, AttentionPositions, Positions
+from transformer_jax.model.position_interface import METHODS, AttentionPositions, Positions
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
 # The cache of every decoder layer.

@@ -73,7 +73,8 @@ class Parameters(NamedTuple):
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """Of the matrices, attention has D (h + g) (K + V) and feed-forward 2 D F (with a gate 3 D F)."""
+    """Of the matrices, attention has D (h + g) (K + V), feed-forward 2 D F (with a gate 3 D F) and Transformer-XL's
+    positions D h K."""
     c, encoder, decoder = config, config.stored(config.num_encoder_layers), config.stored(config.num_decoder_layers)
     widths, gates = c.key_size + c.value_size, 2 if c.is_gated else 1
     attention = c.d_model * (c.num_heads + c.key_value_heads) * widths
@@ -82,6 +83,8 @@ def parameters(config: ModelConfig) -> Parameters:
     output_bias = (c.target_vocab_size or c.vocab_size) * c.output_bias
     tables = counts["embeddings"] - output_bias
     matrices = (encoder + 2 * decoder) * attention + (encoder + decoder) * feed_forward
+    if c.positions == "transformer_xl":
+        matrices += (encoder + decoder) * c.d_model * c.num_heads * c.key_size
     biases = (encoder + 2 * decoder) * (c.num_heads * c.key_size + c.key_value_heads * widths) * c.attention_bias
     biases += (encoder + decoder) * gates * c.inner_width * c.ffn_bias + output_bias
     return Parameters(tables, matrices, biases, sum(counts.values()) - tables - matrices - biases)

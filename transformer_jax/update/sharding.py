@@ -26,11 +26,12 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"embedding/table$", ("tensor", "fsdp")),
     (r"output_bias$", ("tensor",)),
     (r"(query|key|value|inner|gate)/kernel$", ("fsdp", "tensor")),
+    (r"positions_\d+/kernel$", ("fsdp", "tensor")),
     (r"(output|outer)/kernel$", ("tensor", "fsdp")),
     (r"(query|key|value|inner|gate)/bias$", ("tensor",)),
     (r"(output|outer)/bias$", ()),
     (r"norm/(scale|bias)$", ()),
-    (r"positions_\d+/(table|keys|values)", ()),
+    (r"positions_\d+/(table|keys|values|content_bias|distance_bias)", ()),
 )
 
 
