@@ -39,6 +39,7 @@ BEST = Condition(
     lambda config: config.train.keep_best > 0 or config.train.patience is not None,
     "train.keep_best of at least 1, or train.patience",
 )
+ANY_LENGTH = Condition(lambda config: config.decode.eos != "oracle_length", "decode.eos = normal or ignored")
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
 
@@ -190,7 +191,11 @@ class DecodeConfig(Section, affects="translation"):
         ),
     )
     extra_length: int = option(
-        50, "maximum number of tokens of a translation beyond the length of its source", at_least=0, at_most=MOST_ROWS
+        50,
+        "maximum number of tokens of a translation beyond the length of its source",
+        at_least=0,
+        at_most=MOST_ROWS,
+        condition=ANY_LENGTH,
     )
     max_length: int | None = option(
         None,
@@ -199,7 +204,11 @@ class DecodeConfig(Section, affects="translation"):
         at_most=MOST_ROWS,
     )
     min_length: int = option(
-        0, "minimum number of tokens of a translation, <eos> included", at_least=0, at_most=MOST_ROWS
+        0,
+        "minimum number of tokens of a translation, <eos> included",
+        at_least=0,
+        at_most=MOST_ROWS,
+        condition=ANY_LENGTH,
     )
     max_source_length: int | None = option(
         None,
@@ -213,6 +222,11 @@ class DecodeConfig(Section, affects="translation"):
         at_least=1,
         at_most=MOST_BEAMS,
         affects="output",
+    )
+    eos: Literal["normal", "ignored", "oracle_length"] = option(
+        "normal",
+        "what ends a translation: normal = <eos>; in evaluation also oracle_length = the length of its reference; "
+        "ignored = the maximum length, then cut to that of its reference",
     )
     renormalize: bool = option(False, "renormalize probabilities without <pad> and <bos>, which are never generated")
 

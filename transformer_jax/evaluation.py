@@ -185,7 +185,8 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
 
     def evaluate(params: Any) -> Mapping[str, float]:
-        hypotheses = [translation.text for translation in translator.translate(params, sources, config.decode)]
+        translations = translator.translate(params, sources, config.decode, references=references)
+        hypotheses = [translation.text for translation in translations]
         measured = _measured({"bleu": _metrics()["bleu"]}, hypotheses, references)
         measured["exact_match"] = exact_share(hypotheses, references)
         measured |= custom_scores(metrics, sources, hypotheses, references)

@@ -197,7 +197,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     """Translates and scores a test set, every sentence once."""
     metrics = load_metrics(decode.metrics)  # first, because they may be refused
     known_by = identity(model, decode, test_set)
-    translations = model.translations(test_set.sources, decode=decode)
+    translations = model.translations(test_set.sources, decode=decode, references=test_set.references)
     hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)

@@ -72,6 +72,11 @@ def test_a_translation_is_one_line_whatever_bytes_the_model_spells():
     assert Hypothesis("a\nb\rc\0d\u2028e", (), 0.0, 0.0, False).line == "a b c d\u2028e"
 
 
+def test_lengths_of_references_are_not_known_here(translate):
+    status, out, err = translate(b"the dog\n", "--config.decode.eos=oracle_length")
+    assert (status, out) == (2, "") and err.endswith("which only evaluation has; set decode.eos = normal\n")
+
+
 def test_n_best_with_scores(translate, model):
     _, out, _ = translate(b"the dog\n\n", "--n-best=3", "--scores")
     lines = out.split("\n")[:-1]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.runs.best import Best, Criterion, best_of, resumed
+from transformer_jax.runs.best import MEASURED_WITH, Best, Criterion, best_of, resumed
 
 VALUES = [(2.0, 0.1, 49), (1.5, 0.4, 48), (1.7, 0.3, 47), (1.6, 0.2, 46)]
 LINES = [
@@ -73,6 +73,13 @@ def test_translations_searched_for_otherwise_do_not_compare(changes):
         "bleu is measured differently now: the best so far is that of 2 validations in metrics.jsonl",
     )
     assert resumed(here, before, Best(50.0, 3), LINES, 20)[0] == Best()
+
+
+def test_an_option_that_earlier_versions_lacked_keeps_their_scores_comparable(monkeypatch):
+    now, others = measured(), [name for name in MEASURED_WITH if name != "eos"]
+    assert not measured(decode__eos="ignored").compares_with(now)
+    monkeypatch.setattr("transformer_jax.runs.best.MEASURED_WITH", others)
+    assert measured().compares_with(now)
 
 
 def test_exact_match_of_translations_can_be_the_criterion():

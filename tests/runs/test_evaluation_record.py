@@ -26,6 +26,11 @@ RECORD = {**WANTED, "test_set": "test", "measures": {"words": {"signature": "min
         ({"test_set_sha256": "0"}, "is of another test set (test)"),
         ({"steps": [3, 6]}, "is of step 3, 6, not of step 6"),
         ({"decode": {**search(USUAL), "beam": 2}}, f"is of another search: beam = 2, not {USUAL.beam}"),
+        ({"decode": {**search(USUAL), "eos": "ignored"}}, "is of another search: eos = ignored, not normal"),
+        (
+            {"decode": {name: value for name, value in search(USUAL).items() if name != "eos"}},
+            "",
+        ),  # an earlier version's
         ({"weights_sha256": "2" * 64}, "is of other weights"),
         ({"measures": {}}, "has no words of mine.py:words"),
         ({"version": "0"}, "was made by version 0"),

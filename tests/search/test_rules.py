@@ -45,6 +45,19 @@ def test_no_target_is_shorter_than_the_minimum():
         assert other.lengths_BN.min() == min_length
 
 
+def test_each_sentence_has_its_own_shortest_and_longest_length():
+    """From one token to the greatest length, in one batch; where both are equal, the length is given."""
+    tables = tables_of(11) + np.eye(VOCABULARY, dtype=np.float32)[EOS] * 3
+    shortest = np.arange(len(tables)) % (LENGTH + 1)
+    longest = np.where(np.arange(len(tables)) % 2, np.maximum(shortest, 1), LENGTH)
+    lengths = {"min_lengths": shortest, "max_lengths": longest}
+    wide = beam(tables, beam_size=WIDE, alpha=0.6, **lengths)
+    for sentence, (table, least, limit) in enumerate(zip(tables, shortest, longest, strict=True)):
+        assert_found(wide, sentence, brute_force(table, "gnmt", 0.6, limit=limit, min_length=least)[:1])
+    for other in (greedy(tables, **lengths), sample(tables, jax.random.key(0), **lengths)):
+        assert (other.lengths_BN[:, 0] >= shortest).all() and (other.lengths_BN[1::2, 0] == longest[1::2]).all()
+
+
 def test_prefixes_of_different_lengths_are_continued():
     tables = tables_of(2, 8)
     prefixes = [(), (A,), (B, B), (B, A, B), (A, A, A), (B,), (A, B), ()]
@@ -148,6 +161,7 @@ def test_decoding_may_start_from_padding_or_from_the_end():
     (greedy_search, {"min_length": 7}, "min_length is 7: must be between 0 and max_length, which is 6"),
     (greedy_search, {"max_length": 0}, "batch_size is 2 and max_length 0: both must be >= 1"),
     (greedy_search, {"pad_id": EOS}, "pad_id and eos_id are both 2"),
+    (greedy_search, {"min_lengths": np.ones(3, int)}, "min_lengths has shape (3,): must be (2,)"),
     (greedy_search, {"max_lengths": np.ones(3, int)}, "max_lengths has shape (3,): must be (2,)"),
     (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix has shape (3, 2): must be (2, 3)"),
     (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix has 6 positions: must be less than max_length, 6"),

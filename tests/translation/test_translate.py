@@ -1,5 +1,7 @@
 """Texts to translations: in order, whatever their company; scores that hold; nothing hidden."""
 
+import copy
+
 import jax
 import numpy as np
 import pytest
@@ -77,6 +79,46 @@ def test_renormalized_probabilities_are_those_among_tokens_that_may_follow(run):
     [usual] = run.translations(SHORT[3:4], beam=1)
     assert usual.hypotheses[0].tokens == written
     assert usual.hypotheses[0].log_probability < found.hypotheses[0].log_probability
+
+
+REFERENCES = ["", "a", *TEXTS[2:-1], "the old red dog sees a small cat near the tree"]
+
+
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3, "n_best": 3, "min_length": 9}], ids=str)
+def test_a_translation_may_get_the_length_of_its_reference(run, options):
+    """From an empty reference to one that is longer than any translation might be; whatever shares the batch."""
+    wanted = [len(tokens) + 1 for tokens in run.tokenizer.encode_batch(REFERENCES)]
+    assert wanted[0] == 1 and wanted[-1] > len(run.tokenizer.encode(TEXTS[-1])) + 1 + run.config.decode.extra_length
+    found = run.translations(TEXTS, references=REFERENCES, eos="oracle_length", **options)
+    for length, translation in zip(wanted, found, strict=True):
+        assert {len(hypothesis.tokens) for hypothesis in translation.hypotheses} == {length}
+        assert all(hypothesis.tokens.index(EOS) == length - 1 for hypothesis in translation.hypotheses)
+    again = run.translations(TEXTS[3:4], references=REFERENCES[3:4], eos="oracle_length", **options)
+    assert tokens(again) == tokens(found[3:4])
+
+
+def test_eos_is_ignored_up_to_the_maximum_length(run):
+    """Greedily the tokens are those of a given length, as far as the maximum length goes."""
+    ending = copy.copy(run)
+    table = run.params["source_embedding"]["table"]
+    frequent = run.translations(TEXTS[:1], beam=1)[0].hypotheses[0].tokens[-2]
+    ending.params = {**run.params, "source_embedding": {"table": table.at[EOS].set(1.5 * table[frequent])}}
+    usual, ignored, given = (
+        ending.translations(TEXTS, references=REFERENCES, eos=eos, beam=1)
+        for eos in ("normal", "ignored", "oracle_length")
+    )
+    assert any(len(t.hypotheses[0].tokens) < len(g.hypotheses[0].tokens) for t, g in zip(usual, given, strict=True))
+    limits = [len(translation.source.tokens) + run.config.decode.extra_length for translation in ignored]
+    assert [t.hypotheses[0].tokens[:-1] for t in ignored] == [
+        t.hypotheses[0].tokens[:-1][: limit - 1] for t, limit in zip(given, limits, strict=True)
+    ]
+
+
+def test_without_references_their_lengths_are_refused(run):
+    with pytest.raises(
+        BadInput, match=r"decode\.eos = ignored needs the lengths of references, which only evaluation has"
+    ):
+        run.translate(SHORT, eos="ignored")
 
 
 def test_blank_texts_stay_blank_and_are_shown_to_no_model(run):

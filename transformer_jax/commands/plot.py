@@ -133,7 +133,7 @@ def draw_attention(arguments: argparse.Namespace) -> str:
     from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
-    (translation,) = run.translations([arguments.text])
+    (translation,) = run.translations([arguments.text], eos="normal")
     model_choice.warn("--text", translation, run.config.decode)
     print(translation.line)
     views = attention_views(run, translation)
@@ -199,7 +199,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     prepared = Prepared.open(folder.data(run.config))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
-    translations = run.translations(sources[:SAMPLES])
+    translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES])
     samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
     model = run.config.model
     about = [

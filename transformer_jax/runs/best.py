@@ -24,6 +24,8 @@ OF_VALIDATIONS = ("valid_loss", "bleu")
 MEASURED_WITH = tuple(
     option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
 )
+# Of these, those that earlier versions did not have, and did not digest.
+ADDED = {"eos": "normal"}
 
 
 class Best(NamedTuple):
@@ -130,7 +132,10 @@ def measured_by(decode: DecodeConfig, references: str) -> dict[str, str]:
     """For each metric of translations, a digest of all that its values depend on besides the parameters."""
     if not decode.bleu_sentences:
         return {}
-    how = {"references": references} | {name: getattr(decode, name) for name in sorted(MEASURED_WITH)}
+    values = {name: getattr(decode, name) for name in sorted(MEASURED_WITH)}
+    how = {"references": references} | {
+        name: value for name, value in values.items() if (name, value) not in ADDED.items()
+    }
     code = {"bleu": "", "exact_match": ""} | {address.rpartition(":")[2]: _code(address) for address in decode.metrics}
     return {name: hashlib.sha256(json.dumps([how, each]).encode()).hexdigest()[:16] for name, each in code.items()}
 

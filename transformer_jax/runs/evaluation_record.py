@@ -15,6 +15,8 @@ from transformer_jax.config import DecodeConfig
 
 # Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
+# What an option is in records of earlier versions, which do not have it.
+DEFAULTS = {name: getattr(DecodeConfig(), name) for name in SEARCH}
 # Weights in a run's folder. All others are exported folders, of which many may have the same name.
 NAMED_WEIGHTS = ("latest", "best", "averaged")
 # The fields of a record and of a sweep's result.json that identify the scores.
@@ -70,7 +72,7 @@ def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record's search differs from the wanted one: beam = 2, not 4."""
     found = record.get("decode")
-    found = found if isinstance(found, Mapping) else {}
+    found = {**DEFAULTS, **found} if isinstance(found, Mapping) else {}
     return ", ".join(
         f"{name} = {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import FREE, SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
 
@@ -117,10 +117,10 @@ def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candid
     tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
     per_beam = tokens_RC.shape[1]
     forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
-    is_free_B11 = forced_B11 == FREE
+    is_free_B11 = forced_B11 < 0
     tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
-    allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, beam.position), is_first_C[None, None, :])
+    allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, forced_B11), is_first_C[None, None, :])
     tokens_RC = tokens_BKC.reshape(-1, per_beam)
     gains_RC = log_probabilities(logits_RV, tokens_RC, rules.division.vocabulary)
     totals_BKC = beam.log_probabilities_BK[:, :, None] + gains_RC.reshape(tokens_BKC.shape)

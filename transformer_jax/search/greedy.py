@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.search.rules import FREE, SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
 
@@ -16,7 +16,8 @@ def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
 
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
         best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS, rules.division.vocabulary)[1]
-        first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.position), axis=1, keepdims=True)
+        forced_B1 = rollout.forced_BT[:, rollout.position][:, None]
+        first_allowed_B1 = jnp.argmax(rules.allows(best_BC, forced_B1), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
     return roll_out(step, cache, rules, choose)
@@ -55,7 +56,7 @@ def roll_out(
         logits_BV, cache = step(rollout.last_B, cache)
         logits_BV = logits_BV.astype(jnp.float32)
         forced_B = rollout.forced_BT[:, position]
-        chosen_B = jnp.where(forced_B == FREE, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
+        chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         return rollout._replace(

@@ -18,7 +18,7 @@ from jax import Array, lax
 from transformer_jax.search.stages import Cache, Stage
 
 Step = Callable[[Array, Cache], tuple[Array, Cache]]  # (tokens_R, cache) -> (logits_RV, cache)
-FREE = -1  # no token is forced at this position
+FREE, UNENDED = -1, -2  # at this position no token is forced, and, if UNENDED, <eos> is forbidden
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only tokens that `SearchRules.allows` may forbid
 
 # Log-probabilities only fall as a target grows, so that without a penalty short targets win. A target of n generated
@@ -70,8 +70,9 @@ UNDIVIDED = Division()
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
-    `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length` on; at a sentence's limit, its entry of
-    `max_lengths`, it is forced. `prefix` holds the forced first tokens of each sentence, filled up with `<pad>`.
+    `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length` on and from a sentence's entry of
+    `min_lengths` on; at its limit, its entry of `max_lengths`, it is forced. `prefix` holds the forced first tokens of
+    each sentence, filled up with `<pad>`.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding.
     """
 
@@ -88,6 +89,7 @@ class SearchRules:
     stages: Sequence[Stage] = ()
     tail: int | None = None
     division: Division = UNDIVIDED
+    min_lengths: Array | None = None  # [batch_size]
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.max_length < 1:
@@ -98,8 +100,9 @@ class SearchRules:
             )
         if self.pad_id == self.eos_id:
             raise ValueError(f"pad_id and eos_id are both {self.pad_id}: a target could never end")
-        if self.max_lengths is not None:
-            check_shape("max_lengths", self.max_lengths, (self.batch_size,))
+        for name in ("min_lengths", "max_lengths"):
+            if (lengths := getattr(self, name)) is not None:
+                check_shape(name, lengths, (self.batch_size,))
         if self.prefix is not None:
             width = jnp.size(self.prefix) // self.batch_size
             check_shape("prefix", self.prefix, (self.batch_size, width))
@@ -109,24 +112,28 @@ class SearchRules:
             raise ValueError(f"tail is {self.tail} sentences: must be between 1 and batch_size, {self.batch_size}")
 
     def limits_and_forced(self) -> tuple[Array, Array]:
-        """limits_B, the greatest length of each sentence, and forced_BT, the token forced at each position, or FREE."""
+        """limits_B, the maximum length of each sentence, and forced_BT, its token at each position, FREE or UNENDED."""
         size, max_length = self.batch_size, self.max_length
         limits_B = jnp.full(size, max_length) if self.max_lengths is None else jnp.asarray(self.max_lengths)
-        forced_BT = jnp.full((size, max_length), FREE, jnp.int32)
         shortest_B = jnp.full(size, max(self.min_length, 1))
+        if self.min_lengths is not None:
+            shortest_B = jnp.maximum(shortest_B, jnp.asarray(self.min_lengths))
+        ends_too_soon_BT = jnp.arange(1, max_length + 1)[None, :] < shortest_B[:, None]
+        forced_BT = jnp.where(ends_too_soon_BT, UNENDED, FREE).astype(jnp.int32)
         if self.prefix is not None:
             prefix_BP = jnp.asarray(self.prefix, jnp.int32)
             is_given_BP = prefix_BP != self.pad_id
-            forced_BT = forced_BT.at[:, : prefix_BP.shape[1]].set(jnp.where(is_given_BP, prefix_BP, FREE))
+            unforced_BP = forced_BT[:, : prefix_BP.shape[1]]
+            forced_BT = forced_BT.at[:, : prefix_BP.shape[1]].set(jnp.where(is_given_BP, prefix_BP, unforced_BP))
             shortest_B = jnp.maximum(shortest_B, jnp.sum(is_given_BP, axis=1) + 1)
         limits_B = jnp.clip(limits_B, shortest_B, max_length)
         is_last_BT = jnp.arange(max_length)[None, :] == limits_B[:, None] - 1
         return limits_B, jnp.where(is_last_BT, self.eos_id, forced_BT)
 
-    def allows(self, tokens: Array, position: Array) -> Array:
-        """Whether each token may be generated at `position` (the first is 0) where none is forced."""
+    def allows(self, tokens: Array, forced: Array) -> Array:
+        """Whether each token may be generated where none is forced: where `forced`, of its rank, is FREE or UNENDED."""
         is_special = (tokens == self.pad_id) | ((tokens == self.bos_id) & (tokens != self.eos_id))
-        ends_too_soon = (tokens == self.eos_id) & (position + 1 < self.min_length)
+        ends_too_soon = (tokens == self.eos_id) & (forced == UNENDED)
         return ~(is_special | ends_too_soon)
 
     def penalties_T(self) -> Array:

@@ -36,8 +36,9 @@ def sample_search(
     check_shape("keys", keys_B, (rules.batch_size,))
 
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
-        allowed_V = rules.allows(jnp.arange(logits_BV.shape[1]), rollout.position)
-        logits_BV = jnp.where(allowed_V[None, :], jnp.maximum(logits_BV, RULED_OUT), -jnp.inf)
+        forced_B1 = rollout.forced_BT[:, rollout.position][:, None]
+        allowed_BV = rules.allows(jnp.arange(logits_BV.shape[1])[None, :], forced_B1)
+        logits_BV = jnp.where(allowed_BV, jnp.maximum(logits_BV, RULED_OUT), -jnp.inf)
         tokens_BC, logits_BC = _most_probable(logits_BV, temperature, top_k, top_p, rules.division.vocabulary)
         keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(rollout.keys_B, rollout.position)
         drawn_B = jax.vmap(jax.random.categorical)(keys_now_B, logits_BC)

@@ -69,12 +69,21 @@ class Run:
         return [translation.text for translation in self.translations(texts, **changes)]
 
     def translations(
-        self, texts: Sequence[str], first_id: int = 0, decode: DecodeConfig | None = None, **changes: Any
+        self,
+        texts: Sequence[str],
+        first_id: int = 0,
+        decode: DecodeConfig | None = None,
+        references: Sequence[str] | None = None,
+        **changes: Any,
     ) -> list[Translation]:
-        """Translations with tokens and scores. Samples depend on a text's number, counted from `first_id`."""
+        """Translations with tokens and scores. Samples depend on a text's number, counted from `first_id`.
+
+        `references` are needed if decode.eos is not normal, for their lengths.
+        """
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
-        return self._translator.translate(self.params, texts, decode or self.decode_config(**changes), first_id)
+        decode = decode or self.decode_config(**changes)
+        return self._translator.translate(self.params, texts, decode, first_id, references)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""

@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_jax.errors import BadInput
 from transformer_jax.model import custom_modules
 from transformer_jax.model.stacks import position_limit
 from transformer_jax.model_config import ModelConfig
@@ -87,16 +88,25 @@ class Translator:
         self._search = compiled_search(self._model, mesh)
 
     def translate(
-        self, params: Any, texts: Sequence[str], decode: DecodeConfig, first_id: int = 0
+        self,
+        params: Any,
+        texts: Sequence[str],
+        decode: DecodeConfig,
+        first_id: int = 0,
+        references: Sequence[str] | None = None,
     ) -> list[Translation]:
-        """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`."""
-        sources = self._sources(texts, decode)
+        """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`.
+
+        Of the references, which only a `decode.eos` other than normal needs, the numbers of tokens are used.
+        """
+        sources, lengths = self._sources(texts, decode), self._reference_lengths(decode, references)
+        is_oracle = decode.eos == "oracle_length"
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
         for group in groups(
             [len(sources[number].tokens) for number in shown],
-            extra_length=decode.extra_length,
-            min_length=decode.min_length,
+            extra_length=0 if is_oracle else decode.extra_length,
+            min_length=max(lengths, default=0) if is_oracle else decode.min_length,
             longest_target=min(filter(None, (decode.max_length, position_limit(self._config.model))), default=None),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
@@ -110,7 +120,8 @@ class Translator:
             for row, number in enumerate(numbers):
                 length = len(sources[number].tokens)
                 rows.source_BS[row, :length] = sources[number].tokens
-                rows.limits_B[row] = min(max(length + decode.extra_length, decode.min_length), group.target)
+                limit = lengths[number] if is_oracle else max(length + decode.extra_length, decode.min_length)
+                rows.limits_B[row] = min(limit, group.target)
                 rows.ids_B[row] = first_id + number
             # Every process has all rows; each device takes its share of them.
             placed = jax.device_put(rows, batch_sharding(self._mesh))
@@ -119,8 +130,20 @@ class Translator:
             found = jax.device_get(self._search(params, placed, **options, tail=tail))
             for row, number in enumerate(numbers):
                 limit = int(rows.limits_B[row])
-                translations[number] = Translation(sources[number], self._hypotheses(found, row, limit))
+                cut = lengths[number] if decode.eos == "ignored" else None
+                translations[number] = Translation(sources[number], self._hypotheses(found, row, limit, cut))
         return translations
+
+    def _reference_lengths(self, decode: DecodeConfig, references: Sequence[str] | None) -> list[int]:
+        """The number of tokens of each reference, <eos> included, where `decode.eos` needs it."""
+        if decode.eos == "normal":
+            return []
+        if references is None:
+            raise BadInput(
+                f"decode.eos = {decode.eos} needs the lengths of references, which only evaluation has; "
+                "set decode.eos = normal"
+            )
+        return [len(tokens) + 1 for tokens in self._target_tokenizer.encode_batch(references)]
 
     def _sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
         """The texts in tokens, cut where the model's input ends."""
@@ -134,13 +157,16 @@ class Translator:
             for text, tokens in zip(texts, encoded, strict=True)
         ]
 
-    def _hypotheses(self, found: SearchResult, row: int, limit: int) -> tuple[Hypothesis, ...]:
+    def _hypotheses(self, found: SearchResult, row: int, limit: int, cut: int | None) -> tuple[Hypothesis, ...]:
+        """The n best of a row; of each at most `cut` tokens, <eos> included, with the scores of the whole."""
         hypotheses = []
         for rank in range(found.tokens_BNT.shape[1]):
             length = int(found.lengths_BN[row, rank])
             if length == 0:  # there are fewer translations than were asked for
                 break
             tokens = tuple(found.tokens_BNT[row, rank, :length].tolist())
+            if cut is not None and cut < length:
+                tokens = (*tokens[: cut - 1], EOS)
             score, log_probability = float(found.scores_BN[row, rank]), float(found.log_probabilities_BN[row, rank])
             text = self._target_tokenizer.decode(tokens)
             hypotheses.append(Hypothesis(text, tokens, score, log_probability, length == limit))
@@ -211,7 +237,8 @@ def search(
         pad_id=PAD,
         length_penalty=decode.length_penalty,
         alpha=decode.alpha,
-        min_length=min(decode.min_length, max_length),
+        min_length=min(decode.min_length, max_length) if decode.eos == "normal" else 0,
+        min_lengths=None if decode.eos == "normal" else rows.limits_B,
         max_lengths=rows.limits_B,
         stages=stages,
         tail=tail,
