@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.schema import Address, Condition, Section, is_address, option
 
@@ -22,8 +23,8 @@ class OptimizerConfig(Section):
 
     name: str = option(
         "adam",
-        "adam; muon, for hidden matrices, and adam for the rest; any optimizer of optax or optax.contrib by its name "
-        "there; or path/to/file.py:Name",
+        "adam; muon, for hidden matrices, and adam for the rest; schedule_free_adamw; any optimizer of optax or "
+        "optax.contrib by its name there; or path/to/file.py:Name",
     )
     beta1: float = option(0.9, "for optimizers with an argument b1", at_least=0, below=1, together="number")
     beta2: float = option(0.98, "for optimizers with an argument b2", at_least=0, below=1, together="number")
@@ -73,3 +74,11 @@ class OptimizerConfig(Section):
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
             return ["warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"]
         return []
+
+
+def changed(config: OptimizerConfig, **values: Any) -> OptimizerConfig:
+    """The config with other values, which may be traced and are not checked."""
+    other = copy.copy(config)
+    for name, value in values.items():
+        object.__setattr__(other, name, value)
+    return other

@@ -34,8 +34,9 @@ def trained(programs, batches, state=None):
 
 @pytest.mark.slow
 def test_ten_updates_are_those_of_a_run_alone():
-    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, and
-    where one of the runs diverges; what is taken out lies as it would alone. On a mesh that is divided two ways."""
+    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, where
+    one of the runs diverges, and where a parameter group has a peak of its own; what is taken out lies as it would
+    alone. On a mesh that is divided two ways."""
     changes = [
         {"model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
         {
@@ -52,6 +53,7 @@ def test_ten_updates_are_those_of_a_run_alone():
         {"seed": 2, "optimizer__learning_rate": 1e30},
     ]
     usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
+    usual["optimizer__groups"] = ("table: learning_rate=2e-3",)
     divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
     devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()
     programs = together(configs, devices)

@@ -52,7 +52,7 @@ class SavedWeights:
             raise BadInput(f"{self._checkpoints.directory}: has no checkpoint yet; transformer-jax train makes them")
         for step, reason in restored.damaged.items():
             tell(f"warning: the checkpoint of step {step} is damaged ({reason}); using that of step {restored.step}")
-        return restored.step, jax.device_get(restored.state.params)
+        return restored.step, jax.device_get(restored.state.evaluated_params)
 
     def of_step(self, step: int) -> Any:
         if step not in self._checkpoints.steps:
@@ -62,7 +62,7 @@ class SavedWeights:
             state, _ = self._checkpoints.restore(step, self._wanted)
         except DamagedCheckpoint as problem:
             raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
-        return jax.device_get(state.params)
+        return jax.device_get(state.evaluated_params)
 
     def last_steps(self, count: int) -> list[int]:
         return self._enough(self._checkpoints.steps, count)[-count:]

@@ -225,7 +225,8 @@ class Journal:
 
     def validate(self, state: TrainState, step: int) -> None:
         """Evaluates the model on the validation data and with the evaluators."""
-        self.write_validation(step, self.inputs.validation_sums(self.programs.evaluate, state.params), state.params)
+        params = self.programs.evaluated_params(state)
+        self.write_validation(step, self.inputs.validation_sums(self.programs.evaluate, params), params)
 
     def write_validation(self, step: int, sums: TokenSums | None, params: Any) -> None:
         self.validated, self.score = step, None

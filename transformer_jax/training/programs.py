@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.update.mup import rate_multiplier
 from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.schedule_free import STEPS
 from transformer_jax.update.step import (
     IntervalSums,
     TrainState,
@@ -32,11 +33,17 @@ class Programs:
         self.plan = abstract_state(config, self.optimizer, mesh)
         self.step = make_train_step(config, self.optimizer, mesh, self.plan)
         self.evaluate = make_eval_step(config, mesh)
+        places = jax.tree.map(lambda leaf: leaf.sharding, self.plan.params)
+        self._average = jax.jit(lambda state: state.evaluated_params, out_shardings=places)
         self._zero_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def new_state(self) -> TrainState:
         """The state at step 0."""
         return init_state(self.config, self.optimizer, self.plan, self._params)
+
+    def evaluated_params(self, state: TrainState) -> Any:
+        """The parameters to evaluate: those of the state, or an average of schedule-free optimizers."""
+        return self._average(state) if self.config.optimizer.name in STEPS else state.params
 
     def reset_sums(self, state: TrainState) -> TrainState:
         """The state with its interval sums at zero."""

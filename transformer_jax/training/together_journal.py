@@ -85,9 +85,10 @@ class TogetherJournal:
     def _validate(self, state: TrainState, step: int, runs: Sequence[tuple[int, Journal]]) -> None:
         if not runs:
             return
-        sums = runs[0][1].inputs.validation_sums(self._programs.evaluate, state.params)
+        params = self._programs.evaluated_params(state)
+        sums = runs[0][1].inputs.validation_sums(self._programs.evaluate, params)
         for run, journal in runs:
-            params = self._programs.take(state, run).params if journal.evaluators else None
+            params = journal.programs.evaluated_params(self._programs.take(state, run)) if journal.evaluators else None
             with isolated(journal):
                 journal.write_validation(step, None if sums is None else _of(run, sums), params)
 

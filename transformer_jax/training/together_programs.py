@@ -50,6 +50,7 @@ class TogetherPrograms(Programs):
         self.numbers = jax.device_put(numbers_of(configs), everywhere)
         options = unfused(mesh)
         self._new = jax.jit(jax.vmap(self._new_run), out_shardings=several, compiler_options=options)
+        self._average = jax.jit(jax.vmap(lambda state: state.evaluated_params), out_shardings=several.params)
         self._join = jax.jit(
             lambda *states: jax.tree.map(lambda *each: jnp.stack(each), *states), out_shardings=several
         )

@@ -1,7 +1,6 @@
 """The optimizer (section 5.3): Adam with the warmup schedule of equation 3, or any other of optax."""
 
 import contextlib
-import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +12,9 @@ import optax
 from transformer_jax import schema
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.extension import file_of, load_function, load_object, running
-from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig
+from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig, changed
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
+from transformer_jax.update import schedule_free
 from transformer_jax.update.parameter_groups import Group, by_group, hidden_and_rest, multiple
 from transformer_jax.update.sharding import path_name
 
@@ -73,9 +73,12 @@ def make_optimizer(
 
     `multiplier` gives each parameter its multiple of the learning rate; its weight decay is multiplied too.
     """
-    optimizer = _grouped(config, schedule)
+    is_averaged = config.name in schedule_free.STEPS
+    optimizer = _grouped(schedule_free.of_steps(config) if is_averaged else config, schedule)
     if multiplier is not None:
         optimizer = optax.chain(optimizer, scale_by_parameter(multiplier))
+    if is_averaged:
+        optimizer = schedule_free.averaged(optimizer, config, schedule)
     if config.clip_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
@@ -112,6 +115,8 @@ def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
     settings = dict(group.settings)
     settings.pop("learning_rate", None)
     name = settings.pop("name", config.name)
+    if name != config.name and {name, config.name} & set(schedule_free.STEPS):
+        raise BadInput(f"name={name} beside optimizer.name = {config.name}: all are schedule-free, or none is")
     takes = OPTAX_NAMES.values() if name == "muon" else _parameters(_find(name))
     changes: dict[str, Any] = {"name": name}
     for option in ("weight_decay", *OPTAX_NAMES):
@@ -121,7 +126,7 @@ def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
             changes[option] = getattr(OptimizerConfig(), option)
     inherited = dict(text.partition("=")[::2] for text in config.arguments) if name == config.name else {}
     changes["arguments"] = tuple(f"{key}={value}" for key, value in {**inherited, **settings}.items())
-    return _changed(config, **changes)
+    return changed(config, **changes)
 
 
 def _number(option: str, text: str) -> float:
@@ -130,14 +135,6 @@ def _number(option: str, text: str) -> float:
         return float(getattr(OptimizerConfig(**{option: schema.parse(text, float, option)}), option))
     except ConfigError as error:
         raise BadInput(error.problems[0]) from None
-
-
-def _changed(config: OptimizerConfig, **values: Any) -> OptimizerConfig:
-    """The config with other values, which may be traced and are not checked."""
-    changed = copy.copy(config)
-    for name, value in values.items():
-        object.__setattr__(changed, name, value)
-    return changed
 
 
 def _scaled(schedule: optax.Schedule, factor: Any) -> optax.Schedule:
@@ -164,9 +161,9 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
     of_adam = [text.removeprefix("adam_") for text in config.arguments if text.startswith("adam_")]
     rates = [text for text in of_adam if text.startswith("learning_rate=")]
     factor = multiple(rates[-1].partition("=")[2], config.learning_rate) if rates else 1.0
-    rest = _changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
+    rest = changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
     defaults = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
-    found = _arguments(_changed(config, arguments=tuple(arguments), **defaults), [*MUON_ARGUMENTS, "weight_decay"])
+    found = _arguments(changed(config, arguments=tuple(arguments), **defaults), [*MUON_ARGUMENTS, "weight_decay"])
     found = {"consistent_rms": 0.2, **found}
     if "ns_steps" in found:
         found["ns_steps"] = int(found["ns_steps"])
@@ -245,6 +242,8 @@ def _find(name: str) -> Callable[..., Any]:
                 "returns an optax.GradientTransformation"
             )
         return custom
+    if name in schedule_free.STEPS:
+        return schedule_free.STEPS[name]
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
         if callable(found) and "learning_rate" in _parameters(found):

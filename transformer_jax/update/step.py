@@ -18,7 +18,7 @@ from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
-from transformer_jax.update import sharding
+from transformer_jax.update import schedule_free, sharding
 from transformer_jax.update.loss import (
     Loss,
     Objective,
@@ -69,6 +69,11 @@ class TrainState:
     @property
     def skipped(self) -> jax.Array:
         return self.step - self.updates
+
+    @property
+    def evaluated_params(self) -> Any:
+        """The parameters to validate, translate and export with: `params`, or their average if it is schedule-free."""
+        return schedule_free.evaluated(self.params, self.optimizer)
 
 
 class Pulse(NamedTuple):
