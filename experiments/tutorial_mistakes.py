@@ -23,10 +23,11 @@ from flax import linen as nn
 from transformer_jax.extension import load_module
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
 from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, Residual, attention_of, feed_forward_of
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.model.linear import Linear
 from transformer_jax.model.masks import causal_mask
 from transformer_jax.model.positions import AttentionPositions, Positions
+from transformer_jax.model.residual import Residual
 from transformer_jax.model.transformer import Embedding
 from transformer_jax.sweeps import Sweep, Variant
 
@@ -144,7 +145,7 @@ class AcrossHeads(MultiHeadAttention):
         if context.positions is None:
             return super().with_context(query, key_value, context)
         width = query.shape[-1]
-        projected = self._queries(query), self._keys(query), self._values(query)
+        projected = self.queries(query), self.keys(query), self.values(query)
         folded = (x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in projected)
         heads = self.attend(*folded, None, None, context.deterministic)
         output = self.output(heads.reshape(*query.shape[:-1], -1), width)
@@ -260,21 +261,13 @@ class DropoutLast(Residual):
 
 
 class EncoderDroppingLate(EncoderLayer):
-    def setup(self) -> None:
-        self.self_attention = attention_of(self.config)
-        self.self_attention_residual = DropoutLast(self.config)
-        self.feed_forward = feed_forward_of(self.config)
-        self.feed_forward_residual = DropoutLast(self.config)
+    def make_residual(self) -> DropoutLast:
+        return DropoutLast(self.config, self.stack)
 
 
 class DecoderDroppingLate(DecoderLayer):
-    def setup(self) -> None:
-        self.self_attention = attention_of(self.config)
-        self.self_attention_residual = DropoutLast(self.config)
-        self.cross_attention = attention_of(self.config)
-        self.cross_attention_residual = DropoutLast(self.config)
-        self.feed_forward = feed_forward_of(self.config)
-        self.feed_forward_residual = DropoutLast(self.config)
+    def make_residual(self) -> DropoutLast:
+        return DropoutLast(self.config, self.stack)
 
 
 class SoftmaxTwice(Embedding):

@@ -1,12 +1,12 @@
 """One run from start to end: config checked, data prepared, model trained, and evaluated on a test set."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax import exact_match, extension, schema
@@ -25,7 +25,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, publish_record, published
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.custom_usage import refuse_ignored
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -119,12 +119,12 @@ def try_out(config: ExperimentConfig) -> None:
     load_metrics(config.decode.metrics)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)
-    parts = [part for part in schema.to_dict(config.model.parts).values() if isinstance(part, str)]
+    parts = [part for part in schema.to_dict(config.model.parts).values() if part is not None]
     if parts:
-        tokens = jnp.ones((1, 1), jnp.int32)
+        files = [extension.file_of(part) for part in parts if isinstance(part, str)]
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
-        with extension.running(extension.file_of(parts[0])):  # shapes only: nothing is computed
-            jax.eval_shape(Transformer(shallow).init, jax.random.key(0), tokens, tokens)
+        with extension.running(files[0]) if files else contextlib.nullcontext():
+            refuse_ignored(shallow)
     if config.optimizer.groups:  # each must have parameters
         jax.eval_shape(lambda: new_state(config, optimizer))
 

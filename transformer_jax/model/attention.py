@@ -105,7 +105,7 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         mask, positions, cache = context.mask, context.positions, context.cache
-        q_BTHK = self._queries(query)
+        q_BTHK = self.queries(query)
         if positions is not None:
             q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
         if key_value is None:
@@ -113,7 +113,7 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError("attention needs key_value, or a cache that holds its keys and values")
             k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         else:
-            k_BSHK, v_BSHV = self._keys(key_value), self._values(key_value)
+            k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
             if positions is not None:
                 k_BSHK = positions.kind.rotate(k_BSHK, positions.queries_BT)
             if cache is not None:
@@ -130,7 +130,7 @@ class MultiHeadAttention(nn.Module):
 
     def remember(self, key_value: jax.Array) -> Cache:
         """The cache of cross-attention: the keys and values of a sequence, computed once."""
-        return {"keys": _to_slots(self._keys(key_value)), "values": _to_slots(self._values(key_value))}
+        return {"keys": _to_slots(self.keys(key_value)), "values": _to_slots(self.values(key_value))}
 
     def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
         """An empty cache of self-attention, for decoding up to `length` tokens."""
@@ -162,8 +162,7 @@ class MultiHeadAttention(nn.Module):
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
         weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
         if self.implementation != "plain" and not self.is_initializing():
-            has_bias = bias is not None
-            modified = has_bias, self.softcap is not None
+            modified = bias is not None, self.softcap is not None
             reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, *modified, weights_needed)
             if reason is None:
                 return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale)
@@ -180,15 +179,16 @@ class MultiHeadAttention(nn.Module):
             heads_BTHV = heads_BTHV + positions.kind.moved_values(weights_BHTS, positions.queries_BT, positions.keys_BS)
         return heads_BTHV
 
-    def _queries(self, query: jax.Array) -> jax.Array:
+    # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
+    def queries(self, query: jax.Array) -> jax.Array:
         q_BTHK = self._heads(self.query, query, self.num_heads, self.d_k)
         return q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK)
 
-    def _keys(self, key_value: jax.Array) -> jax.Array:
+    def keys(self, key_value: jax.Array) -> jax.Array:
         k_BSHK = self._heads(self.key, key_value, self.groups, self.d_k)
         return k_BSHK if self.qk_norm is None else self.key_norm(k_BSHK)
 
-    def _values(self, key_value: jax.Array) -> jax.Array:
+    def values(self, key_value: jax.Array) -> jax.Array:
         return self._heads(self.value, key_value, self.groups, self.d_v)
 
     def _heads(self, projection: Linear, x: jax.Array, heads: int, chosen: int | None) -> jax.Array:

@@ -116,7 +116,11 @@ def feed_forward_of(config: ModelConfig, stack: Stack | None = None) -> Any:
         **_gain(config, stack),
         **_mup_base(config),
     }
-    return custom_modules.choose(config, "feed_forward", FeedForward, fields=tuple(fields))(**fields)
+    feed_forward = custom_modules.choose(config, "feed_forward", FeedForward, fields=tuple(fields))
+    for field in ("gain", "mup_base"):
+        if field in fields and (ignored := custom_modules.ignores(feed_forward, FeedForward, field, ("__call__",))):
+            raise custom_modules.unfit(config, "feed_forward", ignored)
+    return feed_forward(**fields)
 
 
 def _gain(config: ModelConfig, stack: Stack | None) -> dict[str, float]:
