@@ -25,6 +25,11 @@ def test_every_config_file_is_valid_and_opens_with_its_command(file):
 # Options that have an effect only beside another; typed alone they are refused.
 NEEDED = {
     "data.task.": ("data.corpus", "copy"),
+    "data.task.split": ("data.corpus", "scan"),
+    "data.task.cut": ("data.corpus", "scan"),
+    "data.task.cutoff": ("data.task.split", "length"),
+    "data.task.language": ("data.corpus", "inflection"),
+    "data.task.size": ("data.corpus", "inflection"),
     "model.gated_width": ("model.activation", "glu"),
     "model.max_length": ("model.positions", "learned"),
     "optimizer.final_fraction": ("optimizer.schedule", "cosine"),

@@ -37,6 +37,15 @@ def test_the_shortest_sequence_is_not_longer_than_the_longest():
         ({"source": ["a.tsv"]}, "data.tfds_data_dir", "the name of a TFDS data set as data.corpus"),
         ({"corpus": "copy"}, "data.valid_size", "a corpus without validation data"),
         ({"source": ["a.tsv"], "test_source": ["b.tsv"]}, "data.test_size", "a corpus without test data"),
+        ({"corpus": "scan"}, "data.task.train_size", "data.corpus = copy, reverse, sort or grammar"),
+        ({"corpus": "scan"}, "data.task.seed", "data.corpus = copy, reverse, sort or grammar"),
+        ({"corpus": "scan"}, "data.task.cutoff", "data.corpus = scan and data.task.split = length"),
+        ({"corpus": "scan"}, "data.test_size", "a corpus without test data"),
+        ({"corpus": "cogs"}, "data.task.split", "data.corpus = scan"),
+        ({"corpus": "cogs"}, "data.valid_size", "a corpus without validation data"),
+        ({"corpus": "cogs", "tfds_data_dir": "x"}, "data.tfds_data_dir", "the name of a TFDS data set"),
+        ({"corpus": "copy", "corpus_folder": "x"}, "data.corpus_folder", "data.corpus = cogs or inflection"),
+        ({"corpus": "scan"}, "data.task.language", "data.corpus = inflection"),
         ({"tokenizer": "words"}, "data.byte_fallback", "a tokenizer that is trained"),
         ({"tokenizer": "words"}, "data.normalization", "a tokenizer that is trained"),
         ({"tokenizer_file": "x.model"}, "data.tokenizer", "data.tokenizer_file = none"),
@@ -51,3 +60,5 @@ def test_an_option_without_effect_is_refused_with_what_it_needs(data, typed, nee
 def test_an_option_with_effect_is_not_refused():
     config = from_config_dict({"data": {"corpus": "copy", "task": {"valid_size": 0}}})
     assert unused_options(["data.task.alphabet", "data.valid_size", "data.byte_fallback"], [config]) == []
+    config = from_config_dict({"data": {"corpus": "scan", "task": {"split": "length"}}})
+    assert unused_options(["data.task.cutoff", "data.valid_size", "data.seed"], [config]) == []

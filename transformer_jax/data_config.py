@@ -12,6 +12,8 @@ MAX_SEED = 2**32 - 1
 # The generated corpora. Those of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
+# Published corpora, and which of valid and test they have: SCAN is generated, the others are read from files.
+PUBLISHED = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
 
 
 # When options have an effect that depends on others.
@@ -25,9 +27,16 @@ OF_FILES = Condition(
     lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
 )
 OF_TFDS = Condition(
-    lambda config: config.data.corpus not in ("", *TASKS) and not is_meant_as_address(config.data.corpus),
+    lambda config: config.data.corpus not in ("", *TASKS, *PUBLISHED) and not is_meant_as_address(config.data.corpus),
     "the name of a TFDS data set as data.corpus",
 )
+OF_SCAN = Condition(lambda config: config.data.corpus == "scan", "data.corpus = scan")
+OF_LENGTH = Condition(
+    lambda config: OF_SCAN.holds(config) and config.data.task.split == "length",
+    "data.corpus = scan and data.task.split = length",
+)
+OF_INFLECTION = Condition(lambda config: config.data.corpus == "inflection", "data.corpus = inflection")
+OF_FOLDER = Condition(lambda config: config.data.corpus in ("cogs", "inflection"), "data.corpus = cogs or inflection")
 NO_TOKENIZER_FILE = Condition(lambda config: config.data.tokenizer_file is None, "data.tokenizer_file = none")
 TRAINED_TOKENIZER = Condition(
     lambda config: config.data.trains_tokenizer,
@@ -40,6 +49,8 @@ def _held_out(split: str, name: str) -> Condition:
 
     def holds(config: Any) -> bool:
         data = config.data
+        if data.corpus in PUBLISHED:
+            return split not in PUBLISHED[data.corpus]
         return not (getattr(data.task, f"{split}_size") if data.corpus in TASKS else getattr(data, f"{split}_source"))
 
     return Condition(holds, f"a corpus without {name} data")
@@ -47,7 +58,7 @@ def _held_out(split: str, name: str) -> Condition:
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
-    """The generated corpora (data.corpus = copy, reverse, sort or grammar)."""
+    """The generated corpora (data.corpus = copy, reverse, sort or grammar), and which part of a published one."""
 
     train_size: int = option(50_000, "number of training pairs", at_least=1)
     valid_size: int = option(1_000, "number of validation pairs", at_least=0)
@@ -61,6 +72,28 @@ class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
     )
     max_length: int = option(
         16, "maximum length of the sequences of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
+    )
+
+    split: Literal[
+        "simple",
+        "length",
+        "addprim_jump",
+        "addprim_turn_left",
+        "template_right",
+        "template_opposite_right",
+        "template_around_right",
+        "template_jump_around_right",
+    ] = option("simple", "split of SCAN: what is in test commands only (docs/generalisation.md)", condition=OF_SCAN)
+    cutoff: int = option(
+        22,
+        "most actions of a training pair of SCAN's length split; the others are test pairs",
+        at_least=22,
+        at_most=40,
+        condition=OF_LENGTH,
+    )
+    language: str = option("", "language of inflection, as in the file kor_large.train: kor", condition=OF_INFLECTION)
+    size: Literal["small", "large"] = option(
+        "large", "training set of inflection, as in this file", condition=OF_INFLECTION
     )
 
     def contradictions(self) -> list[str]:
@@ -113,8 +146,12 @@ class DataConfig(Section, affects="data"):
     )
     corpus: str = option(
         "",
-        "instead of files: copy, reverse, sort, grammar, a TFDS name (wmt14_translate/de-en), or path/to/file.py:Name",
+        "instead of files: copy, reverse, sort, grammar, scan, cogs, inflection, a TFDS name (wmt14_translate/de-en), "
+        "or path/to/file.py:Name",
         affects="corpus",
+    )
+    corpus_folder: FilePath | None = option(
+        None, "folder of the files of cogs or inflection", affects="corpus", condition=OF_FOLDER
     )
     source_language: str = option(
         "", "source language of a TFDS pair, or key of the source in a .jsonl line", affects="corpus"
@@ -127,7 +164,7 @@ class DataConfig(Section, affects="data"):
     cleaning: CleaningConfig = group(CleaningConfig)
 
     # Tokens. The size of the vocabulary is model.vocab_size.
-    tokenizer: Literal["bpe", "unigram", "words", "characters"] = option(
+    tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags"] = option(
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
     tokenizer_file: FilePath | None = option(
@@ -189,7 +226,7 @@ class DataConfig(Section, affects="data"):
 
     @property
     def trains_tokenizer(self) -> bool:
-        """Whether a SentencePiece model is trained: words and characters are only counted, a given file is used."""
+        """Whether a SentencePiece model is trained: those of symbols are only counted, a given file is used."""
         return self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
 
     def contradictions(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import io
 import re
+from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,6 +15,7 @@ from transformer_jax.data.tokenizer import (
     SPECIAL_PIECES,
     UNK,
     SentencePieceTokenizer,
+    SymbolKind,
     load_tokenizer,
     train_sentencepiece,
     train_symbols,
@@ -44,7 +46,7 @@ def foreign():
     return model.getvalue()
 
 
-any_text = st.text(alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \t\n\r▁\u2028😀<>")))
+any_text = st.text(alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \t;\n\r▁\u2028😀<>")))
 
 
 @settings(max_examples=100, deadline=None)
@@ -134,7 +136,7 @@ def test_an_impossible_size_names_the_possible_ones(byte_fallback, capfd):
 
 
 @settings(max_examples=50, deadline=None)
-@given(texts=st.lists(any_text, min_size=1, max_size=5), kind=st.sampled_from(["words", "characters"]))
+@given(texts=st.lists(any_text, min_size=1, max_size=5), kind=st.sampled_from(get_args(SymbolKind)))
 def test_symbols_of_the_text_come_back_exactly(texts, kind):
     tokenizer = train_symbols(texts, kind)
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts

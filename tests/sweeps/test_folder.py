@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
@@ -85,6 +86,22 @@ def test_runs_share_data_unless_they_ask_for_other(tmp_path):
         "small",
         "long",
     }
+
+
+def test_options_of_later_versions_leave_the_names_of_data_as_they_were():
+    keys = [
+        data_key(from_config_dict({"data": {"tokenizer": "words", **data}}))
+        for data in (
+            {"corpus": "copy"},
+            {"corpus": "copy", "task": {"cutoff": 26}},
+            {"corpus": "scan", "task": {"split": "length"}},
+            {"corpus": "scan", "task": {"split": "length", "cutoff": 26}},
+            {"corpus": "cogs", "corpus_folder": "a"},
+            {"corpus": "cogs", "corpus_folder": "b"},
+        )
+    ]
+    assert keys[0] == keys[1] == "e4bc074229c0"
+    assert len(set(keys)) == 5
 
 
 def test_each_seed_has_an_order_of_the_data_and_all_hold_the_same_pairs_out(tmp_path):

@@ -13,7 +13,7 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +188,9 @@ def load_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
 class HeldOut:
     """The pairs with the smallest keys: chosen by content, so that no copy of one can remain in the training text."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, excluded: Collection[Pair] = ()):
         self._capacity = capacity
+        self._excluded = excluded
         self._pairs: dict[int, Pair] = {}
         self._largest = np.iinfo(np.uint64).max
 
@@ -197,7 +198,8 @@ class HeldOut:
         if not self._capacity:
             return
         for index in np.flatnonzero(keys <= self._largest).tolist():
-            self._pairs[int(keys[index])] = pairs[index]
+            if pairs[index] not in self._excluded:
+                self._pairs[int(keys[index])] = pairs[index]
         if len(self._pairs) > self._capacity:
             smallest = sorted(self._pairs)[: self._capacity]
             self._pairs = {key: self._pairs[key] for key in smallest}
@@ -218,7 +220,7 @@ def read_corpus(corpus: Corpus, config: DataConfig, shards: TextShards) -> None:
             f"data.split_seed = {config.split_seed} chooses validation pairs among the training text, but "
             f"{config.corpus} has validation pairs of its own"
         )
-    held_out, redrawn = HeldOut(sum(wanted.values())), HeldOut(sum(wanted.values()))
+    held_out, redrawn = (HeldOut(sum(wanted.values()), corpus.never_held_out) for _ in range(2))
     splits = {
         split: _read_split(corpus, split, config, shards, (held_out, redrawn) if split == "train" else None)
         for split in corpus.splits

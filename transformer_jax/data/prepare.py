@@ -22,7 +22,7 @@ from typing import Any, cast
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.cleaning import TextShards, load_arrays, read_corpus, save_arrays
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora import named_files, open_corpus
 from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
@@ -93,7 +93,7 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     """The corpus prepared before, if it is what this config asks for; the text itself need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
-    named = {path for name in ("", "valid_", "test_") for side in SIDES for path in getattr(config.data, name + side)}
+    named = named_files(config.data)
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
     if named == recorded and not all(Path(path).exists() for path in named):
         tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
@@ -235,7 +235,7 @@ class _Work:
 
     def _tokenizer_path(self, side: str) -> Path:
         given = self._given_tokenizer(side)
-        of_symbols = given.endswith(".json") if given else self._config.data.tokenizer in ("words", "characters")
+        of_symbols = given.endswith(".json") if given else not self._config.data.trains_tokenizer
         name = "tokenizer" if side == "source" else "target_tokenizer"
         return self._partial / f"{name}.{'json' if of_symbols else 'model'}"
 
@@ -265,7 +265,7 @@ class _Work:
             return load_tokenizer(given)
         texts = functools.partial(self._train_texts, train["shards"], learn_from)
         kind = data.tokenizer
-        if kind == "words" or kind == "characters":
+        if kind != "bpe" and kind != "unigram":
             return train_symbols(texts(), kind)
         option = "vocab_size" if side == "source" else "target_vocab_size"
         size = model.vocab_size if side == "source" else cast(int, model.target_vocab_size)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_bytes, read_record
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL_PIECES = ("<pad>", "<bos>", "<eos>", "<unk>")
+
+# Tokenizers whose vocabulary is every symbol of the training text.
+SymbolKind = Literal["words", "characters", "characters_and_tags"]
 
 # Marian's special tokens with our ids of the same meaning; see MarianTokenizer.
 MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
@@ -179,9 +182,12 @@ class MarianTokenizer(Tokenizer):
 
 
 class SymbolTokenizer(Tokenizer):
-    """A token for every word (the text between single spaces) or every character of the training text."""
+    """A token for every word (the text between single spaces) or every character of the training text.
 
-    def __init__(self, kind: Literal["words", "characters"], symbols: Sequence[str]):
+    After a tab, `characters_and_tags` has tags, each a token: "walk\\tV;PST" is w, a, l, k, "\\tV" and ";PST".
+    """
+
+    def __init__(self, kind: SymbolKind, symbols: Sequence[str]):
         super().__init__(symbols)
         self._kind = kind
 
@@ -214,12 +220,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         except ValueError:  # binascii.Error is one; other characters than ASCII raise another
             raise BadInput(f"{path}: its model is not base64") from None
         return MarianTokenizer(content, symbols, str(path))
-    if kind == "words" or kind == "characters":
-        return SymbolTokenizer(kind, symbols)
+    if kind in get_args(SymbolKind):
+        return SymbolTokenizer(cast(SymbolKind, kind), symbols)
     raise BadInput(f"{path}: is not a tokenizer of this library")
 
 
-def train_symbols(texts: Iterable[str], kind: Literal["words", "characters"]) -> SymbolTokenizer:
+def train_symbols(texts: Iterable[str], kind: SymbolKind) -> SymbolTokenizer:
     """A tokenizer with every symbol of the texts, the most frequent first, ties in alphabetical order."""
     counts: Counter[str] = Counter()
     for text in texts:
@@ -329,6 +335,9 @@ def _language_code(text: str) -> tuple[tuple[str, ...], str]:
 def _symbols(text: str, kind: str) -> Sequence[str]:
     if kind == "characters" or not text:
         return text
+    if kind == "characters_and_tags":
+        word, tab, tags = text.partition("\t")
+        return [*word, *re.findall(r"[\t;][^\t;]*", tab + tags)]
     return text.split(" ")
 
 

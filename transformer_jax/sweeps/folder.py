@@ -35,6 +35,8 @@ from transformer_jax.sweeps.spec import Definition
 
 # Options that have always been part of the name of prepared data, though its recipe has them too.
 IN_NAMES_OF_DATA = ("valid_size", "test_size", "target_tokenizer_file")
+# Options of later versions: part of the name where they have an effect, so that earlier sweeps find their data.
+LATER = ("corpus_folder", "task.split", "task.cutoff", "task.language", "task.size")
 SHOWN_DIFFERENCES = 12
 # Of prepared data, of unfinished preparation, and of its lock.
 DATA_NAME = re.compile(r"[0-9a-f]{12}(\.partial|\.lock)?")
@@ -198,7 +200,8 @@ def data_key(experiment: ExperimentConfig) -> str:
     corpus = {
         option.path: schema.value_at(experiment.data, option.path)
         for option in schema.options(type(experiment.data))
-        if option.affects == "corpus" or option.path in IN_NAMES_OF_DATA
+        if (option.affects == "corpus" and (option.path not in LATER or option.has_effect(experiment)))
+        or option.path in IN_NAMES_OF_DATA
     }
     recipe = recipe_of(experiment, corpus)
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]

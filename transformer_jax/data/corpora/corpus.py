@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
+
+from transformer_jax.config import DataConfig
 
 Pair = tuple[str, str]
 # What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
@@ -43,6 +45,16 @@ class Corpus(ABC):
     """A source of sentence pairs."""
 
     splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
+    never_held_out: Collection[Pair] = ()  # training pairs that must not become validation pairs
+
+    @abstractmethod
+    def __init__(self, config: DataConfig):
+        """The corpus that the options `data` describe."""
+
+    @classmethod
+    def paths(cls, config: DataConfig) -> set[str]:
+        """The text files that the options name, whether or not they exist."""
+        return set()
 
     @abstractmethod
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
-from transformer_jax.data.prepared import sha256
+from transformer_jax.data.prepared import SIDES, sha256
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
 
@@ -40,6 +40,11 @@ class FileCorpus(Corpus):
                         f"data.{prefix}target: names no file, and {path} is not a .tsv or .jsonl with both sides"
                     )
         self.splits = tuple(self._files)
+
+    @classmethod
+    def paths(cls, config: DataConfig) -> set[str]:
+        options = (f"{prefix}{side}" for prefix in ("", "valid_", "test_") for side in SIDES)
+        return {path for option in options for path in getattr(config, option)}
 
     def identity(self) -> dict[str, Any]:
         checksums = {

@@ -60,7 +60,7 @@ def _size(config: TaskConfig, split: str) -> int:
     return {"train": config.train_size, "valid": config.valid_size}.get(split, config.test_size)
 
 
-def generate(task: str, split: str, *, size: int | None = None, seed: int = 0, **options: int) -> list[Pair]:
+def generate(task: str, split: str, *, size: int | None = None, seed: int = 0, **options: Any) -> list[Pair]:
     """`size` pairs with distinct sources. The toy tasks have the options alphabet, min_length and max_length."""
     if split not in splits(task):
         raise BadInput(f"task {task} has no split {split!r}: it is one of {', '.join(splits(task))}")

@@ -136,7 +136,7 @@ def _open(name: str, data_dir: str | None) -> Any:
             pairs = list(tfds.builder_cls(name_alone).builder_configs)
             raise BadInput(f"data.corpus = {name!r}: {name_alone} has no {pair}; {nearest(pair, pairs)}") from None
         close = difflib.get_close_matches(name_alone, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "copy, reverse, sort and grammar need no data set"
+        hint = f"did you mean {close[0]}?" if close else "copy, reverse, sort, grammar and scan need no data set"
         place = f" in {data_dir}" if data_dir else ""
         raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {hint}") from None
     if not pair and len(builder.builder_configs) > 1:
