@@ -17,6 +17,11 @@ LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
     "model.positions = learned",
 )
+SINUSOIDAL = Condition(
+    lambda config: config.model.positions == "sinusoidal" and config.model.parts.positions is None,
+    "model.positions = sinusoidal",
+)
+EmbeddingInit = Literal["normal", "unit", "xavier", "kaiming"]
 GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
@@ -126,6 +131,15 @@ class ModelConfig(Section):
         "all", "share one matrix between both embeddings and the output (paper), between target and output, or none"
     )
     scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
+    embedding_init: EmbeddingInit = option(
+        "normal",
+        "initial embeddings: normal of variance 1 / d_model, 1 (unit) or 2 / d_model (kaiming), or Xavier-uniform",
+    )
+    scale_positions: bool = option(
+        False,
+        "multiply sinusoids by 1 / sqrt(d_model), as an alternative to scale_embeddings",
+        condition=SINUSOIDAL,
+    )
     output_bias: bool = option(False, "a bias for each token's logit (the paper has none, Marian has)")
 
     # Computation.

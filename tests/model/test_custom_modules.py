@@ -15,10 +15,10 @@ from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 from transformer_jax.model.custom_modules import loaded
+from transformer_jax.model.embedding import Embedding
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_jax.model.norm import LayerNorm
 from transformer_jax.model.positions import Positions, Sinusoidal
-from transformer_jax.model.transformer import Embedding
 
 # Each role: our class, one of its methods, and a change of that method's result that shows in the logits.
 ROLES = {

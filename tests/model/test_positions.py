@@ -46,6 +46,15 @@ def test_rotary_is_multiplication_by_a_complex_number():
     np.testing.assert_allclose(turned[..., 1::2], pairs.imag, atol=1e-5)
 
 
+def test_sinusoids_may_be_scaled_down():
+    x = drawn(1, LENGTH, 8)
+    added = {
+        scaled: encoding_of("sinusoidal", scale_positions=scaled).apply({}, x, COUNTED, method="embed") - x
+        for scaled in (False, True)
+    }
+    np.testing.assert_allclose(added[True], added[False] / np.sqrt(8), atol=1e-6)
+
+
 def test_relative_equals_shaws_sums_pair_by_pair():
     """Equations 3 and 4 of Shaw et al. 2018, in a loop; the sentence is longer than the reach of 16."""
     kind = encoding_of("relative")

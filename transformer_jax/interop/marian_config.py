@@ -200,7 +200,7 @@ def unsupported(model: ModelConfig) -> list[str]:
             reasons.append(f"model.{option} = {width}: Marian's heads divide d_model, {model.d_model}, evenly")
     if model.key_value_heads != model.num_heads:
         reasons.append(f"model.num_key_value_heads = {model.key_value_heads}: Marian's is num_heads, {model.num_heads}")
-    for option in ("qk_norm", "attention_softcap"):
+    for option in ("qk_norm", "attention_softcap", "scale_positions"):
         if value := getattr(model, option):
             reasons.append(f"model.{option} = {value}: Marian has no such option")
     if model.norm_epsilon > NORM_EPSILON:

@@ -18,7 +18,10 @@ class Sinusoidal(Positions):
     """Section 3.5: fixed sinusoids added to the embeddings. Any length."""
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return x_BTD + sinusoid(positions_BT, x_BTD.shape[-1], self.config.sinusoids).astype(x_BTD.dtype)
+        vectors = sinusoid(positions_BT, x_BTD.shape[-1], self.config.sinusoids)
+        if self.config.scale_positions:
+            vectors = vectors * self.config.base_d_model**-0.5
+        return x_BTD + vectors.astype(x_BTD.dtype)
 
 
 class Learned(Positions):

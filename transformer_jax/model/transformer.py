@@ -1,5 +1,6 @@
-"""The model of section 3: embeddings, and Transformer.encode / decode / __call__."""
+"""The model of section 3: Transformer.encode / decode / __call__."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -7,35 +8,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model import custom_modules
+from transformer_jax.model.embedding import Embedding
 from transformer_jax.model.fused import takes_token_masks
 from transformer_jax.model.masks import Mask, checked_rows, cross_attention_mask, self_attention_mask
-from transformer_jax.model.precision import precision_of
 from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks
 from transformer_jax.model_config import ModelConfig
-
-
-class Embedding(nn.Module):
-    """Section 3.4: token vectors times sqrt(d_model), muP's base d_model, and the table of the pre-softmax product."""
-
-    config: ModelConfig
-    vocab_size: int
-
-    def setup(self) -> None:
-        size = nn.initializers.normal(self.config.base_d_model**-0.5)
-        self.table_ND = self.param("table", size, (self.vocab_size, self.config.d_model))
-
-    def __call__(self, tokens_BT: jax.Array) -> jax.Array:
-        vectors_BTD = self.table_ND[tokens_BT]
-        if self.config.scale_embeddings:  # before the cast: in bfloat16 the root of 300 is 0.3 % off
-            vectors_BTD = vectors_BTD * self.config.base_d_model**0.5
-        return vectors_BTD.astype(self.config.dtype)
-
-    def logits(self, x_BTD: jax.Array) -> jax.Array:
-        """Float32 scores for every token of the vocabulary."""
-        rows = x_BTD.reshape(-1, x_BTD.shape[-1]).astype(self.config.dtype)
-        table_DN = self.table_ND.T.astype(self.config.dtype)
-        logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32, precision=precision_of(rows))
-        return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
 
 
 class Layout(NamedTuple):
@@ -74,7 +51,8 @@ class Transformer(nn.Module):
         if config.tie_embeddings != "all":
             self.target_embedding = embedding(config, target_size)
         if config.tie_embeddings == "none":
-            self.output_embedding = embedding(config, target_size)
+            # Only multiplied with features, never looked up: model.embedding_init does not concern it.
+            self.output_embedding = embedding(dataclasses.replace(config, embedding_init="normal"), target_size)
         if config.output_bias:
             self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (target_size,))
         self.encoder = Encoder(config)
