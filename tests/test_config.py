@@ -73,11 +73,12 @@ def test_ending_a_run_where_its_loss_is_flat_is_refused_where_that_means_nothing
     assert line.startswith(message)
 
 
-def test_mup_is_refused_with_an_optimizer_that_it_has_no_learning_rates_for():
+@pytest.mark.parametrize("changes", [{"optimizer__name": "sgd"}, {"optimizer__groups": ("kernel$: name=sgd",)}])
+def test_mup_is_refused_with_an_optimizer_that_it_has_no_learning_rates_for(changes):
     with pytest.raises(
         ConfigError, match=r"optimizer.name = sgd: muP \(model.mup_base_d_model\) has .* for adam, adamw"
     ):
-        experiment(model__mup_base_d_model=8, optimizer__name="sgd")
+        experiment(model__mup_base_d_model=8, **changes)
 
 
 def test_json_round_trip():

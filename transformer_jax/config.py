@@ -293,7 +293,8 @@ class ExperimentConfig(Section):
                 f"train.until_flat = {self.train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
                 "a schedule every loss is flat, and a run that ended before would miss it; use inverse_sqrt or constant"
             )
-        return problems + self.model.refused_by_mup(self.optimizer.name)
+        of_groups = re.findall(r"\bname=(\S+)", " ".join(self.optimizer.groups))
+        return problems + self.model.refused_by_mup([self.optimizer.name, *of_groups])
 
 
 def default_config() -> ConfigDict:

@@ -26,7 +26,18 @@ GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
 # The optimizers that muP has learning rates for: their updates are as large for small gradients as for large ones.
-MUP_OPTIMIZERS = ("adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion")
+MUP_OPTIMIZERS = (
+    "adam",
+    "adamw",
+    "adamax",
+    "adamaxw",
+    "amsgrad",
+    "nadam",
+    "nadamw",
+    "adabelief",
+    "lion",
+    "schedule_free_adamw",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,11 +248,12 @@ class ModelConfig(Section):
         widths: dict[str, Any] = {name: int(width) for name, width in self.mup_base_widths().items()}
         return dataclasses.replace(self, **widths, mup_base_d_model=None, mup_base_d_ff=None, mup_base_d_k=None)
 
-    def refused_by_mup(self, optimizer: str) -> list[str]:
-        if self.mup_base_d_model is None or optimizer in MUP_OPTIMIZERS:
-            return []
-        names = ", ".join(MUP_OPTIMIZERS)
-        return [f"optimizer.name = {optimizer}: muP (model.mup_base_d_model) has learning rates for {names}"]
+    def refused_by_mup(self, optimizers: list[str]) -> list[str]:
+        refused = [] if self.mup_base_d_model is None else [name for name in optimizers if name not in MUP_OPTIMIZERS]
+        known = ", ".join(MUP_OPTIMIZERS)
+        return [
+            f"optimizer.name = {name}: muP (model.mup_base_d_model) has learning rates for {known}" for name in refused
+        ]
 
     def contradictions(self) -> list[str]:
         problems = []

@@ -43,7 +43,10 @@ class OptimizerConfig(Section):
         together="rate",
     )
     learning_rate: float | None = option(
-        None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
+        None,
+        "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5, under muP with the base's d_model",
+        above=0,
+        together="rate",
     )
     warmup_steps: int = option(
         4000, "updates over which the learning rate rises from zero", at_least=0, together="rate"

@@ -119,10 +119,10 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
 
 
 def test_a_parameters_learning_rate_can_be_multiplied():
-    """By its path and shape: as if it had been trained with that learning rate, weight decay included."""
-    settings = config(weight_decay=0.5, clip_norm=0.1)
+    """By its path and shape: as if it had been trained with that learning rate, and the same weight decay an update."""
+    settings, stronger = (config(weight_decay=decay, clip_norm=0.1) for decay in (0.3, 1.0))
     scaled, _ = updates(settings, 3, multiplier=lambda path, shape: 0.3 if (path, shape) == ("kernel", (2, 2)) else 1.0)
-    np.testing.assert_allclose(scaled["kernel"], updated(settings, 3, rate=0.03)["kernel"], rtol=1e-6)
+    np.testing.assert_allclose(scaled["kernel"], updated(stronger, 3, rate=0.03)["kernel"], rtol=1e-6)
     np.testing.assert_array_equal(scaled["bias"], updated(settings, 3)["bias"])
 
 

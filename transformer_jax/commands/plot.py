@@ -2,6 +2,7 @@
 
 transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
 transformer-jax plot schedule --config=configs/base.py --output=schedule.svg
+transformer-jax plot coordinates --config=configs/demo.py --widths=64,128,256,512 --output=coordinates.svg
 transformer-jax plot attention --workdir=runs/demo --text="the old teacher reads a book ." --output=attention.html
 transformer-jax plot page --workdir=runs/demo
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.commands import configuration, model_choice
+from transformer_jax.commands import configuration, coordinates, model_choice
 from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
@@ -59,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(schedule)
     add_run(schedule, "where the data is prepared, which determines the steps of train.epochs", required=False)
     _add_output(schedule)
+
+    check = add("coordinates", coordinates.draw, "muP's coordinate check: the size of activations by width")
+    coordinates.add_arguments(check)
+    _add_output(check)
 
     attention = add(
         "attention", draw_attention, "the attention of a run: one layer as a picture, or all as an HTML page"

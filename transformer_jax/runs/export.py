@@ -28,7 +28,6 @@ from transformer_jax.runs.folder import BY_WHOM, RunFolder
 from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
 from transformer_jax.runs.kept_code import KeptCode
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.update.mup import rate_multiplier
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState, abstract_state
@@ -240,5 +239,4 @@ def flat(params: Any) -> dict[str, Any]:
 def _abstract(config: ExperimentConfig) -> TrainState:
     """The abstract state of a config on the first device. The learning rate does not matter for shapes."""
     mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-    optimizer = make_optimizer(config.optimizer, lambda count: 0.0 * count, rate_multiplier(config.model))
-    return abstract_state(config, optimizer, mesh)
+    return abstract_state(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)

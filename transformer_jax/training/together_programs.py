@@ -91,7 +91,7 @@ class TogetherPrograms(Programs):
 
     def _new_run(self, numbers: Mapping[str, jax.Array]) -> TrainState:
         config = with_values(self.config, numbers)
-        return new_state(config, make_optimizer(config.optimizer, self.schedule, self._multiplier))
+        return new_state(config, make_optimizer(config.optimizer, self.schedule))
 
     def evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
         return evaluation_sums(with_values(self._of_evaluation, numbers), self._loss, params, batch)

@@ -71,12 +71,12 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """The optimizer of the config with the schedule's learning rate, after clipping.
 
-    `multiplier` gives each parameter its multiple of the learning rate; its weight decay is multiplied too.
+    `multiplier` gives each parameter its multiple of the learning rate; its weight decay is not multiplied.
     """
     is_averaged = config.name in schedule_free.STEPS
     optimizer = _grouped(schedule_free.of_steps(config) if is_averaged else config, schedule)
     if multiplier is not None:
-        optimizer = optax.chain(optimizer, scale_by_parameter(multiplier))
+        optimizer = with_multiples(optimizer, multiplier)
     if is_averaged:
         optimizer = schedule_free.averaged(optimizer, config, schedule)
     if config.clip_norm is None:
@@ -84,15 +84,21 @@ def make_optimizer(
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def scale_by_parameter(multiplier: Multiplier) -> optax.GradientTransformation:
-    """Multiplies each update by multiplier(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel."""
+def with_multiples(optimizer: optax.GradientTransformation, multiplier: Multiplier) -> optax.GradientTransformation:
+    """Multiplies each update by multiplier(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel.
 
-    def scaled(updates: Any, params: Any = None) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, update: update * multiplier(path_name(path), update.shape), updates
+    Weight decay stays as it is: it sees parameters divided by the multiple.
+    """
+
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        multiples = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: multiplier(path_name(path), leaf.shape), gradients
         )
+        divided = None if params is None else jax.tree.map(lambda leaf, by: leaf / by, params, multiples)
+        updates, state = optimizer.update(gradients, state, divided, **extra)
+        return jax.tree.map(lambda leaf, by: leaf * by, updates, multiples), state
 
-    return optax.stateless(scaled)
+    return optax.GradientTransformation(optimizer.init, update)
 
 
 def _grouped(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:

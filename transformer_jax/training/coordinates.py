@@ -1,0 +1,186 @@
+"""The coordinate check of muP (Yang et al. 2022, appendix D.1): how large activations are in a few updates, by width.
+
+Under the right parametrisation a layer's output is as large, and an update changes it as much, in a wide model as in a
+narrow one. In the standard one the changes grow with the width.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.batching import Batch
+from transformer_jax.data.tokenizer import BOS, EOS, SPECIAL_PIECES
+from transformer_jax.model.precision import matmul_precision
+from transformer_jax.model.transformer import Layout, Transformer
+from transformer_jax.training.programs import Programs
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.step import PACKING
+
+# The most tokens of a side in a batch, and the rows and lengths of random ones.
+MOST_TOKENS, ROWS, LENGTH = 2048, 32, 16
+# An exponent of the width this near to 0 is flat. That of scores and logits begins at -1/2 under muP, where initial
+# weights, which are independent, dominate them, and nears 0 as training does.
+FLAT, FALLING, TINY = 0.25, ("scores", "logits"), 1e-30
+# Quantity -> what it is at each token (or pair of tokens).
+Activations = dict[str, jax.Array]
+
+
+class Sizes(NamedTuple):
+    """Mean absolute values of one quantity, by width and update: initially, after one update, after two ..."""
+
+    values_WU: np.ndarray
+    changes_WU: np.ndarray  # since the start; the first column is zero
+
+    def slopes(self, widths: Sequence[int]) -> tuple[float, float]:
+        """The exponents with which the size and the change grow with the width, after the last update."""
+        last = (np.log(np.maximum(sizes_WU[:, -1], TINY)) for sizes_WU in self)
+        values, changes = (float(np.polyfit(np.log(widths), each, 1)[0]) for each in last)
+        return values, changes
+
+
+def coordinate_check(
+    config: ExperimentConfig,
+    widths: Sequence[int],
+    batches: Sequence[Batch],
+    report: Callable[[int], None] = lambda width: None,
+) -> dict[str, Sizes]:
+    """The sizes of each quantity, on the first batch, of models of these widths while they train on the batches.
+
+    All updates have the learning rate of the config's peak.
+    """
+    found = []
+    for width in widths:
+        found.append(_of_width(widened(config, width), batches))
+        report(width)
+    return {
+        name: Sizes(*(np.array([sizes[name][kind] for sizes in found]) for kind in (0, 1)))
+        for name in sorted(found[0], key=_order)
+    }
+
+
+def verdict(sizes: dict[str, Sizes], widths: Sequence[int]) -> str:
+    """Whether the parametrisation is right, in a sentence."""
+    if broken := [name for name, each in sizes.items() if not np.isfinite(each).all()]:
+        return f"diverged: {broken[0]} is not finite; the learning rate may be too high"
+    slopes = {name: each.slopes(widths) for name, each in sizes.items()}
+    most = max(slopes, key=lambda name: max(slopes[name]))
+    layers = [name for name in slopes if not name.endswith(FALLING)]
+    least = min(layers, key=lambda name: slopes[name][1])
+    if max(slopes[most]) > FLAT:
+        return (
+            f"not flat: {most} grow with the width, as its power {max(slopes[most]):.2f}; a rate is for one width only"
+        )
+    if slopes[least][1] < -FLAT:
+        return f"not flat: the updates of {least} vanish with the width, as its power {slopes[least][1]:.2f}"
+    return f"flat: nothing grows with the width (at most as its power {max(slopes[most]):.2f})"
+
+
+def widened(config: ExperimentConfig, width: int) -> ExperimentConfig:
+    """The config with another d_model, and the other widths in proportion; as many heads and layers."""
+    model = config.model
+    sizes = {name: getattr(model, name) for name in ("d_model", "d_ff", "d_k", "d_v")}
+    in_proportion = {name: round(size * width / model.d_model) for name, size in sizes.items() if size}
+    train = dataclasses.replace(config.train, accumulate=1)
+    return dataclasses.replace(config, model=dataclasses.replace(model, **in_proportion), train=train)
+
+
+def random_batch(config: ExperimentConfig) -> Batch:
+    """Sentences of random tokens that are to be copied."""
+    model, random = config.model, np.random.default_rng(config.seed)
+    classes = min(model.vocab_size, model.target_vocab_size or model.vocab_size)
+    words = random.integers(min(len(SPECIAL_PIECES), classes - 1), classes, (ROWS, LENGTH - 1), np.int32)
+    first, last = (np.full((ROWS, 1), token, np.int32) for token in (BOS, EOS))
+    sentences = np.concatenate([words, last], axis=1)
+    return Batch(sentences, np.concatenate([first, words], axis=1), sentences)
+
+
+def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, Any]:
+    """For each quantity its sizes and changes, initially and after each update."""
+    mesh = sharding.make_mesh(config.mesh)
+    constant = dataclasses.replace(config.optimizer, schedule="constant")
+    peak = float(make_schedule(constant, config.model.base_d_model, 1)(constant.warmup_steps))
+    programs = Programs(config, lambda count: peak + 0.0 * count, mesh)
+    placed = [sharding.place_batch(_cut(batch, sharding.batch_devices(mesh)), mesh) for batch in batches]
+
+    @jax.jit
+    def sizes(params: Any, initial: Any) -> dict[str, tuple[jax.Array, jax.Array]]:
+        now, before = (activations(config, each, placed[0]) for each in (params, initial))
+        # The mean over what is not masked, where it is zero at all times.
+        share = {name: jnp.mean(jnp.abs(now[name]) + jnp.abs(before[name]) > 0) for name in now}
+        means = {name: (jnp.mean(jnp.abs(now[name])), jnp.mean(jnp.abs(now[name] - before[name]))) for name in now}
+        return {name: (value / share[name], change / share[name]) for name, (value, change) in means.items()}
+
+    state = programs.new_state()
+    initial = jax.tree.map(jnp.copy, state.params)
+    found = [jax.device_get(sizes(initial, initial))]
+    for batch in placed:
+        state, _ = programs.step(state, batch)
+        found.append(jax.device_get(sizes(state.params, initial)))
+    return {
+        name: ([float(each[name][0]) for each in found], [float(each[name][1]) for each in found]) for name in found[0]
+    }
+
+
+def activations(config: ExperimentConfig, params: Any, batch: Batch) -> Activations:
+    """Each layer's output, attention's scores and the logits; zero at padding, and where attention is masked.
+
+    The scores follow from attention's weights, up to a constant for each query: here their mean is zero.
+    """
+    layout = Layout(**{name: getattr(batch, name) for name in PACKING})
+    with matmul_precision(config.model):
+        logits_BTN, state = Transformer(config.model).apply(
+            {"params": params},
+            batch.source,
+            batch.target_input,
+            layout,
+            capture_intermediates=lambda module, method: method == "__call__" and _is_layer(module),
+            mutable=["intermediates"],
+        )
+    found: Activations = {}
+    tokens = {"encoder": batch.source, "decoder": batch.target_output}
+    kept = {side: (ids != config.model.pad_id)[..., None] for side, ids in tokens.items()}
+    for side in tokens:
+        layers = state["intermediates"][side]
+        for layer in sorted(layers, key=lambda name: int(name.rpartition("_")[2])):
+            for output in layers[layer].pop("__call__"):
+                number = sum(name.startswith(f"{side} layer") for name in found) + 1
+                x_BTD = output[0] if isinstance(output, tuple) else output
+                found[f"{side} layer {number}"] = jnp.where(kept[side], x_BTD.astype(jnp.float32), 0)
+            for attention, sown in layers[layer].items():
+                for weights_BHTS in sown.get("weights", ()):
+                    name = f"{side} {attention.replace('_', '-')} scores"
+                    more = _scores(weights_BHTS, kept[side])
+                    found[name] = jnp.concatenate([found[name], more]) if name in found else more
+    return {**found, "logits": jnp.where(kept["decoder"], logits_BTN, 0)}
+
+
+def _order(name: str) -> tuple[int, bool, int]:
+    """Layers as data passes them, then scores, then logits."""
+    last = name.split()[-1]
+    kind = FALLING.index(last) + 1 if last in FALLING else 0
+    return kind, not name.startswith("encoder"), int(last) if last.isdigit() else 0
+
+
+def _is_layer(module: nn.Module) -> bool:
+    return module.name is not None and module.name.startswith("layers_")
+
+
+def _scores(weights_BHTS: jax.Array, kept_BT1: jax.Array) -> jax.Array:
+    seen = (weights_BHTS > 0) & kept_BT1[:, None]
+    scores = jnp.where(seen, jnp.log(jnp.where(seen, weights_BHTS, 1)), 0)
+    mean = jnp.sum(scores, axis=-1, keepdims=True) / jnp.maximum(jnp.sum(seen, axis=-1, keepdims=True), 1)
+    return jnp.where(seen, scores - mean, 0)
+
+
+def _cut(batch: Batch, devices: int) -> Batch:
+    """The first rows of a batch, at most so many tokens of a side, as many on each device."""
+    length = max(batch.source.shape[1], batch.target_input.shape[1])
+    rows = min(len(batch.source), MOST_TOKENS // length)
+    return jax.tree.map(lambda array: array[: max(rows // devices, 1) * devices], batch)
