@@ -24,7 +24,7 @@ from transformer_jax.experiment import TestSet, evaluate_run
 from transformer_jax.extension import load_module
 from transformer_jax.model.sinusoid import sinusoid
 from transformer_jax.model.size import parameter_counts
-from transformer_jax.sweeps.spec import load
+from transformer_jax.sweeps.spec import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.update.step import batch_sums
@@ -52,7 +52,7 @@ def module(name):
 
 
 def test_all_that_were_promised_are_there():
-    promised = "heads norm positions regularization table3 tutorial_mistakes vocabulary width"
+    promised = "heads modern norm positions regularization table3 tutorial_mistakes vocabulary width"
     assert promised.split() == FILES
 
 
@@ -118,6 +118,26 @@ def test_table3_base_and_big_have_the_papers_parameters():
     found = definition("table3", "paper").experiments
     assert round(counted(found["base"].model, 41_000)) == MILLIONS["base"]
     assert round(counted(found["big"].model, 36_000)) == MILLIONS["big"]
+
+
+# Changes since 2017
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_modern_compares_at_equal_parameters_and_compute(scale):
+    found = definition("modern", scale)
+    base = found.experiments["base"]
+    for variant in found.sweep.variants:
+        config = found.experiments[variant.name]
+        size = parameters(config.model) / parameters(base.model)
+        compute = training_flops(config) / training_flops(base)
+        for what, ratio in (("parameters", size), ("compute", compute)):
+            is_equal = ratio == pytest.approx(1, abs=0.01)
+            assert is_equal or what not in variant.name
+            assert is_equal == (f"{ratio:.2f} x the {what.replace('compute', 'FLOPs')}" not in variant.note)
+    names = " ".join(variant.name for variant in found.sweep.variants)
+    assert "shared layers, equal parameters and compute" in names and "multi-query, equal parameters" in names
+    assert found.tune == (0.5, 1, 2) and found.experiments["modern"].model.inner_width < base.model.d_ff
 
 
 # At the demo scale base has h 8, d_k 8, N 3, d_model 64, d_ff 256: each row by the paper's factor.

@@ -1,0 +1,136 @@
+"""What have the changes to the Transformer since 2017 been worth? Each one alone, and the usual ones together.
+
+    transformer-jax sweep experiments/modern.py --scale=demo --workdir=runs/modern --jobs=2
+    transformer-jax report runs/modern
+
+The baseline is the paper's model. Learning rates are tuned for each variant (`tune`), because a change that needs
+another rate looks bad at the baseline's; at the smaller scales each variant is also trained without tuning (`untuned`),
+which shows how much of a difference is the rate's.
+
+Where a change alters size or compute by more than a percent, there are several variants: the change as it is; with a
+d_ff that gives the model as many parameters as the baseline ("equal parameters"); and, if the compute differs, with as
+many updates as take the baseline's FLOPs ("equal compute"). The notes have both ratios.
+
+Expected (Narang et al. 2021, who tried most of these at equal size and compute): RMSNorm and gated feed-forward layers
+help a little, layers that share parameters do worse, and many others make no difference. Pre-norm (Xiong et al. 2020)
+and QK-norm (Henry et al. 2020) allow higher rates, so they may help only where the rate is not tuned. "modern" is what
+most models have today: pre-norm, RMSNorm, rotary positions, SwiGLU and QK-norm.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.extension import load_module
+from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.sweeps.spec import parameters, peak_learning_rate, training_flops
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = bases.SCALES
+# A share of the baseline's parameters or FLOPs that does not count as a difference.
+SAME = 0.01
+
+SWIGLU = {"model.activation": "swiglu", "model.gated_width": "two_thirds"}
+MODERN = {"model.norm": "pre", "model.norm_kind": "rms", "model.positions": "rotary", "model.qk_norm": True, **SWIGLU}
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "norm": {
+        "RMSNorm": {"model.norm_kind": "rms"},
+        "pre-norm": {"model.norm": "pre"},
+        "sandwich norm": {"model.norm": "sandwich"},
+        "DeepNorm": {"model.norm": "deepnorm"},
+    },
+    "attention": {
+        "QK-norm": {"model.qk_norm": True},
+        "soft-capping": {"model.attention_softcap": 50.0},  # Gemma 2's
+    },
+    "positions": {name: {"model.positions": name} for name in ("rotary", "relative")},
+    "feed-forward": {"SwiGLU": SWIGLU, "GEGLU": {**SWIGLU, "model.activation": "geglu"}},
+    "training": {
+        "z-loss": {"train.z_loss": 1e-4},  # PaLM's
+        "warmup, stable, decay": {"optimizer.schedule": "wsd"},
+        "Muon": {"optimizer.name": "muon"},
+    },
+    "fewer parameters": {"shared layers": {"model.share_layers": True}},
+    "together": {"modern": MODERN, "modern, Muon": {**MODERN, "optimizer.name": "muon"}},
+}
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    heads = base.model.num_heads
+    changes = {group: dict(of_group) for group, of_group in CHANGES.items()}
+    changes["fewer parameters"] |= {
+        "grouped queries": {"model.num_key_value_heads": max(heads // 4, 2)},
+        "multi-query": {"model.num_key_value_heads": 1},
+    }
+    return Sweep(
+        name="modern",
+        question="What have the changes to the Transformer since 2017 been worth, at equal parameters and compute?",
+        base=base,
+        variants=[
+            Variant("base"),
+            *(
+                variant
+                for group, of_group in changes.items()
+                for name, change in of_group.items()
+                for variant in at_equal_cost(base, name, change, group)
+            ),
+        ],
+        tune=(0.5, 1, 2),
+        untuned=scale != "paper",
+        notes=(
+            "The baseline is the paper's model with post-norm; each change is compared with it alone, and not with the "
+            "others in place.",
+        ),
+    )
+
+
+def at_equal_cost(base: ConfigDict, name: str, changes: dict[str, Any], group: str) -> list[Variant]:
+    """The change as it is and, where that alters size or compute, at equal parameters and at equal compute."""
+    wanted, found = resolved(base, {}), [Variant(name, changes, group, note=beside(base, changes))]
+    if differs(parameters(resolved(base, changes).model), parameters(wanted.model)):
+        changes = {**changes, "model.d_ff": equal_width(base, changes)}
+        name += ", equal parameters"
+        found.append(Variant(name, changes, group, note=beside(base, changes)))
+    ratio = training_flops(wanted) / training_flops(resolved(base, changes))
+    if differs(ratio, 1.0):
+        name += " and compute" if "equal" in name else ", equal compute"
+        changes = {
+            **changes,
+            "train.steps": round(ratio * wanted.train.steps),
+            "optimizer.warmup_steps": max(round(ratio * wanted.optimizer.warmup_steps), 1),
+            "optimizer.learning_rate": peak_learning_rate(wanted),  # equation 3 would raise it with a shorter warmup
+        }
+        found.append(Variant(name, changes, group, note=beside(base, changes)))
+    return found
+
+
+def equal_width(base: ConfigDict, changes: dict[str, Any]) -> int:
+    """The d_ff, a multiple of 8, with which the changed model has the baseline's parameters: they are linear in it."""
+    width, wanted = base.model.d_ff, parameters(resolved(base, {}).model)
+    here, wider = (parameters(resolved(base, {**changes, "model.d_ff": f}).model) for f in (width, 2 * width))
+    return 8 * round(width * (1 + (wanted - here) / (wider - here)) / 8)
+
+
+def beside(base: ConfigDict, changes: dict[str, Any]) -> str:
+    """Parameters and FLOPs of a run as multiples of the baseline's, where they differ."""
+    one, other = resolved(base, {}), resolved(base, changes)
+    ratios = {
+        "parameters": parameters(other.model) / parameters(one.model),
+        "FLOPs": training_flops(other) / training_flops(one),
+    }
+    return ", ".join(f"{ratio:.2f} x the {what}" for what, ratio in ratios.items() if differs(ratio, 1.0))
+
+
+def differs(one: float, other: float) -> bool:
+    return abs(one / other - 1) > SAME
+
+
+def resolved(base: ConfigDict, changes: dict[str, Any]) -> ExperimentConfig:
+    values = base.to_dict()
+    for path, value in changes.items():
+        schema.put(values, path, value)
+    return from_config_dict(values)
