@@ -46,11 +46,12 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         "QK-norm": {"model.qk_norm": True},
         "soft-capping": {"model.attention_softcap": 50.0},  # Gemma 2's
     },
-    "positions": {name: {"model.positions": name} for name in ("rotary", "relative")},
+    "positions": {name: {"model.positions": name} for name in ("rotary", "relative", "transformer_xl")},
     "feed-forward": {"SwiGLU": SWIGLU, "GEGLU": {**SWIGLU, "model.activation": "geglu"}},
     "training": {
         "z-loss": {"train.z_loss": 1e-4},  # PaLM's
         "warmup, stable, decay": {"optimizer.schedule": "wsd"},
+        "schedule-free": {"optimizer.name": "schedule_free_adamw", "optimizer.schedule": "constant"},
         "Muon": {"optimizer.name": "muon"},
     },
     "fewer parameters": {"shared layers": {"model.share_layers": True}},
@@ -84,6 +85,7 @@ def get_sweep(scale: str) -> Sweep:
         notes=(
             "The baseline is the paper's model with post-norm; each change is compared with it alone, and not with the "
             "others in place.",
+            "FLOPs are those of the model: what Muon adds for an update is in the time, and not in the FLOPs.",
         ),
     )
 
