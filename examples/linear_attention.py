@@ -4,7 +4,7 @@ transformer-jax train --config=configs/demo.py --workdir=runs/linear \
     --config.model.parts.attention=examples/linear_attention.py:LinearAttention
 
 Linear where all queries see the same keys: in the encoder, and in attention to it. Not to look ahead, self-attention
-in the decoder writes the weights out. Position encodings that act on the scores have no effect here.
+in the decoder writes the weights out. Position encodings that act on the scores are refused beside it.
 """
 
 import jax.numpy as jnp

@@ -94,13 +94,15 @@ def test_a_model_of_the_same_parts_learns(file, said, capsys):
 
 @pytest.mark.slow
 def test_all_of_them_in_one_training(tmp_path, capsys):
-    """The model of characters with the corpus and the measure, and then with the loss, the attention, the positions."""
+    """The model of characters with the corpus and the measure, and then with the loss and the attention.
+
+    Not with the positions, which that attention would ignore.
+    """
     size = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.d_model": 16, "model.d_ff": 16}
     steps = {"train.steps": 4, "train.log_every": 2, "train.eval_every": 4, "train.checkpoint_every": 4}
     parts = {
         "train.loss": "focal_loss.py:focal",
         "model.parts.attention": "linear_attention.py:LinearAttention",
-        "model.parts.positions": "log_distance.py:LogDistance",
     }
     options = {**size, **steps, **{path: f"{EXAMPLES}/{address}" for path, address in parts.items()}}
     options |= {
@@ -112,6 +114,9 @@ def test_all_of_them_in_one_training(tmp_path, capsys):
     message = [f"--config.{path}={value}" for path, value in options.items()]
     train = ["train", f"--config={EXAMPLES}/characters.py", f"--workdir={tmp_path}", "--config.train.peak_flops=1e12"]
     with mock.patch.object(jax, "devices", return_value=jax.devices()[:1]):
+        positions = f"--config.model.parts.positions={EXAMPLES}/log_distance.py:LogDistance"
+        assert cli.main([*train, *message, positions]) == 2
+        assert "ignores model.parts.positions" in capsys.readouterr().err
         assert cli.main([*train, *message]) == 0
     assert f"loss {EXAMPLES}/focal_loss.py:focal" in capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
