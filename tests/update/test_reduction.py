@@ -27,6 +27,19 @@ CONFIGURATIONS = {
     "fsdp": Configuration((2, 4, 1), 256, 32, 1, {**SIZE, "tie_embeddings": "none"}),
     "fsdp alone in parts": Configuration((1, 8, 1), 512, 32, 2, {**SIZE, "d_model": 128, "dtype": "bfloat16"}),
     "tensor": Configuration((4, 1, 2), 256, 32, 1, SIZE),
+    "attention, all three in parts": Configuration(
+        (2, 2, 2),
+        256,
+        32,
+        2,
+        {
+            **SIZE,
+            "num_key_value_heads": 2,
+            "qk_norm": True,
+            "attention_softcap": 5.0,
+            "positions": "transformer_xl",
+        },
+    ),
     "all three in parts": Configuration((2, 2, 2), 256, 32, 2, {**SIZE, "activation": "swiglu"}),
     "fsdp, shared layers": Configuration((1, 4, 1), 128, 32, 1, {**SIZE, "share_layers": True, "norm": "sandwich"}),
 }

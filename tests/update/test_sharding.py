@@ -25,12 +25,14 @@ THREE_WAYS = {"devices": 8, "mesh__fsdp": 2, "mesh__tensor": 2, **DROPOUT}
 MESHES = {
     "data 8": {"devices": 8, **DROPOUT},
     "data 2 x fsdp 2 x tensor 2": THREE_WAYS,
-    "data 2 x tensor 2, grouped": {
-        "devices": 4,
+    "data 2 x fsdp 2 x tensor 2, attention's options": {
+        "devices": 8,
+        "mesh__fsdp": 2,
         "mesh__tensor": 2,
         "model__num_key_value_heads": 2,
         "model__qk_norm": True,
         "model__attention_softcap": 2.0,
+        "model__positions": "transformer_xl",
     },
     "data 2 x fsdp 2, in parts": {"devices": 4, "mesh__fsdp": 2, "train__accumulate": 2},
 }

@@ -83,10 +83,11 @@ def parameters(config: ModelConfig) -> Parameters:
     output_bias = (c.target_vocab_size or c.vocab_size) * c.output_bias
     tables = counts["embeddings"] - output_bias
     matrices = (encoder + 2 * decoder) * attention + (encoder + decoder) * feed_forward
-    if c.positions == "transformer_xl":
-        matrices += (encoder + decoder) * c.d_model * c.num_heads * c.key_size
     biases = (encoder + 2 * decoder) * (c.num_heads * c.key_size + c.key_value_heads * widths) * c.attention_bias
     biases += (encoder + decoder) * gates * c.inner_width * c.ffn_bias + output_bias
+    if c.positions == "transformer_xl":
+        matrices += (encoder + decoder) * c.num_heads * c.key_size * c.d_model
+        biases += (encoder + decoder) * c.num_heads * c.key_size * 2
     return Parameters(tables, matrices, biases, sum(counts.values()) - tables - matrices - biases)
 
 
@@ -109,8 +110,8 @@ def bytes_sent(config: ModelConfig, work: Work, mesh: MeshSize, platform: str = 
       GPUs XLA merges the two gathers; for TPUs it gathers in the model's dtype, and all-reduces the tables' gradients.
     - tensor: in each accumulation step all-reduces of activations: 2 forward and 4 backward in an encoder layer (the
       inputs of query, key, value and feed-forward, which has two with a gate), 3 and 5 in a decoder layer and twice
-      the encoder's output; one for each embedding, one for the output, and 7 numbers per token for the softmax over a
-      divided vocabulary.
+      the encoder's output (where each device has whole heads of keys and values); one for each embedding, one for the
+      output, and 7 numbers per token for the softmax over a divided vocabulary.
     """
     count = parameters(config)
     local, width = work.on(mesh), config.d_model * BYTES[config.dtype]
@@ -198,6 +199,9 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     each sub-layer, D before and D after its norm, or each of its two norms. A decoder layer has three sub-layers; the
     keys and values of the second are those of the source. Norms are kept in float32, dropout keeps a byte, fused
     attention no weights.
+
+    Norms of queries and keys keep twice their size in float32, (h + g) 2 K; Transformer-XL's positions h K for queries,
+    h 2 D in float32 and, where scores are capped, what they add to these: as seen in programs for CPUs.
     """
     c, size = config, BYTES[config.dtype]
     widths = c.key_size + c.value_size
@@ -205,19 +209,29 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     norms = 2 if c.norm == "sandwich" else 1
     whole = (norms * (FLOAT + size) + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
-    is_fused = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
+    has_kernels = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
+    is_fused = has_kernels and c.attention_softcap is None
+    adds_to_scores = c.positions in ("relative", "transformer_xl", "t5", "alibi")
 
     def attention(queries: int, kept: int, length: int) -> float:
         weights = 0 if is_fused else size * queries * c.num_heads * length
         heads = size * (queries * c.num_heads + kept * c.key_value_heads) * widths
+        if c.qk_norm:
+            heads += 2 * FLOAT * (queries * c.num_heads + kept * c.key_value_heads) * c.key_size
         return (heads + weights) / tensor + queries * whole
+
+    def self_attention(tokens: int, length: int) -> float:
+        kept = size * length if is_fused and adds_to_scores else 0
+        if c.positions == "transformer_xl":
+            kept += size * c.key_size + 2 * FLOAT * c.d_model + (FLOAT * length if c.attention_softcap else 0)
+        return attention(tokens, tokens, length) + tokens * c.num_heads * kept / tensor
 
     def feed_forward(tokens: int) -> float:
         return tokens * (size * inner / tensor + whole)
 
     source, target = local.source_tokens, local.target_tokens
-    encoder = attention(source, source, local.source) + feed_forward(source)
-    decoder = attention(target, target, local.target) + attention(target, source, local.source) + feed_forward(target)
+    encoder = self_attention(source, local.source) + feed_forward(source)
+    decoder = self_attention(target, local.target) + attention(target, source, local.source) + feed_forward(target)
     return c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + (source + target) * whole
 
 

@@ -138,7 +138,9 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     optimizer += "".join(f" {argument}" for argument in config.optimizer.arguments)
     groups = "".join(f"; {group}" for group in config.optimizer.groups)
     lines = {
-        "model": f"{count(programs.plan.params):,} parameters: {sizes}, {model.num_heads} heads, {model.norm}-norm, "
+        "model": f"{count(programs.plan.params):,} parameters: {sizes}, {model.num_heads} heads, "
+        + (f"{model.key_value_heads} of keys and values, " if model.key_value_heads != model.num_heads else "")
+        + f"{model.norm}-norm, "
         + model.dtype
         + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
         "vocabulary": f"{model.vocab_size:,}"

@@ -31,7 +31,8 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(query|key|value|inner|gate)/bias$", ("tensor",)),
     (r"(output|outer)/bias$", ()),
     (r"norm/(scale|bias)$", ()),
-    (r"positions_\d+/(table|keys|values|content_bias|distance_bias)", ()),
+    (r"positions_\d+/(content_bias|distance_bias)$", ("tensor",)),
+    (r"positions_\d+/(table|keys|values)", ()),
 )
 
 
