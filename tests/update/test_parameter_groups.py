@@ -1,6 +1,7 @@
 """Parameter groups, each as if it were trained alone; and Muon by its definition, on hidden matrices only."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,7 @@ def test_each_group_is_as_if_it_were_trained_alone():
     ("groups", "message"),
     [
         (("table",), "'table': must be PATTERN: KEY=VALUE ..., such as"),
+        (("table: beta1=0.5 beta1=0.9",), "must be PATTERN: KEY=VALUE ..."),
         (("table: learning_rate",), "must be PATTERN: KEY=VALUE ..."),
         (("(: weight_decay=0",), "'(' is not a regular expression: missing )"),
         (("tabel: weight_decay=0",), "its pattern is found in no parameter's path; one is encoder/layers_0/inner/bias"),
@@ -132,8 +134,14 @@ def test_muons_arguments_reach_it_and_jordans_scale_is_one_of_them():
     ]
     np.testing.assert_allclose(moved[0], 0.2 * 6**0.5 * moved[1], rtol=1e-5, atol=1e-6)
     assert not np.allclose(moved[1], moved[2], rtol=0.01)
-    with pytest.raises(BadInput, match=r"'adam_b1=0\.5'|'b1=0\.5'"):
-        make_optimizer(config(name="muon", arguments=("adam_b1=0.5",)), lambda count: 0.1)
+    for argument, message in (
+        ("adam_b1=0.5", "optimizer.arguments: 'b1=0.5'; must be"),
+        ("momentum=0.9", "optimizer.arguments: 'momentum=0.9'; must be"),
+        ("ns_steps=many", "optimizer.name = 'muon': cannot be used here"),
+        ("adam_learning_rate=fast", "optimizer.arguments: adam_learning_rate=fast: must be a multiple"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            make_optimizer(config(name="muon", arguments=(argument,)), lambda count: 0.1)
 
 
 @pytest.mark.parametrize("positions", ENCODINGS)

@@ -109,7 +109,7 @@ def _grouped(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradien
     optimizers = []
     for group in groups:
         try:
-            factor = multiple(group.settings.get("learning_rate", "1x"), config.learning_rate)
+            factor = multiple("learning_rate", group.settings.get("learning_rate", "1x"), config.learning_rate)
             optimizers.append(_single(_of_group(config, group), _scaled(schedule, factor)))
         except BadInput as error:
             raise BadInput(f"optimizer.groups: {group.text!r}: {error}") from error
@@ -163,18 +163,24 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
 
     With consistent_rms = 0.2 updates are as large as Adam's (Liu et al. 2025): one learning rate suits both.
     """
-    arguments = [text for text in config.arguments if not text.startswith("adam_")]
     of_adam = [text.removeprefix("adam_") for text in config.arguments if text.startswith("adam_")]
     rates = [text for text in of_adam if text.startswith("learning_rate=")]
-    factor = multiple(rates[-1].partition("=")[2], config.learning_rate) if rates else 1.0
-    rest = changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
-    defaults = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
-    found = _arguments(changed(config, arguments=tuple(arguments), **defaults), [*MUON_ARGUMENTS, "weight_decay"])
-    found = {"consistent_rms": 0.2, **found}
-    if "ns_steps" in found:
-        found["ns_steps"] = int(found["ns_steps"])
-    hidden = _made("muon", optax.contrib.muon, schedule, found)
-    return hidden_and_rest(hidden, _single(rest, _scaled(schedule, factor) if rates else schedule))
+    if rates:
+        rate = rates[-1].partition("=")[2]
+        factor = multiple("optimizer.arguments: adam_learning_rate", rate, config.learning_rate)
+    adam = changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
+    others = tuple(text for text in config.arguments if not text.startswith("adam_"))
+    unused = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
+    arguments = _arguments(changed(config, arguments=others, **unused), [*MUON_ARGUMENTS, "weight_decay"])
+    hidden = _made("muon", _orthogonalizing, schedule, arguments)
+    return hidden_and_rest(hidden, _single(adam, _scaled(schedule, factor) if rates else schedule))
+
+
+def _orthogonalizing(
+    learning_rate: optax.Schedule, ns_steps: float = 5, consistent_rms: float | None = 0.2, **arguments: Any
+) -> optax.GradientTransformation:
+    """Muon for matrices."""
+    return optax.contrib.muon(learning_rate, ns_steps=int(ns_steps), consistent_rms=consistent_rms, **arguments)
 
 
 def _made(

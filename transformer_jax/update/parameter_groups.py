@@ -30,7 +30,7 @@ class Group(NamedTuple):
     def read(cls, text: str) -> "Group":
         pattern, _, after = text.rpartition(": ")
         settings = dict(each.partition("=")[::2] for each in after.split())
-        if not pattern or not settings or not all(settings.values()):
+        if not pattern or not settings or not all(settings.values()) or len(settings) < len(after.split()):
             raise BadInput(f"optimizer.groups: {text!r}: must be PATTERN: KEY=VALUE ..., such as {EXAMPLE}")
         try:
             re.compile(pattern)
@@ -44,18 +44,18 @@ class Group(NamedTuple):
         return re.search(self.pattern, path) is not None
 
 
-def multiple(text: str, peak: Any) -> Any:
+def multiple(name: str, text: str, peak: Any) -> Any:
     """A learning rate as a multiple of optimizer.learning_rate, from a multiple such as 0.3x or a peak such as 3e-4."""
     try:
         number = float(text.removesuffix("x"))
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise BadInput(f"learning_rate={text}: must be a multiple of the main one (0.3x) or a peak (3e-4)")
+        raise BadInput(f"{name}={text}: must be a multiple of the main one (0.3x) or a peak (3e-4)")
     if text.endswith("x"):
         return number
     if peak is None:
-        raise BadInput(f"learning_rate={text}: a peak needs optimizer.learning_rate; a multiple (0.3x) does not")
+        raise BadInput(f"{name}={text}: a peak needs optimizer.learning_rate; a multiple (0.3x) does not")
     return number / peak
 
 
