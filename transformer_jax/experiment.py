@@ -223,6 +223,13 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,
+            **({"clusters": numbered(test_set.clusters)} if test_set.clusters else {}),
         },
     }
     return Evaluation(record, hypotheses)
+
+
+def numbered(names: Sequence[str]) -> list[int]:
+    """The number of each name, by its first occurrence."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from transformer_jax import load_run
+from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import measure
 
@@ -20,6 +21,10 @@ def test_a_result_is_that_of_the_run(worked):
     assert result["learning_rate"] == 3e-3 and set(result["valid"]) >= {"loss", "perplexity", "accuracy"}
     record = json.loads((run.path / result["tests"]["test"]["file"]).read_text())
     assert record["n"] == 10 and record["measures"]["bleu"]["score"] == result["tests"]["test"]["bleu"]
+    right = sum(record["sentences"]["exact_match"])
+    assert result["tests"]["test"]["exact_match"] == {"right": right, "total": 10}
+    lengths = Prepared.open(run.folder.data(run.experiment)).pairs("train").target_lengths
+    assert result["longest_target"] == lengths.max() + 1  # <eos>
     assert json.loads(run.analysis("words").read_text()) == {"title": "Words", "text": "10"}
 
 

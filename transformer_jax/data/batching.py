@@ -59,6 +59,7 @@ class BatchStatistics:
     shapes: tuple[tuple[Shape, int], ...]  # with the number of batches of each per epoch
     source_tokens: int
     target_tokens: int
+    longest_target: int  # <eos> included, as in the counts of tokens
     source_share: float  # of the source cells, those that are not padding
     target_share: float
     share: float  # of all cells
@@ -162,6 +163,7 @@ class TrainingBatches(_Batches, ABC):
             shapes=counted,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
+            longest_target=int(self._target_lengths.max()),
             source_share=source_tokens / source_cells,
             target_share=target_tokens / target_cells,
             share=(source_tokens + target_tokens) / (source_cells + target_cells),

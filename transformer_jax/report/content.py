@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transformer_jax.report import analyses, document, pareto, published, tuning
+from transformer_jax.report import accuracy, analyses, document, pareto, published, tuning
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.figures import Interval, forest
 from transformer_jax.report.findings import TestFindings, find
@@ -26,6 +26,7 @@ class Content:
         self.unfinished = unfinished(sweep.all_runs)
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.words = [summary(sweep, findings) for findings in self.tests]
+        self.accuracies = accuracy.accuracies(sweep, self.tests)
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
         self.published = published.comparisons(sweep, self.tests[0])
         self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set
@@ -44,6 +45,7 @@ def to_document(content: Content) -> document.Document:
     found = samples(sweep, content.tests[0].split)
     parts: dict[str, list[document.Block]] = {
         "Results": [*_results(content), document.Heading("Caveats"), document.Bullets(content.remarks)],
+        "Exact match": accuracy.blocks(sweep, content.accuracies),
         "Learning rates": tuning.blocks(sweep, content.tests[0], content.untuned),
         "Compared with the published figures": published.blocks(content.published),
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
@@ -146,6 +148,7 @@ def to_json(content: Content) -> dict[str, Any]:
         "tests": tests,
         "tuning": tuning.to_json(sweep, content.untuned),
         "published": [comparison.to_json() for comparison in content.published],
+        "exact_match": accuracy.to_json(content.accuracies),
         "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),
     }

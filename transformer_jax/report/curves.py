@@ -23,7 +23,7 @@ def learning_curves(sweep: SweepResult) -> list[Figure]:
             break
         found = {variant.name: found for variant in sweep.variants if (found := curve(variant, metric)) is not None}
         base = [found[sweep.baseline]._replace(is_baseline=True)] if sweep.baseline in found else []
-        for heading, names in _figures(sweep, found):
+        for heading, names in figures_of(sweep, found):
             series = [*base, *(found[name] for name in names)]
             figures.append(
                 curves(f"{title}: {heading}" if heading else title, series, "step", title, log=metric != "bleu")
@@ -47,7 +47,7 @@ def curve(variant: VariantResult, metric: str) -> Curve | None:
     return Curve(variant.name, kept, values_RS.mean(0).tolist(), *band)
 
 
-def _figures(sweep: SweepResult, found: Mapping[str, Curve]) -> list[tuple[str, Sequence[str]]]:
+def figures_of(sweep: SweepResult, found: Mapping[str, Curve]) -> list[tuple[str, Sequence[str]]]:
     """The heading of each figure and its variants without the baseline: one figure if all fit, else one per group."""
     others = [variant for variant in sweep.variants if variant.name in found and variant.name != sweep.baseline]
     if len(others) < MOST_CURVES:

@@ -124,12 +124,17 @@ class Drawing:
         self.add("text", title, class_="title", transform=turn, text_anchor="middle")
 
 
-def curves(title: str, series: Sequence[Curve], x: str, y: str, log: bool = False) -> Figure:
-    """Curves over x, with a logarithmic y axis if `log`."""
-    across = Axis.around([value for curve in series for value in curve.x], LEFT, WIDTH - RIGHT)
+def curves(
+    title: str, series: Sequence[Curve], x: str, y: str, log: bool = False, limit: float | None = None
+) -> Figure:
+    """Curves over x, with a logarithmic y axis if `log`, and a dashed line at `limit` on the x axis."""
+    marked = [] if limit is None else [limit]
+    across = Axis.around([*marked, *(value for curve in series for value in curve.x)], LEFT, WIDTH - RIGHT)
     ys = [value for curve in series for values in (curve.y, curve.low, curve.high) for value in values]
     up = Axis.around(ys, HEIGHT - BOTTOM, TOP, log)
     drawing = _plane(across, up, x, y)
+    for value in marked:
+        drawing.add("line", class_="usual", x1=across.at(value), x2=across.at(value), y1=TOP, y2=HEIGHT - BOTTOM)
     legend = []
     for number, curve in enumerate(series):
         colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]

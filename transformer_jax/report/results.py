@@ -31,6 +31,14 @@ MOST_NGRAMS = 1e9
 MEDIA = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
+class Exact(NamedTuple):
+    """Which translations of a test set equal their references."""
+
+    right_N: np.ndarray  # 0 or 1
+    clusters_N: np.ndarray  # the number of each example's cluster
+    groups: Mapping[str, Mapping[str, tuple[int, int]]]  # label -> value -> right and total
+
+
 class Measured(NamedTuple):
     """The scores of one run on one test set."""
 
@@ -44,6 +52,7 @@ class Measured(NamedTuple):
     log_probabilities_N: np.ndarray
     tokens_N: np.ndarray
     file: Path
+    exact: Exact | None = None  # records of earlier versions have none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +317,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
+            exact=_exact(record, len(sentences["tokens"])),
         )
         strays = mismatch(record, result, split) if isinstance(tests, dict) else ""
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -323,6 +333,24 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
     if not possible or not np.isfinite(scores).all() or np.abs(measured.log_probabilities_N).max() >= LARGEST:
         raise BadInput(f"{file}: has impossible numbers: NaN, or counts below 0 or above {MOST_NGRAMS:g}")
     return measured
+
+
+def _exact(record: Mapping[str, Any], count: int) -> Exact | None:
+    """The exact matches of `count` examples, as far as the record has them; ValueError if they are impossible."""
+    sentences = record["sentences"]
+    if "exact_match" not in sentences:
+        return None
+    right, clusters = (np.array(sentences.get(key, range(count))) for key in ("exact_match", "clusters"))
+    groups = {
+        str(label): {str(value): (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
+        for label, by_value in record["exact_match"].get("groups", {}).items()
+    }
+    counted = [pair for by_value in groups.values() for pair in by_value.values()]
+    if right.shape != (count,) or clusters.shape != (count,) or not np.isin(right, (0, 1)).all():
+        raise ValueError("exact_match")
+    if not all(0 <= right <= total > 0 for right, total in counted):
+        raise ValueError("groups")
+    return Exact(right.astype(np.float64), clusters, groups)
 
 
 def _json(file: Path, problems: list[str]) -> dict[str, Any]:

@@ -91,6 +91,15 @@ def log_perplexity_scores(log_probabilities_RN: np.ndarray, units_N: np.ndarray)
     return _scores(columns, lambda sums: -sums[:, :-1] / sums[:, -1:])
 
 
+def share_scores(right_RN: np.ndarray, clusters_N: np.ndarray) -> Scores:
+    """The shares of right examples of R runs, in percent; clusters of examples are resampled whole."""
+    columns_NC = np.concatenate([right_RN, np.ones((1, right_RN.shape[1]))]).T
+    _, numbers_N = np.unique(clusters_N, return_inverse=True)
+    by_cluster = np.zeros((numbers_N.max() + 1, columns_NC.shape[1]))
+    np.add.at(by_cluster, numbers_N, columns_NC)
+    return _scores(by_cluster, lambda sums: 100 * sums[:, :-1] / sums[:, -1:])
+
+
 def _scores(columns_NC: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -> Scores:
     """Scores of the sums over sentences, as they are and resampled; `score` makes BC sums into BR scores."""
     columns = np.asarray(columns_NC, np.float64)

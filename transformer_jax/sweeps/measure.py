@@ -108,10 +108,11 @@ def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
     target_tokens = logged[-1]["target_tokens"]
     validated = [line for line in lines if "valid_loss" in line or "bleu" in line]
     last = validated[-1] if validated else {}
-    names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
+    names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {
         "steps": lines[-1]["step"],
         "target_tokens": target_tokens,
+        "longest_target": pairs.longest_target,
         "train_seconds": sum(line["seconds"] for line in logged),
         # The median, because lines that include compilation or a restart say nothing about the speed.
         "tokens_per_second": statistics.median(line["target_tokens_per_second"] for line in logged),

@@ -1,0 +1,101 @@
+"""Exact match in a report: of variants, groups and lengths; and of records that lack it or are damaged."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.finished_sweeps import Report, record_file, seed_folder, write
+from transformer_jax.report.content import to_document
+from transformer_jax.report.document import Figures, Table
+from transformer_jax.report.results import load_sweep
+from transformer_jax.report.statistics import share_scores
+
+SHARES = {"base": (10, 12), "A h=1": (2, 3), "A h=4": (20, 20)}  # right of 20, by seed
+SHORT = 8  # tokens of the longest training target
+
+
+def add_matches(sweep):
+    """Gives each record as many matches, those of the first examples; even ones are one group, odd ones another."""
+    for name, by_seed in SHARES.items():
+        for seed, count in enumerate(by_seed):
+            path = record_file(sweep, name, seed)
+            record = json.loads(path.read_text())
+            right = [int(i < count) for i in range(20)]
+            kinds = {kind: {"right": sum(right[first::2]), "total": 10} for first, kind in enumerate(("even", "odd"))}
+            record["exact_match"] = {"right": count, "total": 20, "groups": {"kind": kinds}}
+            record["sentences"]["exact_match"] = right
+            write(path, record)
+            path = seed_folder(sweep, name, seed) / "result.json"
+            write(path, {**json.loads(path.read_text()), "longest_target": SHORT + 1})
+
+
+@pytest.fixture
+def report(sweep):
+    add_matches(sweep)
+    return Report(sweep)
+
+
+def part(report):
+    (found,) = [part for part in to_document(report.content).parts if part.title == "Exact match"]
+    return found.blocks
+
+
+def tables(report):
+    return [block for block in part(report) if isinstance(block, Table)]
+
+
+def texts(table):
+    return {row.name: [cell.text for cell in row.cells] for row in table.rows}
+
+
+def test_variants_with_differences_from_the_baseline(report):
+    found = texts(tables(report)[0])
+    assert found["base"][:2] == ["55.0 ± 7.1", ""]
+    assert found["A h=1"][:2] == ["12.5 ± 3.5", "−42.5"] and found["A h=4"][:2] == ["100.0 ± 0.0", "+45.0"]
+    (exact,) = report.json["exact_match"]
+    assert exact["right"] == {name: list(counts) for name, counts in SHARES.items()} and exact["total"] == 20
+    assert exact["differences"]["A h=1"]["low"] < -42.5 < exact["differences"]["A h=1"]["high"]
+
+
+def test_groups_by_variants(report):
+    table = tables(report)[1]
+    assert (table.names, [column.title for column in table.columns]) == ("kind", ["examples", *SHARES])
+    assert texts(table)["odd"] == ["10", "55.0 ± 7.1", "10.0 ± 0.0", "100.0 ± 0.0"]
+
+
+def test_lengths_by_variants_with_the_training_limit_marked(report, sweep):
+    table = tables(report)[2]
+    lengths = load_sweep(sweep).runs[0].measured["test"].tokens_N - 1
+    assert [int(row.name) for row in table.rows] == np.unique(lengths).tolist()
+    assert [row.note for row in table.rows] == [
+        "longer than in training" * (int(row.name) > SHORT) for row in table.rows
+    ]
+    assert sum(row.cells[0].value for row in table.rows) == 20
+    of_base = sum(row.cells[0].value * row.cells[1].value for row in table.rows) / 20
+    assert of_base == pytest.approx(55)
+    (figures,) = [block for block in part(report) if isinstance(block, Figures)]
+    assert 'class="usual"' in figures.figures[0].image and "exact match, %" in report.page
+
+
+def test_without_matches_there_is_no_such_part(sweep, whole):
+    assert whole.json["exact_match"] == [] and "Exact match" not in whole.page
+
+
+def test_impossible_matches_are_damage(sweep):
+    add_matches(sweep)
+    path = record_file(sweep, "A h=1", 1)
+    record = json.loads(path.read_text())
+    for right in ([1] * 19, [2, *[0] * 19]):
+        write(path, {**record, "sentences": {**record["sentences"], "exact_match": right}})
+        (problem,) = load_sweep(sweep).problems
+        assert str(path) in problem and "exact_match" in problem
+
+
+def test_clusters_are_resampled_whole():
+    """Ten clusters of ten alike have the variance of ten examples: p (1 - p) / 10."""
+    right = np.repeat([1.0, 0.0], 50)[None]
+    for count, clusters in ((100, np.arange(100)), (10, np.arange(100) // 10)):
+        scores = share_scores(right, clusters)
+        assert scores.values_R[0] == 50 and scores.sentences == count
+        assert np.sqrt(scores.covariance_RR[0, 0]) == pytest.approx(50 / np.sqrt(count), rel=0.05)
