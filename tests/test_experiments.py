@@ -52,7 +52,7 @@ def module(name):
 
 
 def test_all_that_were_promised_are_there():
-    promised = "heads modern norm positions regularization table3 tutorial_mistakes vocabulary width"
+    promised = "heads modern mup norm positions regularization table3 tutorial_mistakes vocabulary width"
     assert promised.split() == FILES
 
 
@@ -88,6 +88,15 @@ def test_own_parts_are_found_from_anywhere(tmp_path, monkeypatch):
 def test_an_unknown_scale_is_refused():
     with pytest.raises(BadInput, match="--scale=huge"):
         definition("table3", "huge")
+
+
+def test_the_best_rate_is_the_vertex_of_a_parabola_over_the_logarithm():
+    best_rate = module("mup").best_rate
+    rates = [0.001 * 2 ** (0.5 * step) for step in range(6)]
+    losses = {rate: 2 + 0.1 * np.log(rate / 0.0025) ** 2 for rate in rates}
+    rate, is_edge = best_rate(losses)
+    assert (round(rate, 7), is_edge) == (0.0025, False)
+    assert best_rate({rate: rate for rate in rates}) == (0.001, True)
 
 
 # Table 3

@@ -74,7 +74,7 @@ def said_by(caplog, run, times=2):
     "changes",
     [
         pytest.param({"positions": "rotary"}, marks=pytest.mark.slow),
-        {"positions": "t5", "num_key_value_heads": 1, "qk_norm": True},
+        {"positions": "t5", "num_key_value_heads": 1, "qk_norm": True, "mup_base_d_model": 4},
     ],
     ids=str,
 )

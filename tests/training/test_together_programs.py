@@ -52,7 +52,7 @@ def test_ten_updates_are_those_of_a_run_alone():
         },
         {"seed": 2, "optimizer__learning_rate": 1e30},
     ]
-    usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
+    usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0, "model__mup_base_d_model": 8}
     usual["optimizer__groups"] = ("table: learning_rate=2e-3",)
     divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
     devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()

@@ -24,7 +24,7 @@ IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
         ({"positions": "learned", "norm": "pre"}, False),
         ({"positions": "rotary"}, False),
         ({"positions": "relative", "norm": "pre"}, False),
-        ({"positions": "transformer_xl", "num_key_value_heads": 1}, False),
+        ({"positions": "transformer_xl", "num_key_value_heads": 1, "mup_base_d_model": 4}, False),
         ({"positions": "t5"}, False),
         ({"positions": "alibi"}, False),
         (ATTENTION, True),

@@ -33,6 +33,7 @@ MESHES = {
         "model__qk_norm": True,
         "model__attention_softcap": 2.0,
         "model__positions": "transformer_xl",
+        "model__mup_base_d_model": 8,
     },
     "data 2 x fsdp 2, in parts": {"devices": 4, "mesh__fsdp": 2, "train__accumulate": 2},
 }

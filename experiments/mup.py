@@ -1,0 +1,101 @@
+"""Is the best learning rate of a narrow model also that of a wide one? With muP, and without.
+
+    taskset -c 1 transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --together
+    python experiments/mup.py runs/mup
+
+Models of d_model 64 to 512, each trained for 300 updates at learning rates a factor of 1.41 apart, in the standard
+parametrisation and under muP (Yang et al. 2022) with the narrowest as the base, which is the same model in both. The
+second command prints the final validation loss by width and rate, and each width's best rate: the lowest point of the
+parabola through the best of the rates and its neighbours, as losses there differ by little. It also works while the
+sweep is running. Expected: under muP the best rates are within a factor of 1.5 of each other; without, they fall by
+nearly as much as the width grows.
+
+There is no dropout, which would have to be tuned for each width.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformer_jax.extension import load_module
+from transformer_jax.report.results import load_sweep
+from transformer_jax.sweeps import Sweep, Variant
+
+bases = load_module(str(Path(__file__).with_name("bases.py")))
+SCALES = ("demo",)
+WIDTHS = (64, 128, 256, 512)
+STANDARD, MUP = "standard", "muP"
+# Halves of powers of two, in which the rates are.
+EXPONENTS = {STANDARD: range(-24, -10), MUP: range(-20, -10)}
+
+
+def get_sweep(scale: str) -> Sweep:
+    base = bases.base(scale)
+    base.model.update({"num_encoder_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "dropout": 0.0})
+    base.model.d_model, base.model.d_ff = WIDTHS[0], 4 * WIDTHS[0]
+    base.optimizer.warmup_steps = 75
+    base.train.update({"steps": 300, "eval_every": 100, "checkpoint_every": 100})
+    # The question is about losses: translate little, and quickly.
+    base.data.task.test_size = 50
+    base.decode.beam = 1
+    variants = [variant(kind, width, rate) for width in WIDTHS for kind in EXPONENTS for rate in rates(kind, width)]
+    return Sweep(
+        name="mup",
+        question="Is the best learning rate of a narrow model also that of a wide one, with muP and without?",
+        base=base,
+        variants=variants,
+        baseline=next(each.name for each in variants if each.group == f"{STANDARD}, d_model={WIDTHS[0]}"),
+        notes=("`python experiments/mup.py SWEEP` prints the best learning rate of each width.",),
+    )
+
+
+def rates(kind: str, width: int) -> list[float]:
+    """The learning rates of a width, to three digits; at the base both parametrisations are one."""
+    if kind == MUP and width == WIDTHS[0]:
+        return []
+    return [float(f"{2 ** (exponent / 2):.3g}") for exponent in EXPONENTS[kind]]
+
+
+def variant(kind: str, width: int, rate: float) -> Variant:
+    changes = {"model.d_model": width, "model.d_ff": 4 * width, "optimizer.learning_rate": rate}
+    if kind == MUP:
+        changes["model.mup_base_d_model"] = WIDTHS[0]
+    return Variant(f"{kind} d_model={width} rate={rate:g}", changes, group=f"{kind}, d_model={width}")
+
+
+def best_rate(losses: Mapping[float, float]) -> tuple[float, bool]:
+    """The learning rate of the lowest loss by a parabola over log(rate), and whether it is at the edge of the rates."""
+    ordered = sorted(losses)
+    at = ordered.index(min(losses, key=losses.__getitem__))
+    if at in (0, len(ordered) - 1):
+        return ordered[at], True
+    (x, y, z), (a, b, c) = (
+        (values[at - 1], values[at], values[at + 1])
+        for values in (list(map(math.log, ordered)), [losses[rate] for rate in ordered])
+    )
+    # The vertex of the parabola through three points.
+    above = (y - x) ** 2 * (b - c) - (y - z) ** 2 * (b - a)
+    below = (y - x) * (b - c) - (y - z) * (b - a)
+    return math.exp(y - 0.5 * above / below), False
+
+
+def print_losses(folder: str) -> None:
+    """The mean final validation loss of the finished runs, by width and learning rate."""
+    losses: dict[tuple[str, int], dict[float, float]] = {}
+    for each in load_sweep(folder).variants:
+        found = [run.result["training"]["valid"]["loss"] for run in each.finished]
+        if found:
+            kind, width = each.group.split(", d_model=")
+            mean = sum(found) / len(found)
+            losses.setdefault((kind, int(width)), {})[each.changes["optimizer.learning_rate"]] = mean
+    tried = sorted({rate for by_rate in losses.values() for rate in by_rate})
+    print(" ".join([f"{'d_model':<14}", *(f"{rate:>8g}" for rate in tried), "    best"]))
+    for (kind, width), by_rate in sorted(losses.items(), key=lambda item: (item[0][0] == MUP, item[0][1])):
+        cells = [f"{by_rate[rate]:>8.4f}" if rate in by_rate else f"{'':>8}" for rate in tried]
+        rate, is_edge = best_rate(by_rate)
+        print(" ".join([f"{kind + ' ' + str(width):<14}", *cells, f"{rate:>8.3g}"]), "(at the edge)" * is_edge)
+
+
+if __name__ == "__main__":
+    print_losses(sys.argv[1])
