@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import ModelConfig, cli
-from transformer_jax.commands.inspect import parameter_groups
+from transformer_jax.commands.inspect import moments_of, parameter_groups
+from transformer_jax.config import from_config_dict
 from transformer_jax.model.size import parameter_counts, training_flops
 
 BASE = f"--config={ROOT / 'configs/base.py'}"
@@ -156,3 +157,11 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", message))
     assert state == pytest.approx((1 + moments) * 4 * parameters / 1e3, rel=0.05)
     assert temporary > 4 * parameters / 1e3, "the gradient at least"
+
+
+def test_the_optimizers_moments_are_an_average_over_the_parameters():
+    """Muon has one for each number of a hidden matrix, and Adam two for each of the others."""
+    size = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 64, "d_ff": 256, "vocab_size": 500}
+    experiment = from_config_dict({"model": size, "optimizer": {"name": "muon"}})
+    hidden, parameters = 12 * 64**2 + 4 * 64 * 256, sum(parameter_counts(experiment.model).values())
+    assert moments_of(experiment) == round(2 - hidden / parameters, 1) == 1.2
