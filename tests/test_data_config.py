@@ -57,6 +57,19 @@ def test_an_option_without_effect_is_refused_with_what_it_needs(data, typed, nee
     assert message.startswith(f"--config.{typed}: has no effect here: it needs ") and needs in message
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ({"corpus": "copy"}, "copy"),
+        ({"corpus": "scan"}, "scan simple"),
+        ({"corpus": "scan", "task": {"split": "length", "cutoff": 26}}, "scan length 26"),
+        ({"corpus": "inflection", "task": {"language": "kor"}}, "inflection kor_large"),
+    ],
+)
+def test_the_name_of_a_corpus_tells_which_part_of_it_is_used(data, name):
+    assert from_config_dict({"data": data}).data.corpus_name == name
+
+
 def test_an_option_with_effect_is_not_refused():
     config = from_config_dict({"data": {"corpus": "copy", "task": {"valid_size": 0}}})
     assert unused_options(["data.task.alphabet", "data.valid_size", "data.byte_fallback"], [config]) == []

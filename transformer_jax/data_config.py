@@ -229,6 +229,14 @@ class DataConfig(Section, affects="data"):
         """Whether a SentencePiece model is trained: those of symbols are only counted, a given file is used."""
         return self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
 
+    @property
+    def corpus_name(self) -> str:
+        """The corpus and which part of it is used, as in "inflection kor_large"."""
+        task = self.task
+        cutoff = f" {task.cutoff}" if task.split == "length" else ""
+        part = {"scan": f" {task.split}{cutoff}", "inflection": f" {task.language}_{task.size}"}
+        return self.corpus + part.get(self.corpus, "")
+
     def contradictions(self) -> list[str]:
         problems = []
         if self.corpus and (self.source or self.target):

@@ -177,7 +177,11 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
     """A split of the prepared data of a run."""
     data = experiment.data
     files: tuple[str, ...] = getattr(data, f"{split}_source", ())
-    name = f"{split} of {data.corpus}" if data.corpus else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+    name = (
+        f"{split} of {data.corpus_name}"
+        if data.corpus
+        else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+    )
     prepared = Prepared.open(RunFolder(workdir).data(experiment))
     return TestSet(name, split, *prepared.texts(split), prepared.groups(split), prepared.clusters(split))
 

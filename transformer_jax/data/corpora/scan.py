@@ -15,11 +15,24 @@ from typing import Any
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 
-VERBS: dict[str, tuple[str, ...]] = {"walk": ("I_WALK",), "look": ("I_LOOK",), "run": ("I_RUN",), "jump": ("I_JUMP",)}
+VERBS = {"walk": ("I_WALK",), "look": ("I_LOOK",), "run": ("I_RUN",), "jump": ("I_JUMP",)}
+
+
+def _phrases() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The 34 verb phrases, such as "jump around left", with their actions."""
+    yield from VERBS.items()
+    for verb, actions in {**VERBS, "turn": ()}.items():
+        for direction in ("left", "right"):
+            turn = (f"I_TURN_{direction.upper()}",)
+            yield f"{verb} {direction}", turn + actions
+            yield f"{verb} opposite {direction}", turn + turn + actions
+            yield f"{verb} around {direction}", (turn + actions) * 4
+
+
+PHRASES = dict(_phrases())
 # Phrases that are in test commands only.
 HELD_OUT = {
-    "addprim_jump": {f"jump{rest}" for way in ("", " opposite", " around") for rest in (f"{way} left", f"{way} right")}
-    | {"jump"},
+    "addprim_jump": {phrase for phrase in PHRASES if phrase.startswith("jump")},
     "addprim_turn_left": {"turn left"},
     "template_right": {f"{verb} right" for verb in VERBS},
     "template_opposite_right": {f"{verb} opposite right" for verb in VERBS},
@@ -28,7 +41,7 @@ HELD_OUT = {
 }
 # The commands that are in training nevertheless: copies of them are a tenth of it.
 REPEATED = {"addprim_jump": "jump", "addprim_turn_left": "turn left"}
-# Phrases in neither part (Loula et al. 2018): the template with "turn", which does not mean what the others do.
+# Phrases in neither part (Loula et al. 2018): the template with "turn", which has no action of its own.
 LEFT_OUT = {
     "template_right": "turn right",
     "template_opposite_right": "turn opposite right",
@@ -45,9 +58,8 @@ class ScanCorpus(Corpus):
     def __init__(self, config: DataConfig):
         self._split = config.task.split
         self._options = {"cutoff": config.task.cutoff} if self._split == "length" else {}
-        # Held out, it would be gone from training, with all its copies.
-        alone = REPEATED.get(self._split, "")
-        self.never_held_out = frozenset(pair for pair in commands() if pair[0] == alone)
+        # Held out, a primitive would be gone from training, with all its copies.
+        self.never_held_out = {(alone, " ".join(PHRASES[alone])) for alone in REPEATED.values()}
 
     def identity(self) -> dict[str, Any]:
         return {"task": "scan", "split": self._split, **self._options}
@@ -62,7 +74,7 @@ def commands() -> list[Pair]:
     """Every command of the language with its actions, in a fixed order."""
     simple = {
         f"{phrase}{suffix}": actions * times
-        for phrase, actions in _phrases().items()
+        for phrase, actions in PHRASES.items()
         for suffix, times in (("", 1), (" twice", 2), (" thrice", 3))
     }
     meanings = dict(simple)
@@ -89,18 +101,6 @@ def parts(split: str, *, cutoff: int = 22) -> tuple[list[Pair], list[Pair]]:
     alone = REPEATED.get(split)
     copies = [pair for pair in pairs if pair[0] == alone] * round(len(train) / 9)
     return train + copies, [pair for pair in pairs if pair[0] in held_out and pair[0] != alone]
-
-
-def _phrases() -> dict[str, tuple[str, ...]]:
-    """The 34 verb phrases, such as "jump around left", with their actions."""
-    found = dict(VERBS)
-    for verb, actions in {**VERBS, "turn": ()}.items():
-        for direction in ("left", "right"):
-            turn = (f"I_TURN_{direction.upper()}",)
-            found[f"{verb} {direction}"] = turn + actions
-            found[f"{verb} opposite {direction}"] = turn + turn + actions
-            found[f"{verb} around {direction}"] = (turn + actions) * 4
-    return found
 
 
 def _phrases_of(command: str) -> set[str]:
