@@ -198,6 +198,18 @@ class ModelConfig(Section):
         """d_v, resolved."""
         return self.d_v or self.d_model // self.num_heads
 
+    @property
+    def in_words(self) -> str:
+        """Layers, widths, heads and norms."""
+        norms = {"post": "post-norm", "pre": "pre-norm", "sandwich": "sandwich norm", "deepnorm": "DeepNorm"}[self.norm]
+        return (
+            f"{self.num_encoder_layers} + {self.num_decoder_layers} {'shared ' if self.share_layers else ''}layers, "
+            f"d_model {self.d_model}, d_ff {self.inner_width}, {self.num_heads} heads, "
+            + (f"{self.key_value_heads} of keys and values, " if self.key_value_heads != self.num_heads else "")
+            + norms
+            + (" of RMS" if self.norm_kind == "rms" else "")
+        )
+
     def stored(self, layers: int) -> int:
         """How many of a stack's layers have parameters of their own."""
         return 1 if self.share_layers else layers

@@ -53,6 +53,17 @@ def test_several_devices_train_as_one(mesh):
     assert int(state.sums.source_tokens) == int(alone.sums.source_tokens)
 
 
+@pytest.mark.slow
+def test_later_kinds_of_layers_train_on_several_devices_as_on_one():
+    """Shared parameters, two norms a sub-layer, and an inner width that tensor does not divide."""
+    layers = {"model__share_layers": True, "model__num_encoder_layers": 2, "model__norm": "sandwich"}
+    layers |= {"model__norm_kind": "rms", "model__activation": "geglu", "model__gated_width": "two_thirds"}
+    layers |= {"model__d_ff": 32}  # 21 of it
+    alone = trainer(**layers).train(batches(3))
+    state = trainer(devices=4, mesh__fsdp=2, mesh__tensor=2, **layers).train(batches(3))
+    assert worst_difference(state, alone) < (WITHIN,)
+
+
 def test_the_state_begins_divided_and_with_the_numbers_of_one_device():
     """No device ever holds a parameter or a moment whole, and the moments lie where their parameters lie."""
     state = trainer(**THREE_WAYS).init()
@@ -77,7 +88,7 @@ def shardings(mesh, model, replicate=()):
 
 
 # Rules look at names alone, so that no combination matters.
-OTHERS = itertools.cycle([("all", "post", "relu"), ("target", "pre", "swiglu"), ("none", "post", "relu")])
+OTHERS = itertools.cycle([("all", "post", "relu"), ("target", "pre", "swiglu"), ("none", "sandwich", "glu")])
 
 
 @pytest.mark.parametrize(("positions", "others"), list(zip(ENCODINGS, OTHERS, strict=False)))

@@ -208,8 +208,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
     model = run.config.model
     about = [
-        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
-        f"{model.num_heads} heads, {model.norm}-norm",
+        model.in_words,
         *([f"the translations are of the first sentences of {split}"] if samples else []),
         *folder.notes(),
     ]

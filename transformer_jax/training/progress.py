@@ -129,18 +129,13 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     per_step = statistics.steps_per_epoch
-    sizes = (
-        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}"
-    )
     loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
     loss += f"; z-loss {config.train.z_loss:g}" if config.train.z_loss else ""
     optimizer = config.optimizer.name + (" of hidden matrices and adam" if config.optimizer.name == "muon" else "")
     optimizer += "".join(f" {argument}" for argument in config.optimizer.arguments)
     groups = "".join(f"; {group}" for group in config.optimizer.groups)
     lines = {
-        "model": f"{count(programs.plan.params):,} parameters: {sizes}, {model.num_heads} heads, "
-        + (f"{model.key_value_heads} of keys and values, " if model.key_value_heads != model.num_heads else "")
-        + f"{model.norm}-norm, "
+        "model": f"{count(programs.plan.params):,} parameters: {model.in_words}, "
         + model.dtype
         + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
         "vocabulary": f"{model.vocab_size:,}"
