@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transformer_jax.report import accuracy, analyses, document, pareto, published, tuning
+from transformer_jax.report import accuracy, analyses, document, over_tasks, pareto, published, tuning
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.figures import Interval, forest
 from transformer_jax.report.findings import TestFindings, find
@@ -27,6 +27,7 @@ class Content:
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.words = [summary(sweep, findings) for findings in self.tests]
         self.accuracies = accuracy.accuracies(sweep, self.tests)
+        self.tasks = over_tasks.tasks([sweep])  # all test sets together
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
         self.published = published.comparisons(sweep, self.tests[0])
         self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set
@@ -46,6 +47,7 @@ def to_document(content: Content) -> document.Document:
     parts: dict[str, list[document.Block]] = {
         "Results": [*_results(content), document.Heading("Caveats"), document.Bullets(content.remarks)],
         "Exact match": accuracy.blocks(sweep, content.accuracies),
+        "All test sets": over_tasks.blocks(content.tasks),
         "Learning rates": tuning.blocks(sweep, content.tests[0], content.untuned),
         "Compared with the published figures": published.blocks(content.published),
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
@@ -148,6 +150,7 @@ def to_json(content: Content) -> dict[str, Any]:
         "tests": tests,
         "tuning": tuning.to_json(sweep, content.untuned),
         "published": [comparison.to_json() for comparison in content.published],
+        "all_test_sets": over_tasks.to_json(content.tasks),
         "exact_match": accuracy.to_json(content.accuracies),
         "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),

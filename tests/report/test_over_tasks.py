@@ -1,0 +1,64 @@
+"""Several test sets together: their own rows, the aggregates, and which runs count."""
+
+import json
+
+import numpy as np
+
+from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep, record_file, seed_folder
+from transformer_jax.report.content import to_document
+from transformer_jax.report.document import Table
+from transformer_jax.report.over_tasks import tasks
+from transformer_jax.report.results import load_sweep
+
+
+def table(report):
+    (part,) = [part for part in to_document(report.content).parts if part.title == "All test sets"]
+    (found,) = [block for block in part.blocks if isinstance(block, Table)]
+    return found
+
+
+def test_every_test_set_has_its_row_and_the_aggregates_theirs(whole):
+    found = table(whole)
+    assert [row.name for row in found.rows] == ["test", "test_long", "interquartile mean", "probability of improvement"]
+    assert [column.title for column in found.columns] == [variant["name"] for variant in VARIANTS]
+    bleu = [[run.measured[split].bleu for run in whole.content.sweep.runs[:3]] for split in ("test", "test_long")]
+    cells = [row.cells[0] for row in found.rows]
+    np.testing.assert_allclose([cell.value for cell in cells[:2]], np.mean(bleu, axis=1))
+    assert cells[2].value == np.mean(np.sort(np.ravel(bleu))[1:-1]) and cells[2].detail.startswith("[")
+    assert cells[3].text == ""  # the baseline's own
+    worse = found.rows[3].cells[1]
+    assert worse.value == 0 and worse.detail == "[0.00, 0.00]"
+    assert whole.json["all_test_sets"]["probability_of_improvement"]["A h=1"] == 0
+    assert "performance profiles" in whole.page
+
+
+def test_one_test_set_has_no_aggregate(sweep):
+    report = Report(sweep)
+    assert report.json["all_test_sets"] is None and "All test sets" not in report.page
+
+
+def test_only_runs_with_every_test_set_count(tmp_path):
+    made = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0, 1), tests=("test", "other"), sentences=12)
+    path = record_file(made, "A h=1", 1, "other")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "test_set_sha256": "0"}))
+    (seed_folder(made, "base", 0) / "result.json").unlink()
+    found = tasks([load_sweep(made)])
+    assert {name: [block.shape for block in blocks] for name, blocks in found.scores.items()} == {
+        "base": [(1, 2)],
+        "A h=1": [(1, 2)],
+    }
+    assert table(Report(made)).rows[2].cells[0].detail == ""  # of one run there is no interval
+    assert tasks([load_sweep(changed(made, tests=["other"]))]) is None
+
+
+def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path):
+    made = [
+        make_sweep(tmp_path / name, variants, seeds=(0, 1), sentences=12, name=name)
+        for name, variants in (("one", VARIANTS[:3]), ("two", VARIANTS[:2]))
+    ]
+    found = tasks([load_sweep(folder) for folder in made])
+    assert list(found.names) == ["one: test", "two: test"]
+    assert {name: [block.shape for block in blocks] for name, blocks in found.scores.items()} == {
+        name: [(2, 1), (2, 1)] for name in ("base", "A h=1")
+    }

@@ -1,0 +1,142 @@
+"""Several test sets of a report, or of several sweeps, in one score for each variant; each keeps its own row."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.pictures.plots import COLOURS
+from transformer_jax.report.aggregates import (
+    Blocks,
+    interquartile_mean,
+    interval,
+    performance_profile,
+    probability_of_improvement,
+)
+from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Row, Table, Text
+from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.metrics import mean_and_deviation
+from transformer_jax.report.results import Measured, SweepResult
+
+THRESHOLDS = 60
+
+
+class Tasks(NamedTuple):
+    """The scores of every variant on the same tasks, in percent."""
+
+    score: str  # "exact match" or "BLEU"
+    names: Sequence[str]
+    baseline: str
+    scores: Mapping[str, Blocks]  # by variant, a block of runs and test sets for each sweep
+
+
+def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
+    """The variants that every sweep has, on all of their test sets; None if there are not two test sets.
+
+    Scores are exact matches if every run counted them and any is right, and BLEU otherwise.
+    """
+    measured = [_complete(sweep) for sweep in sweeps]
+    names = [f"{sweep.name}: {split}" if len(sweeps) > 1 else split for sweep in sweeps for split in sweep.tests]
+    variants = [name for name in measured[0] if all(name in runs for runs in measured)]
+    if len(names) < 2 or not variants:
+        return None
+    every = [each for runs in measured for name in variants for run in runs[name] for each in run]
+    is_exact = all(each.exact is not None for each in every) and any(_right(each) for each in every)
+    score = _right if is_exact else _bleu
+    scores = {
+        name: [np.array([[score(each) for each in run] for run in runs[name]]) for runs in measured]
+        for name in variants
+    }
+    return Tasks("exact match" if is_exact else "BLEU", names, sweeps[0].baseline, scores)
+
+
+def _complete(sweep: SweepResult) -> dict[str, list[list[Measured]]]:
+    """For each variant its runs with a result on every test set: of the baseline's texts, or the first variant's."""
+    finished = {v.name: [run for run in v.finished if set(sweep.tests) <= run.measured.keys()] for v in sweep.variants}
+    runs = {name: [[run.measured[split] for split in sweep.tests] for run in same] for name, same in finished.items()}
+    first = next(iter(runs.get(sweep.baseline) or [run for same in runs.values() for run in same]), [])
+    digests = [each.digest for each in first]
+    same_texts = {
+        name: [run for run in same if [each.digest for each in run] == digests] for name, same in runs.items()
+    }
+    return {name: same for name, same in same_texts.items() if same}
+
+
+def _right(measured: Measured) -> float:
+    return 0.0 if measured.exact is None else 100 * float(measured.exact.right_N.mean())
+
+
+def _bleu(measured: Measured) -> float:
+    return measured.bleu
+
+
+def blocks(found: Tasks | None) -> list[Block]:
+    """The report's part about all test sets together; empty if there are not several."""
+    if found is None:
+        return []
+    about = (
+        f"Scores are {found.score} in percent, as they are: a test set on which variants differ more counts more. The "
+        "interquartile mean is that of all runs on all test sets. The probability of improvement is that of a run "
+        "being better than one of the baseline; a tie is half (Agarwal et al. 2021). Intervals are bootstrap intervals "
+        "over seeds, not over sentences, each of 95 %. A run is resampled with its scores on all test sets "
+        "of its sweep, which are dependent. With few seeds such intervals are too narrow."
+    )
+    return [Text(about), _table(found), Figures([_profiles(found)], large=True)]
+
+
+def _table(found: Tasks) -> Table:
+    """Each test set, then the aggregates, by variant."""
+    rows = []
+    by_task = {name: [column for block in given for column in block.T] for name, given in found.scores.items()}
+    for number, task in enumerate(found.names):
+        values = [each[number] for each in by_task.values()]
+        rows.append(Row(task, [Cell(mean_and_deviation(each, ".1f"), float(np.mean(each))) for each in values]))
+    means = [_with_interval(interquartile_mean, ".1f", given) for given in found.scores.values()]
+    rows.append(Row("interquartile mean", means))
+    base = found.scores.get(found.baseline)
+    better = [
+        Cell()
+        if base is None or name == found.baseline
+        else _with_interval(probability_of_improvement, ".2f", given, base)
+        for name, given in found.scores.items()
+    ]
+    rows.append(Row("probability of improvement", better))
+    return Table([Column(name) for name in found.scores], rows, "test set")
+
+
+def _with_interval(statistic: Any, form: str, *systems: Blocks) -> Cell:
+    value, ends = float(statistic(*systems)), interval(statistic, *systems)
+    return Cell(f"{value:{form}}", value, "" if ends is None else f"[{ends[0]:{form}}, {ends[1]:{form}}]")
+
+
+def _profiles(found: Tasks) -> Figure:
+    """The share of runs above every score, with bands: the baseline, and as many variants as a figure can have."""
+    every = np.concatenate([block.ravel() for given in found.scores.values() for block in given])
+    thresholds = np.linspace(every.min() - 1, every.max() + 1, THRESHOLDS)
+    profile, series = partial(performance_profile, thresholds=thresholds), []
+    shown = sorted(found.scores, key=lambda name: name != found.baseline)[: len(COLOURS)]
+    for name in shown:
+        low, high = interval(profile, found.scores[name]) or (np.zeros(0), np.zeros(0))
+        line, low, high = ((100 * shares).tolist() for shares in (profile(found.scores[name]), low, high))
+        series.append(Curve(name, thresholds.tolist(), line, low, high, name == found.baseline))
+    title = "performance profiles" + (f": the first {len(shown)} variants" if len(shown) < len(found.scores) else "")
+    return curves(title, series, f"{found.score}, %", "runs with a better score, %")
+
+
+def to_json(found: Tasks | None) -> dict[str, Any] | None:
+    """The scores for other programs, by variant a list of runs for each sweep, and their aggregates."""
+    if found is None:
+        return None
+    base = found.scores.get(found.baseline)
+    return {
+        "score": found.score,
+        "test_sets": list(found.names),
+        "scores": {name: [block.tolist() for block in given] for name, given in found.scores.items()},
+        "interquartile_mean": {name: float(interquartile_mean(given)) for name, given in found.scores.items()},
+        "probability_of_improvement": {
+            name: float(probability_of_improvement(given, base))
+            for name, given in found.scores.items()
+            if base is not None and name != found.baseline
+        },
+    }
