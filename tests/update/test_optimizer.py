@@ -135,7 +135,8 @@ def test_gradients_longer_than_clip_norm_are_shortened():
 
 
 @pytest.mark.parametrize(
-    "name", ["sgd", "adamw", "lion", "adafactor", "lamb", "rmsprop", "muon", "ademamix", "noisy_sgd"]
+    "name",
+    ["sgd", "adamw", "lion", "adafactor", "lamb", "rmsprop", "muon", "ademamix", "noisy_sgd", "schedule_free_sgd"],
 )
 def test_any_optimizer_of_optax_by_its_name(name):
     """It updates, and a checkpoint can take the digest of all it remembers."""

@@ -101,7 +101,13 @@ def test_the_rules_cover_every_parameter_of_the_library(positions, others):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["muon", *(pytest.param(name, marks=pytest.mark.drill) for name in ("adafactor", "lamb", "sgd", "noisy_sgd"))],
+    [
+        "muon",
+        *(
+            pytest.param(name, marks=pytest.mark.drill)
+            for name in ("adafactor", "schedule_free_adamw", "lamb", "sgd", "noisy_sgd")
+        ),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:Specifying a key")
 def test_other_optimizers_states_find_their_place(name):
