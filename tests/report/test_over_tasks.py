@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep, record_file, seed_folder
+from transformer_jax import cli
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Table
 from transformer_jax.report.over_tasks import tasks
@@ -52,9 +53,9 @@ def test_only_runs_with_every_test_set_count(tmp_path):
     assert tasks([load_sweep(changed(made, tests=["other"]))]) is None
 
 
-def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path):
+def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path, capsys):
     made = [
-        make_sweep(tmp_path / name, variants, seeds=(0, 1), sentences=12, name=name)
+        make_sweep(tmp_path / name, variants, seeds=(0, 1), sentences=12)
         for name, variants in (("one", VARIANTS[:3]), ("two", VARIANTS[:2]))
     ]
     found = tasks([load_sweep(folder) for folder in made])
@@ -62,3 +63,8 @@ def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path):
     assert {name: [block.shape for block in blocks] for name, blocks in found.scores.items()} == {
         name: [(2, 1), (2, 1)] for name in ("base", "A h=1")
     }
+    assert cli.main(["report", str(made[0]), "--with", str(made[1])]) == 0
+    assert json.loads((made[0] / "report" / "report.json").read_text())["all_test_sets"]["test_sets"] == found.names
+    changed(made[1], variants=[{"name": "alone", "slug": "alone"}], baseline="")
+    assert cli.main(["report", str(made[0]), "--with", str(made[1])]) == 2
+    assert "no variant has results in all of these sweeps" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Everything that a report says, gathered once for all of its formats."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from transformer_jax.report import accuracy, analyses, document, over_tasks, pareto, published, tuning
@@ -17,9 +18,9 @@ from transformer_jax.runs.metrics import duration
 
 
 class Content:
-    """What is said of a sweep."""
+    """What is said of a sweep. The test sets of other sweeps only count where all test sets are taken together."""
 
-    def __init__(self, sweep: SweepResult):
+    def __init__(self, sweep: SweepResult, others: Sequence[SweepResult] = ()):
         self.sweep, self.tests = sweep, find(sweep)
         self.state = state_sentence(sweep)
         self.mixtures = code_mixtures(sweep)  # that the runs were not all made by the same code
@@ -27,7 +28,7 @@ class Content:
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.words = [summary(sweep, findings) for findings in self.tests]
         self.accuracies = accuracy.accuracies(sweep, self.tests)
-        self.tasks = over_tasks.tasks([sweep])  # all test sets together
+        self.tasks = over_tasks.tasks([sweep, *others])  # all test sets together
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
         self.published = published.comparisons(sweep, self.tests[0])
         self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set

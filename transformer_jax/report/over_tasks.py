@@ -37,7 +37,7 @@ def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
     Scores are exact matches if every run counted them and any is right, and BLEU otherwise.
     """
     measured = [_complete(sweep) for sweep in sweeps]
-    names = [f"{sweep.name}: {split}" if len(sweeps) > 1 else split for sweep in sweeps for split in sweep.tests]
+    names = [f"{sweep.path.name}: {split}" if len(sweeps) > 1 else split for sweep in sweeps for split in sweep.tests]
     variants = [name for name in measured[0] if all(name in runs for runs in measured)]
     if len(names) < 2 or not variants:
         return None

@@ -1,6 +1,7 @@
 """The report of a sweep's folder, written as a page, Markdown, CSV and JSON. Reads files only, in whatever state."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.errors import BadInput
@@ -16,9 +17,15 @@ JSON, TEXTS = "report.json", ("report.md", "table.csv", "index.html")
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
 
 
-def write_report(folder: str | Path, output: str | Path | None = None) -> tuple[Content, Path]:
-    """Writes SWEEP/report/, or `output`; returns the content and the directory."""
-    content = Content(load_sweep(folder))
+def write_report(
+    folder: str | Path, output: str | Path | None = None, others: Sequence[str | Path] = ()
+) -> tuple[Content, Path]:
+    """Writes SWEEP/report/, or `output`; returns the content and the directory. `others` have variants of the sweep."""
+    content = Content(load_sweep(folder), [load_sweep(other) for other in others])
+    if others and content.tasks is None:
+        raise BadInput(
+            f"--with={', '.join(map(str, others))}: no variant has results in all of these sweeps and in {folder}"
+        )
     document = to_document(content)
     directory = Path(paths.expanded(folder if output is None else output)) / ("report" if output is None else "")
     with explained(directory):
