@@ -7,6 +7,11 @@ The recipe of Csordás, Irie and Schmidhuber 2021, whose model with relative pos
 cutoff 26. They take batches of 256 commands; here a batch is of 4,096 tokens of each side, padding included, which
 are about as many (longer commands come in smaller batches, with others of their length). Other splits:
 --config.data.task.split=simple.
+
+On a CPU, a reduced variant: --config.data.tokens_per_batch=2048 --config.data.num_shapes=2 --config.train.steps=3000
+--config.model.num_encoder_layers=2 --config.model.num_decoder_layers=2 --config.model.d_model=64
+--config.model.d_ff=128 --config.model.num_heads=4 --config.model.dropout=0.1 --config.model.attention_dropout=0
+--config.model.activation_dropout=0
 """
 
 from transformer_jax.config import default_config
