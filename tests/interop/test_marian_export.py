@@ -98,6 +98,7 @@ def exported(folder, run, model):
     ("changes", "reasons"),
     [
         ({"norm": "pre", "activation": "swiglu"}, ["norm = pre: Marian has only post", "activation = swiglu"]),
+        ({"norm_kind": "rms", "share_layers": True}, ["norm_kind = rms: Marian has only layer", "share_layers = true"]),
         ({"positions": "rotary"}, ["positions = rotary: Marian has only sinusoidal, learned, none"]),
         (
             {"num_key_value_heads": 1, "qk_norm": True, "attention_softcap": 50.0},
