@@ -128,8 +128,11 @@ class TransformerXL(Positions):
         angles_BT1P = angles(queries_BT, d_model)[:, :, None]
         sin, cos = jnp.sin(angles_BT1P), jnp.cos(angles_BT1P)
         turned_BTHD = jnp.concatenate([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1)
-        keys_BSD = sinusoid(keys_BS, d_model, "halves")  # all sines, then all cosines
-        scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD.astype(dtype), keys_BSD.astype(dtype), **product)
+        turned_BTHD, keys_BSD = turned_BTHD.astype(dtype), sinusoid(keys_BS, d_model, "halves").astype(dtype)
+        if len(keys_BSD) == 1:  # one row for all sentences, which are then one product
+            scores_BHTS = jnp.einsum("bthd,sd->bhts", turned_BTHD, keys_BSD[0], **product)
+        else:
+            scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD, keys_BSD, **product)
         return scores_BHTS * self.config.score_scale
 
 
