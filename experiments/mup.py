@@ -1,6 +1,6 @@
 """Is the best learning rate of a narrow model also that of a wide one? With muP, and without.
 
-    taskset -c 1 transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --together
+    transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --jobs=2
     python experiments/mup.py runs/mup
 
 Models of d_model 64 to 512, each trained for 300 updates at learning rates a factor of 1.41 apart, in the standard

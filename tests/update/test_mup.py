@@ -29,7 +29,7 @@ def test_at_the_base_widths_it_is_the_standard_parametrisation(changes):
 
 def test_each_parameters_first_update_and_initial_size_follow_table_8():
     """Adam's first update is the learning rate, times the factor; Xavier's variance is 2 / (fan_in + fan_out)."""
-    run = Trainer(experiment(**WIDER, model__positions="learned", model__tie_embeddings="none"))
+    run = Trainer(experiment(**WIDER, model__positions="relative", model__tie_embeddings="none"))
     before = params_of(run.init())
     rate = float(make_schedule(run.config.optimizer, 16, 10)(0))
     after = params_of(run.train(batches(1), run.init()))
@@ -40,8 +40,8 @@ def test_each_parameters_first_update_and_initial_size_follow_table_8():
             fan_in, fan_out = array.shape
             base = fan_in / growth[fan_in], fan_out / growth[fan_out]
             variance, factor = 2 / sum(base) / growth[fan_in], 1 / growth[fan_in]
-        else:  # tables, biases and norms: as at the base
-            variance, factor = 1 / 16, 1.0
+        else:  # tables, biases and norms: as at the base, where 33 distances have vectors of d_k 4
+            variance, factor = 2 / (33 + 4) if "positions" in name else 1 / 16, 1.0
         if array.ndim == 2:
             assert array.std() == pytest.approx(variance**0.5, rel=0.1), name
         assert moved.max() == pytest.approx(rate * factor, rel=0.01), name
