@@ -49,10 +49,10 @@ def test_one_option_changes_every_norm_of_the_model():
         def __call__(self, x):
             return x * self.param("mine", nn.initializers.ones_init(), ())
 
-    model = Transformer(small(norm="pre", parts=PartsConfig(norm=Scale)))
+    model = Transformer(small(norm="pre", qk_norm=True, parts=PartsConfig(norm=Scale)))
     paths = jax.tree_util.tree_leaves_with_path(variables_of(model, SOURCE, TARGET))
     norms = [[key.key for key in path] for path, _ in paths if "norm" in path[-2].key]
-    assert len(norms) == 2 + 3 + 2
+    assert len(norms) == 2 + 3 + 2 + 3 * 2
     assert {names[-1] for names in norms} == {"mine"}
 
 
