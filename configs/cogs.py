@@ -19,6 +19,7 @@ def get_config():
     config.data.corpus = "cogs"
     config.data.tokenizer = "words"
     config.data.tokens_per_batch = 6144
+    config.model.vocab_size = 1000
     config.model.target_vocab_size = 1000  # two vocabularies; their sizes are those of the training text
     config.model.tie_embeddings = "target"
     config.model.num_encoder_layers = 2

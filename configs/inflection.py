@@ -23,6 +23,7 @@ def get_config():
     config.data.corpus = "inflection"
     config.data.tokenizer = "characters_and_tags"
     config.data.tokens_per_batch = 4096
+    config.model.vocab_size = 1000
     config.model.target_vocab_size = 1000  # two vocabularies; their sizes are those of the training text
     config.model.tie_embeddings = "none"
     config.model.num_encoder_layers = 4

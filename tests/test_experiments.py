@@ -52,7 +52,9 @@ def module(name):
 
 
 def test_all_that_were_promised_are_there():
-    promised = "heads modern mup norm positions regularization table3 tutorial_mistakes vocabulary width"
+    promised = (
+        "cogs heads inflection modern mup norm positions regularization scan table3 tutorial_mistakes vocabulary width"
+    )
     assert promised.split() == FILES
 
 
@@ -73,10 +75,10 @@ def test_every_file_loads_at_every_scale(name, monkeypatch):
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("scale", SCALES[1:])
 @pytest.mark.parametrize("name", FILES)
-def test_custom_modules_are_built_at_every_scale(name, scale):
-    load(f"experiments/{name}.py", scale)
+def test_custom_modules_are_built_at_every_scale(name):
+    for scale in module(name).SCALES[1:]:
+        load(f"experiments/{name}.py", scale)
 
 
 def test_own_parts_are_found_from_anywhere(tmp_path, monkeypatch):
@@ -501,6 +503,14 @@ def test_entropy_and_distance_are_those_of_the_attention(heads, tiny_run, test_s
             distances.append((row * np.abs(np.arange(len(row)) - t)).sum())
     assert float(found["entropy"]["cross"][1, 0]) == pytest.approx(np.mean(entropies), rel=1e-4)
     assert float(found["distance"]["cross"][1, 0]) == pytest.approx(np.mean(distances), rel=1e-4)
+
+
+def test_scan_counts_with_the_length_given(tiny_run, test_set):
+    found = module("scan").with_the_length_given(tiny_run, tiny_run.config, {"test": test_set})
+    ((name, usual, given),) = json.loads(json.dumps(found))["tables"][0]["rows"]
+    right = sum(map(str.__eq__, tiny_run.translate(test_set.sources), test_set.references))
+    assert (name, usual) == ("test", 100 * right / len(test_set.sources))
+    assert given >= usual  # what ends at the right place by itself is still right
 
 
 def test_the_analysis_of_heads_is_whole_and_can_be_written(heads, tiny_run, test_set):
