@@ -220,6 +220,15 @@ def test_the_training_loops_evaluator(folder, run):
     }
 
 
+def test_the_groups_and_clusters_of_a_split_are_in_its_record(folder, run, monkeypatch):
+    monkeypatch.setattr(Prepared, "groups", lambda self, split: [{"kind": split}, {"kind": "other"}])
+    monkeypatch.setattr(Prepared, "clusters", lambda self, split: ["lemma", "lemma"])
+    record = evaluate_run(run, run.config.decode, split_of(folder, run.config, "test")).record
+    assert record["exact_match"]["groups"]["kind"].keys() == {"other", "test"}
+    assert record["exact_match"]["resampled"] == "clusters" and record["exact_match"]["low"] is None  # of one cluster
+    assert record["sentences"]["clusters"] == [0, 0]
+
+
 def test_a_custom_metric_called_exact_match_takes_the_place_of_the_librarys(folder, run, tmp_path):
     """As it did in runs of versions without the library's."""
     (tmp_path / "mine.py").write_text("def exact_match(hypotheses, references):\n    return 12.5\n")

@@ -3,7 +3,8 @@
   transformer-jax evaluate --workdir=runs/demo --split=test
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
-  transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:exact_match
+  transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:length_ratio
+  transformer-jax evaluate --workdir=runs/cogs --split=test_gen --clusters=category
 
 Scores and translations are written to RUN/translations/; another search (--beam ...), texts given by --source and
 exported folders have separate files. --against tests the difference from another run, evaluated before on the same test
