@@ -105,11 +105,12 @@ class Translator:
         shown = [number for number, source in enumerate(sources) if source.tokens]
         for group in groups(
             [len(sources[number].tokens) for number in shown],
-            extra_length=0 if is_oracle else decode.extra_length,
-            min_length=max(lengths, default=0) if is_oracle else decode.min_length,
+            extra_length=decode.extra_length,
+            min_length=decode.min_length,
             longest_target=min(filter(None, (decode.max_length, position_limit(self._config.model))), default=None),
             tokens=decode.tokens_per_batch,
             devices=batch_devices(self._mesh),
+            targets=[lengths[number] for number in shown] if is_oracle else None,
         ):
             rows = Rows(
                 np.full((group.rows, group.source), PAD, np.int32),
