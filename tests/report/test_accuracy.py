@@ -64,6 +64,17 @@ def test_groups_by_variants(report):
     assert texts(table)["odd"] == ["10", "55.0 ± 7.1", "10.0 ± 0.0", "100.0 ± 0.0"]
 
 
+def test_groups_may_depend_on_what_a_variant_was_trained_on(report, sweep):
+    for seed in (0, 1):
+        path = record_file(sweep, "A h=1", seed)
+        record = json.loads(path.read_text())
+        record["exact_match"]["groups"]["kind"] = {"even": {"right": 1, "total": 4}, "unseen": {"right": 0, "total": 2}}
+        write(path, record)
+    found = texts(tables(Report(sweep))[1])
+    assert found["even"][0] == "4 or 10" and found["even"][2] == "25.0 ± 0.0"
+    assert found["unseen"] == ["2", "", "0.0 ± 0.0", ""]
+
+
 def test_lengths_by_variants_with_the_training_limit_marked(report, sweep):
     table = tables(report)[2]
     lengths = load_sweep(sweep).runs[0].measured["test"].tokens_N - 1

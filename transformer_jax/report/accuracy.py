@@ -35,9 +35,14 @@ class Accuracy(NamedTuple):
         return {name: [100 * share(exact) for exact in seeds] for name, seeds in self.runs.items()}
 
     @property
-    def groups(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-        """Those of a run; all runs have the same, with other numbers of right examples."""
-        return next(iter(self.runs.values()))[0].groups
+    def groups(self) -> dict[str, dict[str, set[int]]]:
+        """The numbers of examples of every group, by label: several where it depends on what a run was trained on."""
+        found: dict[str, dict[str, set[int]]] = {}
+        for exact in (exact for seeds in self.runs.values() for exact in seeds):
+            for label, by_value in exact.groups.items():
+                for value, (_, total) in by_value.items():
+                    found.setdefault(label, {}).setdefault(value, set()).add(total)
+        return found
 
     def ranges(self) -> list[np.ndarray]:
         """The lengths of the targets in ranges, which end where the training's lengths do."""
@@ -142,9 +147,10 @@ def _share_inside(exact: Exact, inside_N: np.ndarray) -> float:
 def _by_group(accuracy: Accuracy, label: str) -> Table:
     """Groups of one label by variants."""
     rows = []
-    for value, (_, total) in accuracy.groups[label].items():
+    for value, totals in sorted(accuracy.groups[label].items()):
         rates = accuracy.rates(partial(_share_of_group, label=label, value=value))
-        rows.append(Row(value, [Cell(f"{total:,}", total), *map(_cell, rates.values())]))
+        counts = " or ".join(f"{total:,}" for total in sorted(totals))
+        rows.append(Row(value, [Cell(counts, max(totals)), *map(_cell, rates.values())]))
     return Table([Column("examples"), *map(Column, accuracy.runs)], rows, label, f"Exact match by {label}, %")
 
 
