@@ -3,7 +3,7 @@
     transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --jobs=2
     python experiments/mup.py runs/mup
 
-Models of d_model 64 to 512, each trained for 300 updates at learning rates a factor of 1.41 apart, in the standard
+Models of d_model 64 to 512, each trained for 200 updates at learning rates a factor of 1.41 apart, in the standard
 parametrisation and under muP (Yang et al. 2022) with the narrowest as the base, which is the same model in both. The
 second command prints the final validation loss by width and rate, and each width's best rate: the lowest point of the
 parabola through the best of the rates and its neighbours, as losses there differ by little. It also works while the
@@ -26,20 +26,22 @@ bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = ("demo",)
 WIDTHS = (64, 128, 256, 512)
 STANDARD, MUP = "standard", "muP"
-# Halves of powers of two, in which the rates are.
-EXPONENTS = {STANDARD: range(-24, -10), MUP: range(-20, -10)}
+# Learning rates of the base are 2 to the half of these. Without muP the best one falls by the width or by its root.
+EXPONENTS = range(-18, -9)
 
 
 def get_sweep(scale: str) -> Sweep:
     base = bases.base(scale)
-    base.model.update({"num_encoder_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "dropout": 0.0})
+    base.model.update({"num_encoder_layers": 1, "num_decoder_layers": 1, "num_heads": 4, "dropout": 0.0})
     base.model.d_model, base.model.d_ff = WIDTHS[0], 4 * WIDTHS[0]
-    base.optimizer.warmup_steps = 75
-    base.train.update({"steps": 300, "eval_every": 100, "checkpoint_every": 100})
+    base.optimizer.warmup_steps = 50
+    base.train.update({"steps": 200, "eval_every": 200, "checkpoint_every": 200})
     # The question is about losses: translate little, and quickly.
     base.data.task.test_size = 50
     base.decode.beam = 1
-    variants = [variant(kind, width, rate) for width in WIDTHS for kind in EXPONENTS for rate in rates(kind, width)]
+    variants = [
+        variant(kind, width, rate) for width in WIDTHS for kind in (STANDARD, MUP) for rate in rates(kind, width)
+    ]
     return Sweep(
         name="mup",
         question="Is the best learning rate of a narrow model also that of a wide one, with muP and without?",
@@ -54,7 +56,9 @@ def rates(kind: str, width: int) -> list[float]:
     """The learning rates of a width, to three digits; at the base both parametrisations are one."""
     if kind == MUP and width == WIDTHS[0]:
         return []
-    return [float(f"{2 ** (exponent / 2):.3g}") for exponent in EXPONENTS[kind]]
+    doublings = int(math.log2(width / WIDTHS[0])) if kind == STANDARD else 0
+    exponents = range(EXPONENTS.start - 2 * doublings, EXPONENTS.stop - doublings)
+    return [float(f"{2 ** (exponent / 2):.3g}") for exponent in exponents]
 
 
 def variant(kind: str, width: int, rate: float) -> Variant:
