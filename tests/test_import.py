@@ -28,7 +28,7 @@ def test_import_adds_few_modules():
     added = in_fresh_python(
         "import sys, jax, flax.linen; n = len(sys.modules); import transformer_jax; print(len(sys.modules) - n)"
     )
-    assert int(added) < 40
+    assert int(added) < 50
 
 
 def test_every_public_name_is_there():
