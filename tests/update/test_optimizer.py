@@ -118,6 +118,17 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
     np.testing.assert_array_equal(named["kernel"], decayed["kernel"])
 
 
+@pytest.mark.parametrize("name", ["adamw", "lion"])
+def test_without_weight_decay_nothing_decays(name):
+    """By default optax's decay everything, norms and biases too."""
+    optimizer = make_optimizer(config(name=name), lambda count: 0.1)
+    changes, _ = optimizer.update(jax.tree.map(jnp.zeros_like, PARAMS), optimizer.init(PARAMS), PARAMS)
+    assert not any(np.any(change) for change in jax.tree.leaves(changes))
+    asked = make_optimizer(config(name=name, arguments=("weight_decay=0.5",)), lambda count: 0.1)
+    changes, _ = asked.update(jax.tree.map(jnp.zeros_like, PARAMS), asked.init(PARAMS), PARAMS)
+    assert all(np.any(change) for change in jax.tree.leaves(changes))
+
+
 def test_a_parameters_learning_rate_can_be_multiplied():
     """By its path and shape: as if it had been trained with that learning rate, and the same weight decay an update."""
     settings, stronger = (config(weight_decay=decay, clip_norm=0.1) for decay in (0.3, 1.0))

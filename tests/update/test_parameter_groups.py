@@ -89,6 +89,8 @@ def test_each_group_is_as_if_it_were_trained_alone():
         ),
         (("table: learning_rate=3e-4",), "learning_rate=3e-4: a peak needs optimizer.learning_rate; a multiple"),
         (("table: name=adamm",), "optimizer.name = 'adamm': optax has no such optimizer; did you mean adam"),
+        (("table: name=muon",), "Muon is for hidden matrices, and its pattern finds none"),
+        (("kernel: name=muon adam_learning_rate=2x",), "what begins with adam_ is not for hidden matrices"),
         (("table: name=mine.py:Adam",), "a custom optimizer can only be optimizer.name"),
         (("table: nesterow=true",), "'nesterow=true'; must be NAME=VALUE, did you mean nesterov"),
     ],
@@ -158,6 +160,12 @@ def test_hidden_matrices_are_the_kernels_of_the_stacks(positions):
 
 def by_shape(params):
     return {path_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+def test_a_group_may_have_no_weight_decay_beside_any_optimizer():
+    both = updated(config(name="adamw", weight_decay=0.5, groups=("table$: weight_decay=0",)))
+    path = "source_embedding/table"
+    np.testing.assert_allclose(both[path], updated(config())[path], rtol=1e-6)
 
 
 def test_groups_of_a_muon_run_scale_both_of_its_parts():

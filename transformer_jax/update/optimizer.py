@@ -286,6 +286,8 @@ def _arguments(config: OptimizerConfig, takes: Sequence[str]) -> dict[str, Any]:
         if "weight_decay" not in takes:
             raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
         arguments |= {"weight_decay": config.weight_decay} | ({"mask": _matrices} if "mask" in takes else {})
+    elif "weight_decay" in takes and not any(text.startswith("weight_decay=") for text in config.arguments):
+        arguments["weight_decay"] = 0.0  # optax's adamw and lion would decay by default, norms too
     for text in config.arguments:
         name, separator, value = text.partition("=")
         if not separator or name not in takes or name in arguments or name == "learning_rate":

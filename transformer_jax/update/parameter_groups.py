@@ -69,7 +69,8 @@ def by_group(
         paths = [path_name(path) for path, _ in leaves]
         found = [next((n for n, group in enumerate(groups) if group.finds(path)), None) for path in paths]
         for number, group in enumerate(groups):
-            shapes = [leaf.shape for (_, leaf), other in zip(leaves, found, strict=True) if other == number]
+            own = [leaf for leaf, other in zip(leaves, found, strict=True) if other == number]
+            shapes, hidden = [leaf.shape for _, leaf in own], [_is_hidden(*leaf) for leaf in own]
             why = None
             if not shapes and any(map(group.finds, paths)):
                 why = "earlier groups have every parameter that its pattern finds"
@@ -77,6 +78,10 @@ def by_group(
                 why = f"its pattern is found in no parameter's path; one is {paths[0]}"
             elif group.settings.get("weight_decay", "0").strip("0.") and all(len(shape) < 2 for shape in shapes):
                 why = "there is weight decay of matrices only, and its pattern finds none"
+            elif group.settings.get("name") == "muon" and not any(hidden):
+                why = "Muon is for hidden matrices, and its pattern finds none"
+            elif all(hidden) and any(name.startswith("adam_") for name in group.settings):
+                why = "what begins with adam_ is not for hidden matrices, and its pattern finds nothing else"
             if why:
                 raise BadInput(f"optimizer.groups: {group.text!r}: {why}")
         return jax.tree.unflatten(structure, ["rest" if number is None else f"group_{number}" for number in found])
@@ -91,8 +96,12 @@ def hidden_and_rest(
     """One optimizer for hidden matrices and another one for all other parameters."""
 
     def label(path: Any, leaf: Any) -> str:
-        return "hidden" if leaf.ndim == 2 and HIDDEN.search(path_name(path)) else "rest"
+        return "hidden" if _is_hidden(path, leaf) else "rest"
 
     return optax.partition(
         {"hidden": hidden, "rest": rest}, lambda params: jax.tree_util.tree_map_with_path(label, params)
     )
+
+
+def _is_hidden(path: Any, leaf: Any) -> bool:
+    return leaf.ndim == 2 and HIDDEN.search(path_name(path)) is not None
