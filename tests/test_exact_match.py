@@ -34,8 +34,10 @@ def test_counts_by_group_by_hand():
         (None, None, (40, 60)),  # the 2.5 % and 97.5 % quantiles of a binomial distribution of 100, p = 0.5
         ([str(i % 10) for i in range(100)], None, (20, 80)),  # of 10, p = 0.5
         (None, [str(i % 2) for i in range(100)], (50, 50)),  # all of one stratum are right, all of the other wrong
-        (["one"] * 100, [str(i % 2) for i in range(100)], (50, 50)),  # the stratum divides the cluster
+        ([str(i % 4 // 2) for i in range(100)], [str(i % 2) for i in range(100)], (50, 50)),  # strata divide clusters
         (["one"] * 100, None, None),
+        (["one"] * 100, [str(i % 2) for i in range(100)], None),  # nothing is resampled in a stratum of one unit
+        (None, [str(i) for i in range(100)], None),
     ],
 )
 def test_intervals_over_examples_clusters_and_strata(clusters, strata, ends):

@@ -48,10 +48,11 @@ def counts(
 def interval(
     right_N: Sequence[int], clusters: Sequence[str] | None = None, strata: Sequence[str] | None = None
 ) -> tuple[float, float] | None:
-    """The percentile bootstrap interval of the share that is right, in percent; None of fewer than two units.
+    """The percentile bootstrap interval of the share that is right, in percent; None where nothing can vary.
 
     A unit is an example or, with `clusters`, all examples of a cluster. With `strata` the units of each stratum are
-    resampled among themselves; a cluster is divided where its examples differ in stratum.
+    resampled among themselves, so at least one stratum must have two; a cluster is divided where its examples differ
+    in stratum.
     """
     units: dict[tuple[str, Any], list[int]] = {}
     each = range(len(right_N)) if clusters is None else clusters
@@ -59,11 +60,11 @@ def interval(
         sums = units.setdefault((stratum, unit), [0, 0])
         sums[0] += right
         sums[1] += 1
-    if len(units) < 2:
-        return None
     by_stratum: dict[str, list[list[int]]] = {}
     for (stratum, _), sums in units.items():
         by_stratum.setdefault(stratum, []).append(sums)
+    if all(len(same) < 2 for same in by_stratum.values()):
+        return None
     rng, drawn = np.random.default_rng(SEED), np.zeros((SAMPLES, 2))
     for same in by_stratum.values():
         # Units with equal counts are drawn as one kind: of single examples there are only two kinds.
