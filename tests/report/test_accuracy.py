@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.finished_sweeps import Report, record_file, seed_folder, write
+from tests.support.finished_sweeps import Report, edit, record_file, seed_folder, write
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Figures, Table
 from transformer_jax.report.results import load_sweep
@@ -87,6 +87,23 @@ def test_lengths_by_variants_with_the_training_limit_marked(report, sweep):
     assert of_base == pytest.approx(55)
     (figures,) = [block for block in part(report) if isinstance(block, Figures)]
     assert 'class="usual"' in figures.figures[0].image and "exact match, %" in report.page
+
+
+@pytest.mark.parametrize("other", ["tokenizer", "test set"])
+def test_the_training_limit_is_that_of_runs_with_the_same_lengths(sweep, other):
+    """Tokens of another vocabulary are not comparable, and runs on other examples are not shown."""
+    add_matches(sweep)
+    for seed in (0, 1):
+        edit(seed_folder(sweep, "A h=4", seed) / "result.json", longest_target=99)
+        path = record_file(sweep, "A h=4", seed)
+        record = json.loads(path.read_text())
+        if other == "tokenizer":
+            record["sentences"]["tokens"] = [9 * count for count in record["sentences"]["tokens"]]
+        else:
+            record["test_set_sha256"] = "other"
+        write(path, record)
+    (exact,) = Report(sweep).json["exact_match"]
+    assert exact["longest_training_target"] == SHORT
 
 
 def test_without_matches_there_is_no_such_part(sweep, whole):

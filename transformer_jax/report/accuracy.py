@@ -12,7 +12,7 @@ from transformer_jax.report.document import Block, Cell, Column, Figure, Figures
 from transformer_jax.report.figures import Curve, curves
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import mean_and_deviation, p_text
-from transformer_jax.report.results import Exact, SweepResult
+from transformer_jax.report.results import Exact, Measured, RunResult, SweepResult
 from transformer_jax.report.statistics import Difference, compare, share_scores
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
@@ -28,7 +28,7 @@ class Accuracy(NamedTuple):
     runs: Mapping[str, Sequence[Exact]]  # by variant, one for each seed
     differences: Mapping[str, Difference]  # from the baseline, in percentage points
     lengths_N: np.ndarray  # tokens of each target
-    longest: int | None  # tokens of the longest training target, if known
+    longest: int | None  # tokens of the longest training target of runs with these lengths, if known
 
     def rates(self, share: Callable[[Exact], float]) -> dict[str, list[float]]:
         """A share of the right examples of each seed, in percent, by variant."""
@@ -77,9 +77,21 @@ def _on(sweep: SweepResult, split: str) -> Accuracy | None:
         for name, same in every.items()
     }
     runs = {name: same for name, same in runs.items() if same}
-    limits = [value for run in sweep.runs if (value := run.number("longest_target")) is not None]
+    limits = [
+        limit
+        for run in sweep.runs
+        if run.finished and (limit := run.number("longest_target")) is not None and _is_counted_alike(run, split, first)
+    ]
     longest = int(max(limits)) - 1 if limits else None  # without <eos>
     return Accuracy(split, first.test_set, runs, _differences(sweep, runs), first.tokens_N.astype(int) - 1, longest)
+
+
+def _is_counted_alike(run: RunResult, split: str, first: Measured) -> bool:
+    """Whether a run was tested on the same examples as `first` and divides them into as many tokens."""
+    measured = run.measured.get(split)
+    return (
+        measured is not None and measured.digest == first.digest and np.array_equal(measured.tokens_N, first.tokens_N)
+    )
 
 
 def _differences(sweep: SweepResult, runs: Mapping[str, Sequence[Exact]]) -> dict[str, Difference]:
