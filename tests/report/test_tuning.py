@@ -76,6 +76,16 @@ def test_a_sweep_tuned_by_an_earlier_version(sweep):
     assert "own rate" not in report.markdown and "Tuning took" not in report.markdown
 
 
+@pytest.mark.parametrize("recorded", [1 / 3, 0.333333])  # as earlier versions rounded it
+def test_a_factor_that_is_not_exact_in_six_digits(sweep, recorded):
+    changed(sweep, tune=[1 / 3, 1])
+    write(sweep / "tuned.json", {"base": {"factor": recorded, "losses": {"0.333333": 1.0, "1": 2.0}, "seed": 10**6}})
+    report = Report(sweep)
+    assert "a better rate may lie beyond: base (lowest)." in report.markdown
+    assert lines_of(report, "base")["validation loss x 0.333333"] == "**1.0000**"
+    assert "--tune=0.3333333333333333,1 " in report.json["facts"]["command"] + " "
+
+
 def test_a_damaged_record_of_tuning_is_no_end_of_a_report(tuned):
     write(tuned / "tuned.json", {"base": 3, "A h=1": {"factor": "x"}, "A h=4": {"factor": 2, "losses": 1, "cost": []}})
     assert "Chosen: A h=4 x 2." in Report(tuned).markdown

@@ -70,9 +70,9 @@ def test_a_launch_that_is_asked_to_stop(folder, monkeypatch, capsys, number, sta
     assert capsys.readouterr().err.endswith(f"stopped by {number.name}; the same command resumes the sweep\n")
 
 
-def tuned(folder, losses, monkeypatch):
+def tuned(folder, losses, monkeypatch, tune=(1.0, 2.0)):
     """A launch whose tries of a learning rate end with these losses, by address; None is a failure."""
-    here = launcher(folder, defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True))
+    here = launcher(folder, defined(FOUR, seeds=2, tune=tune, untuned=True))
 
     def finish(runs):
         for run in runs:
@@ -117,6 +117,19 @@ def test_each_variant_gets_the_rate_that_did_best(folder, monkeypatch):
     seeds = {(run.experiment.seed, run.experiment.data.order_seed) for run in tries}
     assert seeds == {(1_000_000, 1_000_000)} and {run.experiment.seed for run in runs} == {0, 1}
     assert all(run.is_finished() for run in runs) and folder.tuning_runs(here.definition) == []
+
+
+def test_runs_train_at_the_very_rate_that_was_tried(folder, monkeypatch):
+    """Also where six digits, the name of a factor, do not tell it exactly."""
+    here = tuned(folder, {"base/tuning-0.333333": 0.5}, monkeypatch, tune=(1 / 3, 1))
+    folder.save(here.definition)
+    (tried, *_) = folder.tuning_runs(here.definition)
+    here.run()
+    base = folder.runs(here.definition, ["base"])[0].experiment
+    assert base.optimizer.learning_rate == tried.experiment.optimizer.learning_rate
+    assert folder.merged(here.definition).tune == (1 / 3, 1)
+    with pytest.raises(BadInput, match=r"tune: 0.3333333333333333,1 there, 0.333333,1 here"):
+        folder.merged(defined(FOUR, tune=(0.333333, 1)))
 
 
 def test_a_sweep_tuned_by_an_earlier_version_keeps_its_rates(folder):

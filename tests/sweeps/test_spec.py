@@ -81,6 +81,7 @@ def test_all_that_is_wrong_is_reported_at_once():
         ({"variants": ["base"]}, "variants: number 1 is 'base'; it must be a Variant"),
         ({"variants": [Variant("base"), Variant("Base")]}, "'base' and 'Base' would have the same folder"),
         ({"variants": [Variant("..")]}, "number 1 has the name '..'; it must have letters or digits"),
+        ({"tune": (1 / 3, 0.333333)}, "must be factors of the learning rate that differ in six digits"),
         ({"name": ""}, "name and question must be strings"),
         ({"base": "x.py"}, "base = str: must be a ConfigDict"),
         ({"base": {**BASE, "train": {"steps": 1}}}, "optimizer.warmup_steps = 4 is more than train.steps = 1"),

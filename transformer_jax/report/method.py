@@ -14,6 +14,7 @@ from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, LAST_STEP
 from transformer_jax.sweeps import variance
 from transformer_jax.sweeps.provenance import Made, mixtures
+from transformer_jax.sweeps.spec import tune_text
 
 METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
@@ -99,7 +100,7 @@ def command(sweep: SweepResult) -> str:
         words.append(f"--scale={definition['scale']}")
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
     if definition.get("tune") is not None:
-        words.append(f"--tune={','.join(f'{factor:g}' for factor in tuning.factors(sweep)) or 'none'}")
+        words.append(f"--tune={tune_text(tuning.factors(sweep))}")
     if definition.get("data_order") != variance.BY_SEED and sweep.base.get("data.order_seed") is None:
         # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that,
         # in its file or, as all sweeps by earlier versions, in the command.

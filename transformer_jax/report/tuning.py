@@ -47,8 +47,8 @@ def remark(sweep: SweepResult) -> str:
         text += f" The run on which it was chosen is that of the first seed: {', '.join(reused)}."
     else:
         text += " No run that is compared has that seed."
-    ends = {min(tried): "lowest", max(tried): "highest"}
-    at_edge = [f"{name} ({ends[factor]})" for name, factor in best.items() if factor in ends]
+    ends = {f"{min(tried):g}": "lowest", f"{max(tried):g}": "highest"}
+    at_edge = [f"{name} ({ends[f'{factor:g}']})" for name, factor in best.items() if f"{factor:g}" in ends]
     if at_edge:
         text += f" At the edge of what was tried, so that a better rate may lie beyond: {', '.join(at_edge)}."
     return text
@@ -108,7 +108,8 @@ def _loss(facts: Mapping[str, Any], factor: float) -> Cell:
     loss = number(losses[f"{factor:g}"])
     if loss is None:
         return Cell("failed")
-    return number_cell(loss, "{:.4f}".format)._replace(mark="better" if factor == facts["factor"] else "")
+    is_chosen = f"{factor:g}" == f"{facts['factor']:g}"  # earlier versions rounded the chosen one
+    return number_cell(loss, "{:.4f}".format)._replace(mark="better" if is_chosen else "")
 
 
 def _both(names: list[str], tuned: TestFindings, untuned: TestFindings) -> list[Filled]:

@@ -150,7 +150,8 @@ class SweepFolder:
 
     def tuned(self) -> dict[str, dict[str, Any]]:
         """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, "seed": ...,
-        "cost": ...}. Earlier versions had neither seed nor cost, and used the chosen run as that of the first seed."""
+        "cost": ...}. Earlier versions had neither seed nor cost, used the chosen run as that of the first seed, and
+        rounded the factor to the six digits of its name."""
         return read_json(self.path / "tuned.json") or {}
 
     def record_tuned(self, variant: str, facts: Mapping[str, Any]) -> None:
@@ -224,7 +225,7 @@ def _fixed(definition: Definition, variants: Sequence[str]) -> dict[str, Any]:
     fixed: dict[str, Any] = {
         "name": definition.sweep.name,
         "scale": definition.scale,
-        "tune": ",".join(f"{factor:g}" for factor in definition.tune or ()) or "none",
+        "tune": spec.tune_text(definition.tune),
         "vary": ", ".join(definition.vary),
     }
     for option in schema.options(ExperimentConfig):

@@ -138,14 +138,15 @@ class Launcher:
             return
         for name in dict.fromkeys(run.variant for run in runs):
             of_variant = [run for run in runs if run.variant == name]
-            losses = {f"{run.factor:g}": valid_loss(run) for run in of_variant}
+            losses = {f"{run.factor:g}": valid_loss(run) for run in of_variant}  # by the names of factors
             known = {factor: loss for factor, loss in losses.items() if loss is not None}
             if not known:
                 self.failed += [run.name for run in of_variant if run.name in failed]
                 self.variants.remove(name)
                 continue
             best = min(known, key=lambda factor: known[factor])
-            facts = {"factor": float(best), "losses": losses, "seed": TUNING_SEED, "cost": cost(of_variant)}
+            exact = {f"{factor:g}": float(factor) for factor in self.definition.tune or ()}
+            facts = {"factor": exact[best], "losses": losses, "seed": TUNING_SEED, "cost": cost(of_variant)}
             self.sweep.record_tuned(name, facts)
             listed = ", ".join(f"x {f}: {'failed' if loss is None else f'{loss:.4f}'}" for f, loss in losses.items())
             print(f"{name}: rate x {best} (validation loss {listed})", flush=True)

@@ -219,6 +219,11 @@ def peak_learning_rate(config: ExperimentConfig) -> float:
     return rate if rate is not None else (config.model.base_d_model * max(config.optimizer.warmup_steps, 1)) ** -0.5
 
 
+def tune_text(factors: Sequence[float] | None) -> str:
+    """The factors as --tune takes them, exactly."""
+    return ",".join(repr(float(factor)).removesuffix(".0") for factor in factors or ()) or "none"
+
+
 def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
     if all(part is None for part in schema.to_dict(model.parts).values()):
@@ -285,9 +290,11 @@ def _tune_problems(sweep: Sweep) -> list[str]:
         isinstance(tune, str)
         or not isinstance(tune, Sequence)
         or not all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
-        or _repeated(tune)
+        or _repeated([f"{factor:g}" for factor in tune])  # their names, in folders and reports
     ):
-        problems.append(f"tune = {tune!r}: must be different factors of the learning rate, as in (0.5, 1, 2)")
+        problems.append(
+            f"tune = {tune!r}: must be factors of the learning rate that differ in six digits, as in (0.5, 1, 2)"
+        )
     if not isinstance(sweep.untuned, bool):
         problems.append(f"untuned = {sweep.untuned!r}: must be True or False")
     return problems
