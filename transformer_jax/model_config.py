@@ -114,7 +114,9 @@ class ModelConfig(Section):
         condition=Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}"),
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
-    qk_norm: bool = option(False, "normalize each head's queries and keys, before positions act")
+    qk_norm: bool = option(
+        False, "normalize each head's queries and keys with the norm of model.norm_kind, before positions act"
+    )
     attention_softcap: float | None = option(
         None, "cap of attention's scores s, which become cap * tanh(s / cap); none = no cap", above=0
     )

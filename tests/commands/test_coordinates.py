@@ -47,6 +47,7 @@ def test_slopes_and_the_verdict_are_printed_and_the_picture_is_written(monkeypat
         ("--widths=64,wide", "--widths=64,wide: must be whole numbers, such as 64,128,256"),
         ("--widths=64,101", "--widths=64,101: num_heads = 4 does not divide d_model = 101: "),
         ("--widths=64,0", "--widths=64,0: d_model = 0: must be at least 2"),
+        ("--workdir=nodir", "--workdir=nodir: there is no such folder; without --workdir tokens are random"),
         ("--updates=0", "--updates=0: must be at least 1 and at most 1,000"),
     ],
 )

@@ -6,6 +6,7 @@ The batches are those of the config's data where it is prepared; otherwise rando
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands import configuration
@@ -88,6 +89,8 @@ def batches_of(
     from transformer_jax.training.coordinates import random_batch
     from transformer_jax.update.sharding import batch_devices, batch_share, make_mesh
 
+    if workdir is not None and not Path(workdir).is_dir():
+        raise BadInput(f"--workdir={workdir}: there is no such folder; without --workdir tokens are random")
     directory = RunFolder(workdir or "").data(experiment)
     if (workdir is None and experiment.data.directory is None) or not (directory / MANIFEST).is_file():
         return experiment, [random_batch(experiment)] * updates, "random tokens"
