@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.support.finished_sweeps import Report, changed, seed_folder, write
+from tests.support.finished_sweeps import Report, changed, edit, seed_folder, write
 
 
 def facts(factor, losses, **more):
@@ -50,6 +50,14 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert f"{remark}, so that a better rate may lie beyond: A h=1 (highest)." in report.markdown
     assert "All 8 runs are finished." in report.markdown and report.json["tuning"]["cost"]["runs"] == 9
     assert "<h2" in report.page and "validation loss x 0.5" in report.page
+
+
+def test_time_in_one_program_counts_once(tuned):
+    for path in tuned.glob("runs/*/*seed-*/result.json"):
+        edit(path, train_seconds=480.0, together=8)
+    report = Report(tuned)
+    assert "the compared runs took 8 runs, 8,000 updates, 8 min, " in report.markdown
+    assert report.json["facts"]["training time"] == "0.10 hours in all, 60 s per run"  # without the untuned ones
 
 
 def test_tuned_and_untuned_results_are_side_by_side(tuned):

@@ -78,7 +78,9 @@ def run(directory: Path, *arguments: str, status: int = 0, **environment: str) -
     return done
 
 
-def pretend_finished(run: SweepRun, loss: float = 1.0, flops: float = 1e9, seconds: float = 1.0) -> None:
+def pretend_finished(
+    run: SweepRun, loss: float = 1.0, flops: float = 1e9, seconds: float = 1.0, together: int = 1
+) -> None:
     """Leaves a result as a worker would."""
     run.path.mkdir(parents=True, exist_ok=True)
     result = {
@@ -88,6 +90,7 @@ def pretend_finished(run: SweepRun, loss: float = 1.0, flops: float = 1e9, secon
         "tests": {split: {"bleu": 50.0} for split in run.tests},
         "training_flops": flops,
         "train_seconds": seconds,
+        "together": together,
     }
     record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
     for split in run.tests:

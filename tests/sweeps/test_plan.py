@@ -10,6 +10,9 @@ def test_the_rate_is_that_of_finished_runs(folder):
     for run, seconds in zip(runs[:3], (1.0, 2.0, 8.0), strict=True):
         pretend_finished(run, flops=1e9, seconds=seconds)
     assert plan.measured_rate(runs) == 0.5e9
+    for run in runs[:3]:  # in one program, whose time is the time of each
+        pretend_finished(run, flops=1e9, seconds=6.0, together=3)
+    assert plan.measured_rate(runs) == 0.5e9
 
 
 def test_the_changes_of_a_variant_in_a_line():

@@ -83,7 +83,7 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     found["seeds"] = ", ".join(map(str, sweep.seeds))
     if devices := dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result):
         found["devices of a run"] = "; ".join(devices)
-    if seconds := [value for run in finished if (value := run.number("train_seconds")) is not None]:
+    if seconds := [value for run in finished if (value := run.seconds) is not None]:
         found["training time"] = f"{sum(seconds) / 3600:.2f} hours in all, {np.mean(seconds):.0f} s per run"
     names = dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS)
     for name in names:

@@ -86,6 +86,12 @@ class RunResult:
         """A number of result.json."""
         return number(self.result.get(name))
 
+    @property
+    def seconds(self) -> float | None:
+        """Its share of the training time, as `sweeps.run.seconds_of`."""
+        seconds = self.number("train_seconds")
+        return None if seconds is None else seconds / max(self.number("together") or 1, 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class VariantResult:

@@ -65,10 +65,11 @@ def cost_sentence(sweep: SweepResult) -> str:
     if not tuning["runs"]:
         return ""
     runs = [run for run in sweep.all_runs if run.finished]
-    compared = {name: sum(run.number(name) or 0 for run in runs) for name in ("steps", *COSTS[2:])}
+    updates, flops = (sum(run.number(name) or 0 for run in runs) for name in ("steps", "training_flops"))
+    compared = (len(runs), updates, sum(run.seconds or 0 for run in runs), flops)
     texts = [
         f"{count:g} runs, {updates:,.0f} updates, {duration(seconds)}, {count_text(flops)} FLOPs"
-        for count, updates, seconds, flops in (tuning.values(), (len(runs), *compared.values()))
+        for count, updates, seconds, flops in (tuning.values(), compared)
     ]
     return f"Tuning took {texts[0]}; the compared runs took {texts[1]}."
 

@@ -20,7 +20,7 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.run import Job, SweepRun, now
+from transformer_jax.sweeps.run import Job, SweepRun, now, seconds_of
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import TUNING_SEED, Definition, training_flops
 from transformer_jax.sweeps.status import Display, failure
@@ -265,5 +265,9 @@ def valid_loss(run: SweepRun) -> float | None:
 def cost(runs: Sequence[SweepRun]) -> dict[str, float]:
     """What tuning runs took; of those that failed only their number is known."""
     results = [result for run in runs if (result := run.result()) is not None]
-    names = {"updates": "steps", "train_seconds": "train_seconds", "training_flops": "training_flops"}
-    return {"runs": len(runs)} | {name: sum(result[key] for result in results) for name, key in names.items()}
+    return {
+        "runs": len(runs),
+        "updates": sum(result["steps"] for result in results),
+        "train_seconds": sum(map(seconds_of, results)),
+        "training_flops": sum(result["training_flops"] for result in results),
+    }

@@ -11,7 +11,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.processes import hardware
 from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.run import SweepRun, seconds_of
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
@@ -76,7 +76,7 @@ def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) ->
 def measured_rate(runs: Sequence[SweepRun]) -> float | None:
     """The FLOP/s of the sweep's finished runs; None if there are none."""
     results = [result for run in runs if (result := run.result()) is not None]
-    return statistics.median(r["training_flops"] / r["train_seconds"] for r in results) if results else None
+    return statistics.median(r["training_flops"] / seconds_of(r) for r in results) if results else None
 
 
 _products_rate = functools.cache(hardware.products_rate)

@@ -170,6 +170,11 @@ def digest(experiment: ExperimentConfig, recorded: Mapping[str, Any] | None = No
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def seconds_of(result: Mapping[str, Any]) -> float:
+    """A run's share of the training time: runs that train in one program all have the time of that program."""
+    return float(result["train_seconds"] / result.get("together", 1))
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The file's content; None if it is missing or damaged."""
     try:
