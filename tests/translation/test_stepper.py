@@ -109,6 +109,15 @@ def test_the_tail_finds_what_the_whole_batch_finds():
     assert_close(by_tail.scores_BN, whole.scores_BN)
 
 
+def test_a_search_in_bfloat16_runs_with_grouped_queries():
+    """XLA for CPUs cannot run every product of bfloat16 that it compiles, and not the same in a loop as outside."""
+    model, variables = built(num_heads=4, num_key_value_heads=2, d_k=8, d_v=8, dtype="bfloat16")
+    rows = Rows(SOURCE, jnp.array([7, 5]), jnp.arange(2))
+    searched = jax.jit(search, static_argnames=("model", "decode", "max_length"))
+    found = searched(variables["params"], rows, model=model.config, decode=DecodeConfig(beam=1), max_length=7)
+    assert ((found.lengths_BN >= 1) & (found.lengths_BN <= jnp.array([[7], [5]]))).all()
+
+
 def test_learned_positions_count_positions_and_not_slots():
     model, variables = built(positions="learned")
     stepper = Stepper(model.config, variables["params"])

@@ -69,8 +69,12 @@ def _products(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
     heads, groups = q_BTHK.shape[2], k_BSHK.shape[2]
     if groups == heads:
         return jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **product)
-    scores_BGRTS = jnp.einsum("btgrk,bsgk->bgrts", _grouped(q_BTHK, 2, groups), k_BSHK, **product)
-    return scores_BGRTS.reshape(len(scores_BGRTS), heads, *scores_BGRTS.shape[3:])
+    # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
+    q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
+    q_BMGK = q_BTRGK.reshape(len(q_BTHK), -1, *q_BTRGK.shape[3:])
+    scores_BGMS = jnp.einsum("bmgk,bsgk->bgms", q_BMGK, k_BSHK, **product)
+    scores_BGTRS = scores_BGMS.reshape(*scores_BGMS.shape[:2], *q_BTRGK.shape[1:3], -1)
+    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(len(q_BTHK), heads, q_BTHK.shape[1], -1)
 
 
 def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
