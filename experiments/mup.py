@@ -88,7 +88,7 @@ def print_losses(folder: str) -> None:
     """The mean final validation loss of the finished runs, by width and learning rate."""
     losses: dict[tuple[str, int], dict[float, float]] = {}
     for each in load_sweep(folder).variants:
-        found = [run.result["training"]["valid"]["loss"] for run in each.finished]
+        found = [run.result["valid"]["loss"] for run in each.finished]
         if found:
             kind, width = each.group.split(", d_model=")
             mean = sum(found) / len(found)

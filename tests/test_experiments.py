@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import finished_sweeps
 from tests.support.places import ROOT
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
 from tests.support.small_runs import experiment
@@ -503,6 +504,28 @@ def test_entropy_and_distance_are_those_of_the_attention(heads, tiny_run, test_s
             distances.append((row * np.abs(np.arange(len(row)) - t)).sum())
     assert float(found["entropy"]["cross"][1, 0]) == pytest.approx(np.mean(entropies), rel=1e-4)
     assert float(found["distance"]["cross"][1, 0]) == pytest.approx(np.mean(distances), rel=1e-4)
+
+
+def test_mups_table_has_the_loss_of_each_width_and_rate(tmp_path, capsys):
+    rates = (0.001, 0.002)
+    finished_sweeps.make_sweep(
+        tmp_path,
+        [
+            finished_sweeps.variant(
+                f"{width} {rate}", group=f"muP, d_model={width}", changes={"optimizer.learning_rate": rate}
+            )
+            for width in (64, 128)
+            for rate in rates
+        ],
+        seeds=(0,),
+        baseline="64 0.001",
+    )
+    module("mup").print_losses(tmp_path)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["d_model", "0.001", "0.002", "best"]
+    assert [line.split()[:5] for line in lines] == [
+        ["muP", width, "1.0000", "1.0000", "0.001"] for width in ("64", "128")
+    ]
 
 
 def test_scan_counts_with_the_length_given(tiny_run, test_set):
