@@ -197,7 +197,7 @@ def define(
     experiments = {}
     of_base = {problem.partition(": ")[2] for problem in problems}
     for variant in sweep.variants:
-        config, found = _experiment(base, variant, trying)
+        config, found = _experiment(base, variant, trying, bool(sweep.tune))
         problems += [f"{place}: variant {variant.name!r}: {line}" for line in found if line not in of_base]
         if config is not None:
             experiments[variant.name] = config
@@ -354,7 +354,9 @@ def _base(sweep: Sweep, place: str, overrides: Sequence[tuple[str, str]]) -> tup
     return values, problems
 
 
-def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tuple[ExperimentConfig | None, list[str]]:
+def _experiment(
+    base: Mapping[str, Any], variant: Variant, trying: bool, is_tuned: bool
+) -> tuple[ExperimentConfig | None, list[str]]:
     """The config of a variant, and what is wrong with it."""
     known = [option.path for option in schema.options(ExperimentConfig)]
     values, problems = copy.deepcopy(dict(base)), []
@@ -377,9 +379,12 @@ def _experiment(base: Mapping[str, Any], variant: Variant, trying: bool) -> tupl
             )
     if trying and not problems:
         from transformer_jax.experiment import try_out  # slow to import
+        from transformer_jax.update.optimizer import refuse_without_peak
 
         try:
             try_out(config)
+            if is_tuned:
+                refuse_without_peak(config.optimizer)
         except extension.UserCodeError:
             raise
         except BadInput as problem:

@@ -11,7 +11,7 @@ import optax
 
 from transformer_jax import schema
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.extension import file_of, load_function, load_object, running
+from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
 from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig, changed
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
 from transformer_jax.update import schedule_free
@@ -62,8 +62,19 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 def ends_with_the_run(config: OptimizerConfig) -> bool:
     """Whether the schedule depends on the total number of updates, so that a longer run has different rates."""
     if is_address(config.schedule):
-        return "steps" in load_function("optimizer.schedule", config.schedule, optional=OPTIONAL).optional
+        return "steps" in _custom(config).optional
     return config.schedule in ENDING_WITH_THE_RUN
+
+
+def refuse_without_peak(config: OptimizerConfig) -> None:
+    """Refuses a custom schedule that factors of the learning rate would not change."""
+    if is_address(config.schedule) and "peak" not in (custom := _custom(config)).optional:
+        raise custom.refusal("takes no `peak`, the learning rate that tune multiplies")
+
+
+def _custom(config: OptimizerConfig) -> CustomFunction:
+    """The custom schedule, before it is called."""
+    return load_function("optimizer.schedule", config.schedule, optional=OPTIONAL)
 
 
 def make_optimizer(
@@ -217,7 +228,7 @@ def _check(optimizer: Any, name: str) -> None:
 
 def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
     """The schedule that a custom function returns, tried on a few updates."""
-    custom = load_function("optimizer.schedule", config.schedule, optional=OPTIONAL)
+    custom = _custom(config)
     values = (peak, config.warmup_steps, steps, config.final_fraction, d_model)
     rate_at = custom(**dict(zip(OPTIONAL, values, strict=True)))
     if not callable(rate_at):
