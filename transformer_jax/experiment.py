@@ -35,6 +35,7 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.ending import Ending
+from transformer_jax.training.inputs import refuse_unmeasured
 from transformer_jax.training.loop import train
 from transformer_jax.training.probes import Probes
 from transformer_jax.training.together import refuse_incompatible, train_together
@@ -111,11 +112,13 @@ def train_run(
 
 def try_out(config: ExperimentConfig) -> None:
     """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
-    lacks, or custom code that does not fit."""
+    lacks, a best metric that is not measured, or custom code that does not fit."""
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = make_optimizer(config.optimizer, schedule)
     check_schedule_free(config.optimizer)
     check_loss(config.train)
+    if not config.decode.bleu_sentences:
+        refuse_unmeasured(config.train)
     load_metrics(config.decode.metrics)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)

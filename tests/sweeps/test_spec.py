@@ -82,6 +82,10 @@ def test_all_that_is_wrong_is_reported_at_once():
         ({"variants": [Variant("base"), Variant("Base")]}, "'base' and 'Base' would have the same folder"),
         ({"variants": [Variant("..")]}, "number 1 has the name '..'; it must have letters or digits"),
         ({"tune": (1 / 3, 0.333333)}, "must be factors of the learning rate that differ in six digits"),
+        (
+            {"overrides": [("train.best_metric", "exact_match")]},
+            "file.py: variant 'base': train.best_metric = 'exact_match' is not among the validation metrics",
+        ),
         ({"name": ""}, "name and question must be strings"),
         ({"base": "x.py"}, "base = str: must be a ConfigDict"),
         ({"base": {**BASE, "train": {"steps": 1}}}, "optimizer.warmup_steps = 4 is more than train.steps = 1"),
@@ -103,6 +107,19 @@ def test_a_part_must_have_a_name_and_must_fit(tmp_path):
         "is a class; the processes that train must find it"
         in problems(Variant("own", {"model.parts.positions": Variant}))[0]
     )
+
+
+def test_tune_needs_a_schedule_with_a_peak(tmp_path):
+    path = tmp_path / "schedule.py"
+    path.write_text(
+        "def own(steps):\n    return lambda count: 1e-3\ndef peaked(peak):\n    return lambda count: peak\n"
+    )
+    own, peaked = (Variant(name, {"optimizer.schedule": f"{path}:{name}"}) for name in ("own", "peaked"))
+    defined(own, peaked, tune=())
+    assert problems(own, peaked, tune=(1, 2)) == [
+        f"file.py: variant 'own': optimizer.schedule = {path}:own: takes no `peak`, the learning rate that tune "
+        "multiplies"
+    ]
 
 
 def load_text(tmp_path, text, **options):

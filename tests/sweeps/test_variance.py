@@ -40,6 +40,10 @@ FILES = {**BASE, "data": {"source": ("a.en",), "target": ("a.de",), "valid_sourc
             "vary has 'order', and the base sets data.order_seed = 1: leave one out",
         ),
         (
+            {"vary": ["split"], "overrides": [("data.directory", "prepared")]},
+            "vary has 'split', and the base sets data.directory = prepared, which has one split: leave one out",
+        ),
+        (
             {"vary": ["split"], "base": FILES},
             "variant 'base': vary has 'split': split_seed = 0 chooses validation pairs among the training text, but "
             "they are b.tsv",

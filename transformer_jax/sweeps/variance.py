@@ -47,6 +47,11 @@ def problems(vary: Sequence[str] | None, base: ExperimentConfig, variants: Mappi
         for source, seed in given.items()
         if vary is not None and source in vary and seed is not None
     ]
+    if SPLIT in (vary or ()) and base.data.directory is not None:
+        found.append(
+            f"vary has {SPLIT!r}, and the base sets data.directory = {base.data.directory}, which has one split: "
+            "leave one out"
+        )
     for name, config in variants.items():
         try:
             seeded(config, vary or (), 0)

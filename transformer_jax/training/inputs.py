@@ -64,9 +64,8 @@ class Inputs:
         rows = max(shape.rows for shape in self.batches.shapes)
         if train.accumulate > rows:
             raise BadInput(f"train.accumulate = {train.accumulate} parts are more than the {rows} rows of any batch")
-        name, known = train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
-        if not has_evaluators and name not in known:
-            raise BadInput(f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}")
+        if not has_evaluators:
+            refuse_unmeasured(train)
         if not has_evaluators and validation is None and train.patience is not None:
             raise BadInput(f"train.patience = {train.patience} needs validation data, and there is none")
         if validation is None and train.until_flat is not None:
@@ -99,6 +98,16 @@ class Inputs:
             sums = jax.device_get(evaluate(params, batch))
             totals = [total + np.asarray(more, np.float64) for total, more in zip(totals, sums, strict=True)]
         return TokenSums(*totals)
+
+
+def refuse_unmeasured(train: TrainConfig) -> None:
+    """Refuses a `train.best_metric` that no validation measures without translating."""
+    name, known = train.best_metric, ("valid_loss", "valid_perplexity", "valid_accuracy")
+    if name not in known:
+        raise BadInput(
+            f"train.best_metric = {name!r} is not among the validation metrics: {', '.join(known)}; bleu, exact_match "
+            "and custom metrics need decode.bleu_sentences above 0"
+        )
 
 
 def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
