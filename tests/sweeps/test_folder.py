@@ -27,7 +27,7 @@ def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):
 
 
 def test_sweep_json_is_the_whole_definition(tmp_path):
-    definition = defined(FOUR, seeds=2, tests=("test", "test_long"), notes=("small",))
+    definition = defined(FOUR, seeds=2, tests=("test", "valid"), notes=("small",))
     folder = SweepFolder(tmp_path)
     folder.save(definition)
     loaded = folder.load()

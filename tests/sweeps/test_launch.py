@@ -158,7 +158,10 @@ def test_a_variant_without_any_rate_has_failed(folder, monkeypatch):
 
 
 def test_data_is_prepared_once_and_refused_at_once(folder):
-    definition = defined(FOUR, Variant("tfds", {"data.corpus": "grammer"}), tests=("test", "test_lng"))
+    definition = defined(FOUR, Variant("tfds", {"data.corpus": "grammer"}))
+    definition = dataclasses.replace(
+        definition, sweep=dataclasses.replace(definition.sweep, tests=("test", "test_lng"))
+    )
     with pytest.raises(BadInput) as error:
         prepare_data(folder, definition, definition.chosen(None))
     message = str(error.value)

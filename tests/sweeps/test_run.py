@@ -25,7 +25,7 @@ def test_a_result_counts_only_for_the_config_and_the_tests_it_was_made_with(tmp_
     assert base.result() is not None and four.result() is None
     retrained, _ = folder.runs(defined(FOUR, overrides=[("model.dropout", "0.3")]))
     assert retrained.path == base.path and retrained.result() is None
-    measured_more, _ = folder.runs(defined(FOUR, tests=("test", "test_long")))
+    measured_more, _ = folder.runs(defined(FOUR, tests=("test", "valid")))
     assert measured_more.result() is None
     (base.path / "result.json").write_text('{"config')  # not whole
     assert base.result() is None

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import jax
 
-from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import provenance
+from transformer_jax.sweeps import checks, provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun, now, seconds_of
@@ -85,7 +84,7 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
 
 def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
     """Prepares each data set once; refuses what could not be trained or evaluated on."""
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []  # of variants
     places: dict[Path, SweepRun] = {}
     for run in sweep.all_runs(definition, variants):
         places.setdefault(sweep.data(run.experiment), run)
@@ -94,17 +93,14 @@ def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[
         try:
             prepared = prepare(run.experiment, place)
         except BadInput as problem:
-            problems.append(f"variant {name!r}: {problem}")
+            problems.append((name, str(problem)))
             continue
-        known = [split for split in prepared.splits if split != "train" and len(prepared.pairs(split))]
-        for split in definition.sweep.tests:
-            if split not in known:
-                hint = schema.nearest(split, known)
-                problems.append(f"variant {name!r}: tests = {split!r}: its data has no such sentences; {hint}")
+        known = [split for split in prepared.splits if len(prepared.pairs(split))]
+        problems += [(name, problem) for problem in checks.missing_splits(definition.sweep.tests, known)]
         if definition.tune and "valid" not in known:
-            problems.append(f"variant {name!r}: tune chooses by validation loss, and there is no validation data")
+            problems.append((name, "tune chooses by validation loss, and there is no validation data"))
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(checks.listed(problems))
 
 
 @dataclasses.dataclass

@@ -28,7 +28,7 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.sweeps import variance
+from transformer_jax.sweeps import checks, variance
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -55,7 +55,8 @@ class Variant:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # option -> value: {"model.num_heads": 4}
     group: str = ""  # its heading in tables
     note: str = ""  # a remark that the report shows beside it
-    published: Mapping[str, float] = dataclasses.field(default_factory=dict)  # in the literature: "perplexity", "bleu"
+    # What the literature has: "perplexity", "bleu", "parameters" (65e6), "exact_match" (in percent).
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baseline: str | None = None  # the variant it is compared with; none = the sweep's baseline
 
     @property
@@ -175,10 +176,16 @@ def load(
 ) -> Definition:
     """The sweep of an experiment file. `overrides` are (option, text) pairs that change its base; `seeds` and `tune`
     replace its own."""
-    sweep, scale = _sweep_of(path, scale)
-    sweep = dataclasses.replace(
-        sweep, seeds=sweep.seeds if seeds is None else seeds, tune=sweep.tune if tune is None else tune
-    )
+    try:
+        sweep, scale = _sweep_of(path, scale)
+    except extension.UserCodeError as error:
+        if problem := checks.unknown_field(error.__cause__, (Sweep, Variant)):
+            raise BadInput(f"{path}: {problem}") from None
+        raise
+    if seeds is not None:
+        sweep = dataclasses.replace(sweep, seeds=seeds)
+    if tune is not None:  # --tune=none leaves nothing that could be untuned
+        sweep = dataclasses.replace(sweep, tune=tune, untuned=sweep.untuned and bool(tune))
     return define(sweep, path, scale, overrides)
 
 
@@ -193,6 +200,8 @@ def define(
         raise ConfigError([f"{place}: {problem}" for problem in problems])
     base, problems = _base(sweep, place, overrides)
     found = [*_seed_problems(sweep.seeds, bool(sweep.tune)), *_name_problems(sweep)]
+    if trying:
+        found += checks.tuning_problems(sweep.tune, sweep.untuned)
     problems += [f"{place}: {line}" for line in found]
     experiments = {}
     of_base = {problem.partition(": ")[2] for problem in problems}
@@ -205,8 +214,11 @@ def define(
         raise ConfigError(problems)
     seeds = tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds)
     config = configuration.from_config_dict(base)
-    if problems := [f"{place}: {line}" for line in variance.problems(sweep.vary, config, experiments)]:
-        raise ConfigError(problems)
+    found = variance.problems(sweep.vary, config, experiments)
+    if trying:
+        found += [*checks.twins(experiments), *checks.split_problems(sweep.tests, experiments)]
+    if found:
+        raise ConfigError([f"{place}: {line}" for line in found])
     tune = None if sweep.tune is None else tuple(sweep.tune)
     return Definition(
         sweep, place, scale, seeds, config, experiments, tune=tune, vary=variance.resolved(sweep.vary, config)
@@ -271,7 +283,7 @@ def _type_problems(sweep: Sweep) -> list[str]:
         problems.append(f"name = {sweep.name!r}: name and question must be strings, the name not empty")
     if not isinstance(sweep.base, (Mapping, ExperimentConfig)) and not hasattr(sweep.base, "to_dict"):
         problems.append(f"base = {type(sweep.base).__name__}: must be a ConfigDict, a dict or an ExperimentConfig")
-    problems += [*variance.type_problems(sweep.vary), *_tune_problems(sweep)]
+    problems += [*variance.type_problems(sweep.vary), *checks.tune_types(sweep.tune, sweep.untuned)]
     if isinstance(sweep.variants, (str, Mapping)) or not isinstance(sweep.variants, Sequence) or not sweep.variants:
         return [*problems, "variants: must be a list of at least one Variant"]
     for number, variant in enumerate(sweep.variants, start=1):
@@ -281,22 +293,6 @@ def _type_problems(sweep: Sweep) -> list[str]:
             problems.append(f"variants: number {number} has the name {variant.name!r}; it must have letters or digits")
         elif not isinstance(variant.changes, Mapping):
             problems.append(f"variant {variant.name!r}: changes = {variant.changes!r}: must be a dict of options")
-    return problems
-
-
-def _tune_problems(sweep: Sweep) -> list[str]:
-    tune, problems = sweep.tune, []
-    if tune is not None and (
-        isinstance(tune, str)
-        or not isinstance(tune, Sequence)
-        or not all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
-        or _repeated([f"{factor:g}" for factor in tune])  # their names, in folders and reports
-    ):
-        problems.append(
-            f"tune = {tune!r}: must be factors of the learning rate that differ in six digits, as in (0.5, 1, 2)"
-        )
-    if not isinstance(sweep.untuned, bool):
-        problems.append(f"untuned = {sweep.untuned!r}: must be True or False")
     return problems
 
 
@@ -359,7 +355,7 @@ def _experiment(
 ) -> tuple[ExperimentConfig | None, list[str]]:
     """The config of a variant, and what is wrong with it."""
     known = [option.path for option in schema.options(ExperimentConfig)]
-    values, problems = copy.deepcopy(dict(base)), []
+    values, problems = copy.deepcopy(dict(base)), checks.published_problems(variant.published) if trying else []
     for path, value in variant.changes.items():
         if path in SET_BY_SWEEP:
             problems.append(f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}")
@@ -371,6 +367,8 @@ def _experiment(
         config = configuration.from_config_dict(values)
     except ConfigError as error:
         return None, problems + list(error.problems)
+    if trying and not problems:
+        problems += checks.unused_changes(variant.changes, config)
     for name, part in schema.to_dict(config.model.parts).items():
         if isinstance(part, type):
             problems.append(
