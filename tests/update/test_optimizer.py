@@ -168,19 +168,32 @@ def test_further_arguments_reach_it():
     [
         ({"name": "adamm"}, "optimizer.name = 'adamm': optax has no such optimizer; did you mean adam"),
         ({"name": "chain"}, "optimizer.name = 'chain': optax has no such optimizer"),
+        *(
+            ({"name": name}, f"has no such optimizer; did you mean {right}?")
+            for name, right in (
+                ("Muon", "muon"),
+                ("muonn", "muon"),
+                ("schedule_free_adam", "schedule_free_adamw"),
+                ("schedulefree_adamw", "schedule_free_adamw"),
+            )
+        ),
+        ({"name": "??"}, "there are: adabelief,"),
+        ({"name": "??"}, ", schedule_free_adamw"),
         ({"name": "sgd", "beta2": 0.5}, "optimizer.beta2 = 0.5: optimizer.name = 'sgd' has none"),
         ({"name": "sgd", "weight_decay": 0.1}, "optimizer.weight_decay = 0.1: 'sgd' has none"),
-        ({"arguments": ("nesterow=true",)}, "optimizer.arguments: 'nesterow=true'; must be NAME=VALUE, did you mean"),
-        ({"arguments": ("nesterov",)}, "optimizer.arguments: 'nesterov'; must be NAME=VALUE"),
-        ({"arguments": ("b1=0.5",)}, "optimizer.arguments: 'b1=0.5'"),
+        ({"arguments": ("nesterow=true",)}, "'nesterow=true': adam has no such argument; did you mean"),
+        ({"name": "schedule_free_sgd", "arguments": ("power=1",)}, "argument; did you mean weight_lr_power?"),
+        ({"arguments": ("nesterov",)}, "optimizer.arguments: 'nesterov': must be NAME=VALUE"),
+        ({"arguments": ("b1=0.5",)}, "optimizer.arguments: 'b1=0.5': is set by optimizer.beta1"),
         ({"arguments": ("learning_rate=1",)}, "optimizer.arguments: 'learning_rate=1'"),
-        ({"name": "lbfgs"}, "optimizer.name = 'lbfgs': cannot be used here"),
+        ({"name": "lbfgs"}, "optimizer.name = 'lbfgs': cannot be used here: it needs values of the loss"),
+        ({"arguments": ("nesterov=true", "nesterov=true")}, "'nesterov=true': nesterov is set twice"),
     ],
 )
 def test_refused(changes, told):
     with pytest.raises(BadInput) as problem:
         make_optimizer(config(**changes), lambda count: 0.1)
-    assert told in str(problem.value)
+    assert told in str(problem.value) and "scale_by_" not in str(problem.value)
 
 
 def test_the_schedule_counts_updates_under_jit():

@@ -92,7 +92,18 @@ def test_each_group_is_as_if_it_were_trained_alone():
         (("table: name=muon",), "Muon is for hidden matrices, and its pattern finds none"),
         (("kernel: name=muon adam_learning_rate=2x",), "what begins with adam_ is not for hidden matrices"),
         (("table: name=mine.py:Adam",), "a custom optimizer can only be optimizer.name"),
-        (("table: nesterow=true",), "'nesterow=true'; must be NAME=VALUE, did you mean nesterov"),
+        (("table: nesterow=true",), "nesterow=true: adam has no such setting; did you mean nesterov"),
+        (
+            ("table: lr=0.3x",),
+            "lr=0.3x: adam has no such setting; there are: name, learning_rate, weight_decay, beta1,",
+        ),
+        (("table:weight_decay=-1",), "a space must follow the colon: 'table: weight_decay=-1'"),
+        (("kernel: learning_rate=1x", "bias: learning_rate=2x"), "'kernel: learning_rate=1x': 1x is the learning rate"),
+        (("kernel: name=muon beta=-1",), "beta=-1: must be a number, at least 0 and below 1"),
+        (
+            ("kernel: name=sgd", ".*: name=lion beta2=0.9"),
+            "give each parameter another optimizer than optimizer.name = adam",
+        ),
     ],
 )
 def test_what_is_refused_in_one_line(groups, message):
@@ -132,18 +143,49 @@ def test_muons_arguments_reach_it_and_jordans_scale_is_one_of_them():
     hidden = "encoder/layers_0/inner/kernel"
     moved = [
         updated(config(**usual, arguments=arguments))[hidden] - by_path(PARAMS)[hidden]
-        for arguments in ((), ("consistent_rms=none",), ("consistent_rms=none", "ns_steps=3"))
+        for arguments in ((), ("consistent_rms=none",), ("consistent_rms=none", "ns_steps=3"), ("ns_coeffs=dion",))
     ]
     np.testing.assert_allclose(moved[0], 0.2 * 6**0.5 * moved[1], rtol=1e-5, atol=1e-6)
-    assert not np.allclose(moved[1], moved[2], rtol=0.01)
-    for argument, message in (
-        ("adam_b1=0.5", "optimizer.arguments: 'b1=0.5'; must be"),
-        ("momentum=0.9", "optimizer.arguments: 'momentum=0.9'; must be"),
-        ("ns_steps=many", "optimizer.name = 'muon': cannot be used here"),
-        ("adam_learning_rate=fast", "optimizer.arguments: adam_learning_rate=fast: must be a multiple"),
-    ):
-        with pytest.raises(BadInput, match=re.escape(message)):
-            make_optimizer(config(name="muon", arguments=(argument,)), lambda count: 0.1)
+    assert not np.allclose(moved[1], moved[2], rtol=0.01) and not np.allclose(moved[0], moved[3], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("ns_coeffs=dion ns_steps=7", "ns_steps=7: ns_coeffs=dion has coefficients for 5"),
+        ("adam_b1=0.5", "'adam_b1=0.5': is set by optimizer.beta1"),
+        ("adam_nesterow=true", "'adam_nesterow=true': muon has no such argument; did you mean adam_nesterov?"),
+        ("foo=1", "'foo=1': muon has no such argument; there are: ns_coeffs, ns_steps, beta,"),
+        ("foo=1", "weight_decay, adam_learning_rate, adam_eps_root"),
+        ("adam_learning_rate=fast", "adam_learning_rate=fast: must be a multiple"),
+        ("beta=1.5", "beta=1.5: must be a number, at least 0 and below 1"),
+        ("beta=nan", "beta=nan: must be a number"),
+        *(
+            (f"ns_steps={steps}", f"ns_steps={steps}: must be a whole number, at least 1")
+            for steps in ("0", "2.5", "abc")
+        ),
+        ("consistent_rms=0", "consistent_rms=0: must be a number above 0, or none"),
+        ("ns_coeffs=muon", "ns_coeffs=muon: must be standard or dion"),
+        ("nesterov=1", "nesterov=1: must be true or false"),
+        ("preconditioning=aoll", "preconditioning=aoll: must be frobenius, spectral, aol or schatten"),
+        ("weight_decay=-1", "weight_decay=-1: must be a number, at least 0"),
+    ],
+)
+def test_muons_arguments_are_checked(arguments, message):
+    with pytest.raises(BadInput, match=re.escape(message)) as problem:
+        make_optimizer(config(name="muon", arguments=tuple(arguments.split())), lambda count: 0.1)
+    assert str(problem.value).startswith("optimizer.arguments: ")
+
+
+def test_muon_needs_a_hidden_matrix_that_no_group_gives_to_another():
+    with pytest.raises(BadInput, match=r"leave optimizer\.name = muon no hidden matrix"):
+        make_optimizer(config(name="muon", groups=("kernel: name=adam",)), lambda count: 0.1).init(PARAMS)
+
+
+def test_a_group_with_the_usual_learning_rate_excepts_parameters_from_later_ones():
+    excepted = config(groups=("kernel: learning_rate=1x", "encoder/: learning_rate=2x"))
+    path = "encoder/layers_0/inner/kernel"
+    np.testing.assert_allclose(updated(excepted)[path], updated(config())[path], rtol=1e-6)
 
 
 @pytest.mark.parametrize("positions", ENCODINGS)

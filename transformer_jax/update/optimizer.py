@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +21,27 @@ from transformer_jax.update.sharding import path_name
 
 # Options, and optax's names for them.
 OPTAX_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
-# The arguments of optax.contrib.muon that concern its matrices, and not how it finds them.
-MUON_ARGUMENTS = ("ns_coeffs", "ns_steps", "beta", "nesterov", "adaptive", "preconditioning", "consistent_rms")
+# The arguments of optax.contrib.muon that concern its matrices, and not how it finds them, and their values.
+MUON_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "ns_coeffs": (lambda value: value in ("standard", "dion"), "standard or dion"),
+    "ns_steps": (lambda value: _is_number(value) and value >= 1 and value % 1 == 0, "a whole number, at least 1"),
+    "beta": (lambda value: _is_number(value) and 0 <= value < 1, "a number, at least 0 and below 1"),
+    "nesterov": (lambda value: isinstance(value, bool), "true or false"),
+    "adaptive": (lambda value: isinstance(value, bool), "true or false"),
+    "preconditioning": (
+        lambda value: value in ("frobenius", "spectral", "aol", "schatten"),
+        "frobenius, spectral, aol or schatten",
+    ),
+    "consistent_rms": (lambda value: value is None or (_is_number(value) and value > 0), "a number above 0, or none"),
+    "weight_decay": (lambda value: _is_number(value) and value >= 0, "a number, at least 0"),
+}
+# Optimizers of optax that cannot train here, with the reason.
+UNUSABLE = {
+    **dict.fromkeys(("lbfgs", "momo", "momo_adam", "sophia"), "it needs values of the loss beside gradients"),
+    **dict.fromkeys(("optimistic_adam", "rprop", "sm3"), "its learning rate cannot follow a schedule"),
+    "dpsgd": "it needs the gradient of each example",
+    "schedule_free": "it wraps another optimizer; there are schedule_free_adamw and schedule_free_sgd",
+}
 # The arguments that a custom schedule may take.
 OPTIONAL = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
 # The learning rate of a parameter as a multiple of the schedule's, by its path and shape.
@@ -123,8 +143,9 @@ def _grouped(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradien
             factor = multiple("learning_rate", group.settings.get("learning_rate", "1x"), config.learning_rate)
             optimizers.append(_single(_of_group(config, group), _scaled(schedule, factor)))
         except BadInput as error:
-            raise BadInput(f"optimizer.groups: {group.text!r}: {error}") from error
-    return by_group(groups, optimizers, rest)
+            reason = str(error).removeprefix("optimizer.arguments: ")
+            raise BadInput(f"optimizer.groups: {group.text!r}: {reason}") from error
+    return by_group(groups, optimizers, rest, config.name)
 
 
 def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
@@ -134,7 +155,12 @@ def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
     name = settings.pop("name", config.name)
     if name != config.name and {name, config.name} & set(schedule_free.STEPS):
         raise BadInput(f"name={name} beside optimizer.name = {config.name}: all are schedule-free, or none is")
-    takes = OPTAX_NAMES.values() if name == "muon" else _parameters(_find(name))
+    takes = _parameters(optax.adam if name == "muon" else _find(name))
+    known = ["name", "learning_rate", "weight_decay", *(key for key, each in OPTAX_NAMES.items() if each in takes)]
+    known += [each for each in _taken(name) if each not in known]
+    for key, text in settings.items():
+        if key not in (*known, *OPTAX_NAMES):
+            raise BadInput(f"{key}={text}: {name} has no such setting; {nearest(key, known)}")
     changes: dict[str, Any] = {"name": name}
     for option in ("weight_decay", *OPTAX_NAMES):
         if option in settings:
@@ -163,6 +189,7 @@ def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradient
     if config.name == "muon":
         return _muon(config, schedule)
     make = _find(config.name)
+    _check_arguments(config)
     arguments = _arguments(config, _parameters(make))
     if _decays(config) and config.name == "adam":
         make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
@@ -174,6 +201,7 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
 
     With consistent_rms = 0.2 updates are as large as Adam's (Liu et al. 2025): one learning rate suits both.
     """
+    _check_arguments(config)
     of_adam = [text.removeprefix("adam_") for text in config.arguments if text.startswith("adam_")]
     rates = [text for text in of_adam if text.startswith("learning_rate=")]
     if rates:
@@ -182,7 +210,11 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
     adam = changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
     others = tuple(text for text in config.arguments if not text.startswith("adam_"))
     unused = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
-    arguments = _arguments(changed(config, arguments=others, **unused), [*MUON_ARGUMENTS, "weight_decay"])
+    arguments = _arguments(changed(config, arguments=others, **unused), list(MUON_ARGUMENTS))
+    for text in others:
+        is_right, wanted = MUON_ARGUMENTS[text.partition("=")[0]]
+        if not is_right(_literal(text.partition("=")[2])):
+            raise BadInput(f"optimizer.arguments: {text}: must be {wanted}")
     hidden = _made("muon", _orthogonalizing, schedule, arguments)
     return hidden_and_rest(hidden, _single(adam, _scaled(schedule, factor) if rates else schedule))
 
@@ -191,6 +223,8 @@ def _orthogonalizing(
     learning_rate: optax.Schedule, ns_steps: float = 5, consistent_rms: float | None = 0.2, **arguments: Any
 ) -> optax.GradientTransformation:
     """Muon for matrices."""
+    if arguments.get("ns_coeffs") == "dion" and ns_steps != 5:
+        raise BadInput(f"optimizer.arguments: ns_steps={ns_steps:g}: ns_coeffs=dion has coefficients for 5")
     return optax.contrib.muon(learning_rate, ns_steps=int(ns_steps), consistent_rms=consistent_rms, **arguments)
 
 
@@ -267,12 +301,15 @@ def _find(name: str) -> Callable[..., Any]:
         return custom
     if name in schedule_free.STEPS:
         return schedule_free.STEPS[name]
+    if name in UNUSABLE:
+        raise BadInput(f"optimizer.name = {name!r}: cannot be used here: {UNUSABLE[name]}")
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
         if callable(found) and "learning_rate" in _parameters(found):
             return found
-    functions = {name: each for name, each in vars(optax).items() if name[0] != "_" and inspect.isfunction(each)}
-    known = [name for name, function in functions.items() if "learning_rate" in _parameters(function)]
+    found = {**vars(optax), **vars(optax.contrib)}
+    known = [each for each in found if not each.startswith(("_", "scale_by_")) and each not in UNUSABLE]
+    known = [each for each in known if inspect.isfunction(found[each]) and "learning_rate" in _parameters(found[each])]
     raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {nearest(name, known)}")
 
 
@@ -300,12 +337,40 @@ def _arguments(config: OptimizerConfig, takes: Sequence[str]) -> dict[str, Any]:
     elif "weight_decay" in takes and not any(text.startswith("weight_decay=") for text in config.arguments):
         arguments["weight_decay"] = 0.0  # optax's adamw and lion would decay by default, norms too
     for text in config.arguments:
-        name, separator, value = text.partition("=")
-        if not separator or name not in takes or name in arguments or name == "learning_rate":
-            free = [known for known in takes if known not in {*arguments, "learning_rate"}]
-            raise BadInput(f"optimizer.arguments: {text!r}; must be NAME=VALUE, {nearest(name, free)}")
+        name, _, value = text.partition("=")
         arguments[name] = _literal(value)
     return arguments
+
+
+def _taken(name: str) -> list[str]:
+    """The names that optimizer.arguments may have for an optimizer; other options set the rest."""
+    if name == "muon":
+        return [*MUON_ARGUMENTS, "adam_learning_rate", *(f"adam_{each}" for each in _taken("adam"))]
+    others = {"learning_rate", "mask", *OPTAX_NAMES.values()}
+    return [each for each in _parameters(_find(name)) if each not in others]
+
+
+def _check_arguments(config: OptimizerConfig) -> None:
+    """Refuses arguments that the optimizer does not have, or that are set otherwise."""
+    known, prefix = _taken(config.name), "adam_" if config.name == "muon" else ""
+    if config.name in schedule_free.STEPS:
+        known.append(schedule_free.POWER.removesuffix("="))
+    options = {prefix + argument: option for option, argument in OPTAX_NAMES.items()}
+    options |= {"learning_rate": "learning_rate"} | ({"weight_decay": "weight_decay"} if _decays(config) else {})
+    names = [text.partition("=")[0] for text in config.arguments]
+    for name, text in zip(names, config.arguments, strict=True):
+        if "=" not in text:
+            raise BadInput(f"optimizer.arguments: {text!r}: must be NAME=VALUE")
+        if name in options:
+            raise BadInput(f"optimizer.arguments: {text!r}: is set by optimizer.{options[name]}")
+        if name not in known:
+            raise BadInput(f"optimizer.arguments: {text!r}: {config.name} has no such argument; {nearest(name, known)}")
+        if names.count(name) > 1:
+            raise BadInput(f"optimizer.arguments: {text!r}: {name} is set twice")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _decays(config: OptimizerConfig) -> bool:
