@@ -54,7 +54,8 @@ def module(name):
 
 def test_all_that_were_promised_are_there():
     promised = (
-        "cogs heads inflection modern mup norm positions regularization scan table3 tutorial_mistakes vocabulary width"
+        "cogs heads inflection modern mup norm optimizers positions regularization scan table3 tutorial_mistakes "
+        "vocabulary width"
     )
     assert promised.split() == FILES
 
@@ -64,13 +65,13 @@ def test_every_file_loads_at_every_scale(name, monkeypatch):
     for scale in module(name).SCALES:
         found = definition(name, scale)
         assert found.sweep.name == name
-        assert len(found.experiments) == len(found.sweep.variants) >= 6
+        assert len(found.experiments) == len(found.sweep.variants) >= 2
         assert len(found.seeds) == 3
         changes = [dict(variant.changes) for variant in found.sweep.variants]
         assert all(changes.count(change) == 1 for change in changes)  # no two variants are the same run
         # Custom modules are built at the first scale: they are the same at the others.
         monkeypatch.setattr("transformer_jax.experiment.try_out", lambda config: None)
-    assert f"sweep experiments/{name}.py --scale=demo" in module(name).__doc__
+    assert f"sweep experiments/{name}.py --scale=" in module(name).__doc__
     # A sweep's folder names no path of the machine but where the sweep was started.
     assert str(ROOT) not in json.dumps({**definition(name, "demo").to_json(), "directory": None})
 
@@ -526,6 +527,26 @@ def test_mups_table_has_the_loss_of_each_width_and_rate(tmp_path, capsys):
     assert [line.split()[:5] for line in lines] == [
         ["muP", width, "1.0000", "1.0000", "0.001"] for width in ("64", "128")
     ]
+
+
+def test_updates_and_seconds_are_those_to_the_loss_that_every_run_reached(tmp_path, capsys):
+    finished_sweeps.make_sweep(tmp_path, [finished_sweeps.variant(name) for name in ("Adam", "Muon")], seeds=(0,))
+    for name, losses in (("Adam", (5.0, 4.0, 3.0)), ("Muon", (4.0, 3.5, 2.0))):
+        validations = [{"step": 50 * (i + 1), "valid_loss": loss} for i, loss in enumerate(losses)]
+        intervals = [{"step": 100, "seconds": 8.0}, {"step": 200, "seconds": 6.0}]
+        lines = sorted(validations + intervals, key=lambda line: line["step"])
+        (tmp_path / "runs" / name / "seed-0" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    optimizers = module("optimizers")
+    optimizers.print_times(tmp_path)
+    optimizers.print_times(tmp_path, 4.0)
+    found = [
+        line.split()[:3] for line in capsys.readouterr().out.splitlines() if "seconds" in line or "updates" in line
+    ]
+    updates, seconds = ([line[2] for line in found if line[1] == what] for what in ("updates", "seconds"))
+    assert updates == ["150", "150", "100", "50"]
+    assert seconds == ["11", "11", "8", "4"]
+    with pytest.raises(BadInput, match=r"the lowest that all did is 3\.0000"):
+        optimizers.print_times(tmp_path, 2.5)
 
 
 def test_scan_counts_as_usual_and_with_the_length_given(monkeypatch):
