@@ -35,6 +35,7 @@ COMMANDS = (
     "import",
     "sweep",
     "report",
+    "diff",
     "prepare",
     "inspect",
     "plot",

@@ -173,6 +173,14 @@ def value_at(section: Any, path: str) -> Any:
     return section
 
 
+def differing(old: Section, new: Section) -> Iterator[tuple[Option, Any, Any]]:
+    """The options with different values that have an effect in at least one of two sections, with both values."""
+    for option in options(type(old)):
+        before, now = value_at(old, option.path), value_at(new, option.path)
+        if before != now and (option.has_effect(old) or option.has_effect(new)):
+            yield option, before, now
+
+
 def build(section: type, values: Any, path: str = "") -> Any:
     """The section with these nested values, or a `ConfigError` with all problems."""
     if not isinstance(values, Mapping):

@@ -102,9 +102,9 @@ class RunFolder:
 
     def load_config(self) -> ExperimentConfig:
         """The config of the run, with the places where its custom code is now."""
-        return self.code.found(self._stored_config(), self.config, self._started_in())
+        return self.code.found(self.stored_config(), self.config, self._started_in())
 
-    def _stored_config(self) -> ExperimentConfig:
+    def stored_config(self) -> ExperimentConfig:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is not a run (it has no config.json); transformer-jax train makes one")
         try:
@@ -112,7 +112,7 @@ class RunFolder:
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
 
-    def _read_versions(self) -> dict[str, Any]:
+    def versions(self) -> dict[str, Any]:
         """The content of versions.json; empty if it is missing or damaged."""
         with contextlib.suppress(OSError, BadInput):
             return read_record(self._versions)
@@ -120,17 +120,17 @@ class RunFolder:
 
     def _started_in(self) -> str | None:
         """The directory to which relative addresses in the config refer."""
-        directory = self._read_versions().get("directory")
+        directory = self.versions().get("directory")
         return directory if isinstance(directory, str) else None
 
     def last_step(self) -> int | None:
         """The number of updates of the run, if it is recorded."""
-        recorded = self._read_versions().get(LAST_STEP)
+        recorded = self.versions().get(LAST_STEP)
         return recorded if isinstance(recorded, int) else None
 
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
-        wanted = self._read_versions().get(CONFIG_DIGEST)
+        wanted = self.versions().get(CONFIG_DIGEST)
         with contextlib.suppress(BadInput):
             if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
                 tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
@@ -162,7 +162,7 @@ class RunFolder:
     def notes(self) -> list[str]:
         """What a reader of the results must know: steps that were made by other code."""
         lines = self.code.notes()
-        versions = self._read_versions()
+        versions = self.versions()
         for before in versions.get(EARLIER, []):
             changed = [f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)]
             lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
@@ -177,7 +177,7 @@ class RunFolder:
 
     def _refuse_another_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> None:
         differences = _differences(
-            _with_plain_addresses(self._stored_config()), _with_plain_addresses(config), schedule_end
+            with_plain_addresses(self.stored_config()), with_plain_addresses(config), schedule_end
         )
         if differences:
             self.warn_of_changed_config()
@@ -200,7 +200,7 @@ class RunFolder:
 
     def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
         """The versions that made the steps so far, if they are not those of today."""
-        before, now = self._read_versions(), installed_versions()
+        before, now = self.versions(), installed_versions()
         if step is None or not before:
             return {}
         earlier = before.get(EARLIER, [])
@@ -226,24 +226,19 @@ def refuse_patterns(path: Path) -> None:
 
 
 def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd) -> list[str]:
-    lines = []
-    for option in schema.options(ExperimentConfig):
-        path = option.path
+    lines = [
+        f"{option.path}: {before} there, {now} here"
+        for option, before, now in schema.differing(old, new)
         # Paths do not say what is in the files: the data itself is compared with that of the checkpoint.
-        if schema.is_path(option.kind) or option.affects not in ("corpus", "data", "result"):
-            continue
-        if not (option.has_effect(old) or option.has_effect(new)):
-            continue
-        before, now = schema.value_at(old, path), schema.value_at(new, path)
-        if before != now:
-            lines.append(f"{path}: {before} there, {now} here")
+        if option.affects in ("corpus", "data", "result") and not schema.is_path(option.kind)
+    ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
         schedule = new.optimizer.schedule
         lines.append(f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here")
     return lines
 
 
-def _with_plain_addresses(config: ExperimentConfig) -> ExperimentConfig:
+def with_plain_addresses(config: ExperimentConfig) -> ExperimentConfig:
     """The config with addresses of custom code without their folders: the code itself is compared."""
     return configuration.with_addresses(config, lambda _, address: os.path.basename(address))
 
