@@ -1,6 +1,8 @@
 """report: the table in the terminal, and the files."""
 
-from tests.support.finished_sweeps import make_sweep
+import pytest
+
+from tests.support.finished_sweeps import VARIANTS, make_sweep
 from transformer_jax import cli
 
 
@@ -8,11 +10,39 @@ def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):
     sweep = make_sweep(tmp_path / "sweep", sentences=20)
     assert cli.main(["report", str(sweep), f"--output={tmp_path / 'out'}"]) == 0
     printed = capsys.readouterr().out
-    assert "A h=1" in printed and printed.endswith(
-        f"{tmp_path / 'out/index.html'}, report.md, table.csv, report.json\n"
-    )
-    for name in ("index.html", "report.md", "table.csv", "report.json"):
-        assert (tmp_path / "out" / name).is_file()
+    names = ["report.json", "report.md", "table.csv", "index.html"]
+    assert "A h=1" in printed and printed.splitlines()[-4:] == [str(tmp_path / "out" / name) for name in names]
+    assert all((tmp_path / "out" / name).is_file() for name in names)
+
+
+def test_other_formats_are_written_instead(tmp_path, capsys):
+    sweep = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0, 1), sentences=20)
+    out = tmp_path / "paper"
+    assert cli.main(["report", str(sweep), "--format=latex,svg", f"--output={out}"]) == 0
+    figures = {"differences_bleu_test.svg", "differences_perplexity_test.svg", "curves_validation_perplexity.svg"}
+    assert {file.name for file in out.iterdir()} == {"table_test.tex", *figures}
+    assert cli.main(["report", str(sweep), "--format=latex", f"--output={out}"]) == 0  # replaces its own files
+    (out / "table_test.tex").write_text("by hand")
+    assert cli.main(["report", str(sweep), "--format=latex", f"--output={out}"]) == 2
+    assert "has table_test.tex, not of a report" in capsys.readouterr().err
+    assert (out / "table_test.tex").read_text() == "by hand"
+
+
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ("--output=x.pdf", "--output=x.pdf: must be a directory; --format=pdf --output=x writes the figures there"),
+        ("--output=a/x.TEX", "must be a directory; --format=latex --output=a/x writes the tables there"),
+        ("--format=latex,word", "'word': must be html, latex, svg or pdf"),
+    ],
+)
+def test_a_file_is_no_output_directory(tmp_path, monkeypatch, capsys, argument, answer):
+    monkeypatch.chdir(tmp_path)
+    sweep = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0,), sentences=20)
+    assert cli.main(["report", str(sweep), argument]) == 2
+    error = capsys.readouterr().err
+    assert answer in error and error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path, capsys):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from transformer_jax.report.figures import Axis, Interval, forest
+from transformer_jax.report.figures import Axis, Forest, Interval, forest
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -19,10 +19,10 @@ def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
 
 def test_one_wide_interval_does_not_squeeze_the_others():
     rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
-    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', forest(rows, "difference"))
+    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', forest(Forest("", rows, "Δ")).image)
     widths = [float(right) - float(left) for left, right in drawn]
     assert min(widths) > 40  # of 300
     assert 280 < max(widths) <= 310  # to the edges and no further
-    alone = forest([Interval("v", -2.5, -12.0, 7.0, "")], "difference")
+    alone = forest(Forest("", [Interval("v", -2.5, -12.0, 7.0, "")], "Δ")).image
     left, right = map(float, re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', alone).groups())
     assert 150 < left < right < 448  # whole

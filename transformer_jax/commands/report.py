@@ -1,10 +1,13 @@
-"""Reports the results of a sweep: a table in the terminal, and a page with all details. Only reads files.
+"""Reports the results of a sweep: a table in the terminal, and files with all details. Only reads the sweep.
 
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
+  transformer-jax report runs/table3 --format=latex,pdf --output=paper/table3
   transformer-jax report runs/kor --with runs/tur runs/kat
 
 Writes index.html (opens in a browser without a network), report.md, table.csv and report.json into SWEEP/report/.
+--format=latex writes a table with booktabs for each test set instead, --format=svg or pdf figures that are one column
+wide, --format=latex,pdf both.
 --with adds the test sets of other sweeps to the part about all test sets, for the variants that all sweeps have.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
@@ -15,19 +18,31 @@ import shutil
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import visible
 
+FORMATS = ("html", "latex", "svg", "pdf")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="SWEEP", type=path, help="the sweep's folder")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
+    about = "html (the default), latex, svg, pdf, or several, separated by commas"
+    parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)
     about = "other sweeps with the same variants, for the part about all test sets"
     parser.add_argument("--with", dest="others", nargs="+", default=(), type=path, metavar="SWEEP", help=about)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.report.texts import terminal_table
-    from transformer_jax.report.write import write_report
+def formats(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return names
 
-    content, directory = write_report(arguments.sweep, arguments.output, arguments.others)
+
+def run(arguments: argparse.Namespace) -> None:
+    from transformer_jax.report import write
+    from transformer_jax.report.texts import terminal_table
+
+    content = write.read(arguments.sweep, arguments.others)
+    files = write.write(content, arguments.output, arguments.formats)
     width = shutil.get_terminal_size((160, 24)).columns
     for line in content.mixtures:
         print(f"{visible(line)}\n")
@@ -40,4 +55,4 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"  {visible(name)}: {visible(what)}")
     for problem in content.sweep.problems:
         print(f"  damaged: {visible(problem)}")
-    print(f"\n{directory / 'index.html'}, report.md, table.csv, report.json")
+    print("", *files, sep="\n")

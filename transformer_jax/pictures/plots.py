@@ -75,7 +75,7 @@ def attention_heads(
     across = min(4, len(checked))
     down = -(-len(checked) // across)
     size = (max(1.8, 0.2 * len(source_pieces)), max(1.6, 0.2 * len(target_pieces)))
-    figure = _figure(across * size[0] + 1.4, down * (size[1] + 0.35) + 1.2)
+    figure = plain_figure(across * size[0] + 1.4, down * (size[1] + 0.35) + 1.2)
     for number, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
         if number >= len(checked):
             axes.set_visible(False)
@@ -83,7 +83,7 @@ def attention_heads(
         above, beside = (source_pieces if number < across else ()), (target_pieces if number % across == 0 else ())
         _heat_map(axes, checked[number], above, beside, font_size=7)
         axes.set_xlabel(f"head {number + 1}", fontsize=9, color=INK)
-    figure.suptitle(_literal(title), color=INK)
+    figure.suptitle(literal(title), color=INK)
     return figure
 
 
@@ -106,10 +106,10 @@ def attention_lines(
             axes.plot([t, s], [1, 0], color=colour, **look)
     for pieces, height, alignment in ((target_pieces, 1.03, "bottom"), (source_pieces, -0.03, "top")):
         for x, piece in enumerate(pieces):
-            axes.text(x, height, _literal(piece), rotation=90, ha="center", va=alignment, fontsize=9, color=INK)
+            axes.text(x, height, literal(piece), rotation=90, ha="center", va=alignment, fontsize=9, color=INK)
     axes.set(xlim=(-0.6, width - 0.4), ylim=(-0.02, 1.02))
     axes.set_axis_off()
-    figure.suptitle(_literal(title), color=INK)
+    figure.suptitle(literal(title), color=INK)
     return figure
 
 
@@ -176,7 +176,7 @@ def coordinates(sizes: Mapping[str, Any], widths: Sequence[int], title: str = ""
     factor = max([30.0, *(1.5 * panel.max() / panel.min() for panel in known.values() if panel.size)])
     across = min(4, len(panels))
     down = -(-len(panels) // across)
-    figure = _figure(2.6 * across, 1.9 * down + 0.8)
+    figure = plain_figure(2.6 * across, 1.9 * down + 0.8)
     grid = figure.subplots(down, across, squeeze=False, sharex=True).flat
     for axes, (name, panel_WU) in zip(grid, panels.items(), strict=False):
         for shade, sizes_W in zip(np.linspace(0.2, 1, panel_WU.shape[1]), panel_WU.T, strict=True):
@@ -194,12 +194,12 @@ def coordinates(sizes: Mapping[str, Any], widths: Sequence[int], title: str = ""
         axes.set_frame_on(False)
     for axes in grid:
         axes.set_visible(False)
-    figure.suptitle(_literal(title), color=INK)
+    figure.suptitle(literal(title), color=INK)
     figure.supxlabel("d_model (the darker the line, the later the update)", fontsize=8, color=INK)
     return figure
 
 
-def _figure(width: float, height: float) -> Figure:
+def plain_figure(width: float, height: float) -> Figure:
     """A figure outside pyplot: there is no global state, and nothing to close."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -210,9 +210,9 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _axes(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
-    figure = _figure(width, height)
+    figure = plain_figure(width, height)
     axes = figure.subplots()
-    axes.set_title(_literal(title), loc="left", pad=10, color=INK)
+    axes.set_title(literal(title), loc="left", pad=10, color=INK)
     axes.set_frame_on(False)
     axes.tick_params(length=0, colors=INK)
     return figure, axes
@@ -237,8 +237,8 @@ def _heat_map(
     axes.tick_params(which="minor", length=0)
     image = axes.imshow(weights_TS, cmap=HEAT, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(above)), [*map(_literal, above)], rotation=60, ha="left", fontsize=font_size)
-    axes.set_yticks(range(len(beside)), [*map(_literal, beside)], fontsize=font_size)
+    axes.set_xticks(range(len(above)), [*map(literal, above)], rotation=60, ha="left", fontsize=font_size)
+    axes.set_yticks(range(len(beside)), [*map(literal, beside)], fontsize=font_size)
     return image
 
 
@@ -248,7 +248,7 @@ def _colour_bar(figure: Figure, axes: Axes, image: AxesImage, ticks: Sequence[fl
     bar.ax.tick_params(length=0, colors=INK, labelsize=8)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text that matplotlib does not take for a formula, as it would between two dollar signs."""
     return text.replace("$", r"\$")
 

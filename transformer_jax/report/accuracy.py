@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer_jax.report.curves import figures_of
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Heading, Row, Table, Text, number_cell
-from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.figures import Curve, Curves, curves
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import mean_and_deviation, p_text
 from transformer_jax.report.results import Exact, Measured, RunResult, SweepResult
@@ -194,7 +194,7 @@ def _figures(sweep: SweepResult, accuracy: Accuracy) -> list[Figure]:
     for heading, names in figures_of(sweep, found):
         title = "exact match, %" + (f": {heading}" if heading else "")
         series = [*base, *(found[name] for name in names)]
-        figures.append(curves(title, series, "tokens of the target", "exact match, %", limit=accuracy.longest))
+        figures.append(curves(Curves(title, series, "tokens of the target", "exact match, %", limit=accuracy.longest)))
     return figures
 
 

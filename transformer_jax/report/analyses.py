@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Folded, Heading, Row, Table, Text
-from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.figures import Curve, Curves, curves
 from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, json_object, listed, number
 
 MOST_ROWS = 200
@@ -114,7 +114,7 @@ def _plot(plot: Mapping[str, Any]) -> Figure | None:
         if kept := kept[:: max(1, -(-len(kept) // MOST_POINTS))]:
             found.append(Curve(str(name), [x for x, _ in kept], [y for _, y in kept]))
     title, x, y = (str(plot.get(key, "")) for key in ("title", "x", "y"))
-    return curves(title, found, x, y) if found else None
+    return curves(Curves(title, found, x, y)) if found else None
 
 
 def pictures(sweep: SweepResult) -> tuple[list[Figure], int]:

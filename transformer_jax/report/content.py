@@ -6,10 +6,11 @@ from typing import Any
 
 from transformer_jax.report import accuracy, analyses, document, over_tasks, pareto, published, tuning
 from transformer_jax.report.curves import learning_curves
-from transformer_jax.report.figures import Interval, forest
-from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.differences import forests
+from transformer_jax.report.figures import curves, forest
+from transformer_jax.report.findings import find
 from transformer_jax.report.method import METHOD, code_mixtures, facts, remarks
-from transformer_jax.report.metrics import BLEU, METRICS
+from transformer_jax.report.metrics import METRICS
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.samples import samples
 from transformer_jax.report.summary import state_name, state_sentence, summary, unfinished
@@ -52,7 +53,7 @@ def to_document(content: Content) -> document.Document:
         "Learning rates": tuning.blocks(sweep, content.tests[0], content.untuned),
         "Compared with the published figures": published.blocks(content.published),
         "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
-        "Learning curves": [document.Figures(learning_curves(sweep))],
+        "Learning curves": [document.Figures([curves(plot) for plot in learning_curves(sweep)])],
         "Analyses": [*analyses.blocks(analyses.analyses(sweep)), document.Figures(content.pictures)],
         "Translations": [document.Translations(found)] if found else [],
         "Runs": [document.Folded("Every run", [_runs(sweep)])],
@@ -82,27 +83,10 @@ def _results(content: Content) -> list[document.Block]:
     blocks: list[document.Block] = []
     for findings, found, words in zip(content.tests, content.tables, content.words, strict=True):
         blocks += [document.Heading(f"On {findings.split}: {findings.name}"), document.Bullets(words), found]
-        blocks.append(document.Figures(_forests(content.sweep, findings), large=True))
+        blocks.append(
+            document.Figures([forest(plot) for plot in forests(content.sweep, findings).values()], large=True)
+        )
     return blocks
-
-
-def _forests(sweep: SweepResult, findings: TestFindings) -> list[document.Figure]:
-    figures = []
-    for metric in METRICS:
-        rows = []
-        for name, found in findings.differences(metric).items():
-            tip = f"{metric.change(found.value)} {metric.interval(found)}, p = {found.corrected_p:.3g}"
-            tip += f", seeds {found.seeds[0]} and {found.seeds[1]}"
-            published = metric.published_difference(sweep.published(name, metric.key))
-            tip += "" if published is None else f"; published {metric.change(published)}"
-            rows.append(Interval(name, found.value, found.low, found.high, tip, metric.mark(found), published))
-        if rows:
-            better = "right" if metric.sign > 0 else "left"
-            diamonds = "; ◇ is the published one" if any(row.published is not None for row in rows) else ""
-            title = f"{metric.name}: differences from the baseline ({better} is better{diamonds})"
-            x = "difference in BLEU" if metric is BLEU else f"log-perplexity per {findings.unit}"
-            figures.append(document.Figure(title, forest(rows, x)))
-    return figures
 
 
 def _runs(sweep: SweepResult) -> document.Table:

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from transformer_jax.pictures.plots import COLOURS
-from transformer_jax.report.document import Figure
-from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.figures import Curve, Curves
 from transformer_jax.report.results import SweepResult, VariantResult, number
 
 TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
@@ -15,9 +14,9 @@ MOST_POINTS = 60
 MOST_CURVES = len(COLOURS)
 
 
-def learning_curves(sweep: SweepResult) -> list[Figure]:
+def learning_curves(sweep: SweepResult) -> list[Curves]:
     """A figure for each metric and group, the baseline in all; training loss only if nothing was validated."""
-    figures: list[Figure] = []
+    figures: list[Curves] = []
     for metric, title in TITLES.items():
         if metric == "loss" and figures:
             break
@@ -26,7 +25,7 @@ def learning_curves(sweep: SweepResult) -> list[Figure]:
         for heading, names in figures_of(sweep, found):
             series = [*base, *(found[name] for name in names)]
             figures.append(
-                curves(f"{title}: {heading}" if heading else title, series, "step", title, log=metric != "bleu")
+                Curves(f"{title}: {heading}" if heading else title, series, "step", title, log=metric != "bleu")
             )
     return figures
 

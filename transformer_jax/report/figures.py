@@ -50,6 +50,25 @@ class Interval(NamedTuple):
     published: float | None = None
 
 
+class Forest(NamedTuple):
+    """Differences from the baseline with their intervals."""
+
+    title: str
+    rows: Sequence[Interval]
+    x: str
+
+
+class Curves(NamedTuple):
+    """Curves over x, with a logarithmic y axis if `log`, and a dashed line at `limit` on the x axis."""
+
+    title: str
+    series: Sequence[Curve]
+    x: str
+    y: str
+    log: bool = False
+    limit: float | None = None
+
+
 class Axis(NamedTuple):
     """A map from values, or their logarithms, to pixels."""
 
@@ -124,15 +143,12 @@ class Drawing:
         self.add("text", title, class_="title", transform=turn, text_anchor="middle")
 
 
-def curves(
-    title: str, series: Sequence[Curve], x: str, y: str, log: bool = False, limit: float | None = None
-) -> Figure:
-    """Curves over x, with a logarithmic y axis if `log`, and a dashed line at `limit` on the x axis."""
-    marked = [] if limit is None else [limit]
+def curves(plot: Curves) -> Figure:
+    marked, series, log = [] if plot.limit is None else [plot.limit], plot.series, plot.log
     across = Axis.around([*marked, *(value for curve in series for value in curve.x)], LEFT, WIDTH - RIGHT)
     ys = [value for curve in series for values in (curve.y, curve.low, curve.high) for value in values]
     up = Axis.around(ys, HEIGHT - BOTTOM, TOP, log)
-    drawing = _plane(across, up, x, y)
+    drawing = _plane(across, up, plot.x, plot.y)
     for value in marked:
         drawing.add("line", class_="usual", x1=across.at(value), x2=across.at(value), y1=TOP, y2=HEIGHT - BOTTOM)
     legend = []
@@ -149,7 +165,7 @@ def curves(
             points=_path(list(zip(curve.x, curve.y, strict=True)), across, up),
             data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {_tick_text(curve.x[-1])}",
         )
-    return Figure(title, drawing.markup(), legend)
+    return Figure(plot.title, drawing.markup(), legend)
 
 
 def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float, float]] = ()) -> Markup:
@@ -167,9 +183,10 @@ def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float,
     return drawing.markup()
 
 
-def forest(rows: Sequence[Interval], x: str) -> Markup:
+def forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
-    across = Axis.around([0.0, *_shown(rows)], NAMES, WIDTH - RIGHT)
+    rows, x = plot.rows, plot.x
+    across = Axis.around([0.0, *reach(rows)], NAMES, WIDTH - RIGHT)
     bottom = TOP + ROW * len(rows)
     drawing = Drawing(bottom + BOTTOM, f"{x}: {len(rows)} differences with their intervals")
     drawing.x_axis(across, x, bottom)
@@ -187,10 +204,10 @@ def forest(rows: Sequence[Interval], x: str) -> Markup:
         if row.published is not None and NAMES <= (place := across.at(row.published)) <= WIDTH:
             drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
         drawing.add("circle", inside=group, class_="value", cx=across.at(row.value), cy=y, r=4)
-    return drawing.markup()
+    return Figure(plot.title, drawing.markup())
 
 
-def _shown(rows: Sequence[Interval]) -> list[float]:
+def reach(rows: Sequence[Interval]) -> list[float]:
     """The values that the axis makes room for: one wide interval must not squeeze all others."""
     ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
     reach = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))

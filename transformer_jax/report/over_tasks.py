@@ -15,7 +15,7 @@ from transformer_jax.report.aggregates import (
     probability_of_improvement,
 )
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Row, Table, Text
-from transformer_jax.report.figures import Curve, curves
+from transformer_jax.report.figures import Curve, Curves, curves
 from transformer_jax.report.metrics import mean_and_deviation
 from transformer_jax.report.results import Measured, SweepResult
 
@@ -121,7 +121,7 @@ def _profiles(found: Tasks) -> Figure:
         line, low, high = ((100 * shares).tolist() for shares in (profile(found.scores[name]), low, high))
         series.append(Curve(name, thresholds.tolist(), line, low, high, name == found.baseline))
     title = "performance profiles" + (f": the first {len(shown)} variants" if len(shown) < len(found.scores) else "")
-    return curves(title, series, f"{found.score}, %", "runs with a better score, %")
+    return curves(Curves(title, series, f"{found.score}, %", "runs with a better score, %"))
 
 
 def to_json(found: Tasks | None) -> dict[str, Any] | None:

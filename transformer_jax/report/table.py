@@ -34,6 +34,10 @@ COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("tokens/s", "tokens_per_second", "target tokens per second", "{:,.0f}".format),
     ("rate", "learning_rate", "peak learning rate", "{:.3g}".format),
 )
+SIZES: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("params", "parameters", "parameters", count_text),
+    ("steps", "steps", "updates made", "{:,.0f}".format),
+)
 PUBLISHED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("PPL", "perplexity", "{:g}".format),
     ("BLEU", "bleu", "{:g}".format),
@@ -46,10 +50,12 @@ def table(sweep: SweepResult, findings: TestFindings) -> Table:
     variants = sweep.variants
     counts = [(len(variant.finished), len(variant.runs)) for variant in variants]
     seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
-    columns = [*option_columns(sweep), *_scores(variants, findings)]
+    columns = option_columns(sweep)
     for metric in METRICS:
+        columns += _scores(variants, metric, findings)
         if found := findings.differences(metric):
             columns += _differences(variants, metric, found, findings.unit)
+    columns += [_means(variants, "scores", *size) for size in SIZES]
     columns.append((Column("seeds", "seeds", "scores", "finished runs"), seeds))
     for title, key, text in PUBLISHED:
         if any(key in variant.published for variant in variants):
@@ -105,8 +111,8 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
 
 
-def _scores(variants: Sequence[VariantResult], findings: TestFindings) -> list[Filled]:
-    """Steps, perplexity, BLEU, parameters: the paper's columns."""
+def _scores(variants: Sequence[VariantResult], metric: Metric, findings: TestFindings) -> list[Filled]:
+    """BLEU; or perplexity per token, and per word where that is compared."""
 
     def scores(title: str, key: str, about: str) -> Filled:
         cells = []
@@ -119,14 +125,11 @@ def _scores(variants: Sequence[VariantResult], findings: TestFindings) -> list[F
             cells.append(Cell(mean_and_deviation(values, form), mean) if values else Cell())
         return Column(title, key, "scores", about), cells
 
+    if metric is BLEU:
+        return [scores("BLEU", "bleu", findings.signature)]
     by_word = [scores("PPL/word", "word_perplexity", "perplexity per word: vocabularies differ")]
-    return [
-        _means(variants, "scores", "steps", "steps", "updates made", "{:,.0f}".format),
-        scores("PPL", "perplexity", "perplexity per token"),
-        *(by_word if findings.unit == "word" else []),
-        scores("BLEU", "bleu", findings.signature),
-        _means(variants, "scores", "params", "parameters", "parameters", count_text),
-    ]
+    by_token = scores("PPL", "perplexity", "perplexity per token")
+    return [by_token, *(by_word if findings.unit == "word" else [])]
 
 
 def difference_cell(metric: Metric, found: Difference | None) -> Cell:

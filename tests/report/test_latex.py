@@ -1,0 +1,63 @@
+"""The table in LaTeX: its numbers, and text that LaTeX would interpret."""
+
+import numpy as np
+import pytest
+
+from tests.support.finished_sweeps import changed, make_sweep, variant
+from tests.support.pages import HOSTILE
+from transformer_jax.report.content import Content
+from transformer_jax.report.latex import escaped, to_latex
+from transformer_jax.report.results import load_sweep
+
+
+def table(content):
+    return to_latex(content.sweep, content.tests[0], content.tables[0], [content.state])
+
+
+def test_a_row_has_scores_and_differences(whole):
+    text, findings = table(whole.content), whole.content.tests[0]
+    _, bleu, difference, interval, *_ = row_of(text, "A h=1")
+    assert bleu == f"{np.mean(scores := findings.bleu['A h=1']):.2f} $\\pm$ {np.std(scores, ddof=1):.2f}"
+    found = findings.bleu_differences["A h=1"]
+    assert difference == rf"$-${-found.value:.2f}\rlap{{$^{{*}}$}}"  # significant
+    assert f"$-${-found.low:.2f}" in interval
+    best = max(findings.bleu, key=lambda name: np.mean(findings.bleu[name]))
+    assert row_of(text, best)[1].startswith(r"\textbf{") and text.count(r"\textbf") == 2  # and the best perplexity
+    for needed in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{", r"\label{tab:made-up-test}", "over 3 seeds"):
+        assert needed in text
+    assert "% All 15 runs are finished." in text.splitlines()
+
+
+def row_of(text, name):
+    return next(line for line in text.splitlines() if line.startswith(f"{escaped(name)} ")).split(" & ")
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        (
+            r"50 % of $x_1^2$ & \input{y}~#",
+            r"50\,\% of \$x\_1\textasciicircum{}2\$ \& \textbackslash{}input\{y\}\textasciitilde{}\#",
+        ),
+        ("−0.5 ± 1 [2]\nε < Δ", r"$-$0.5 $\pm$ 1 {[}2{]} $\varepsilon$ $<$ $\Delta$"),
+        ("Größe \x1b", r"Größe \textbackslash{}x1b"),
+    ],
+)
+def test_text_is_escaped(text, latex):
+    assert escaped(text) == latex
+
+
+def test_hostile_names_and_unfinished_sweeps(tmp_path):
+    evil = "50 %_of & \\end{table*} $"
+    made = make_sweep(
+        tmp_path,
+        (variant("base"), variant(evil, slug="e", group=HOSTILE, note=evil), variant("大", slug="k")),
+        (0,),
+        sentences=20,
+    )
+    changed(made, name=evil, seeds=[0, 1])
+    text = table(Content(load_sweep(made)))
+    assert r"50\,\%\_of \& \textbackslash{}end\{table*\} \$" in text
+    assert text.count(r"\end{table*}") == 1
+    assert "pdflatex needs a package for these letters, lualatex a font: 大" in text
+    assert text.splitlines()[1] == "% Of 6 runs: 3 finished, 3 never started."

@@ -1,0 +1,117 @@
+"""The table of a test set as LaTeX with booktabs: a variant per row, with its scores and differences."""
+
+import re
+from collections.abc import Sequence
+
+from transformer_jax.errors import visible
+from transformer_jax.report.document import Cell, Column, Table
+from transformer_jax.report.findings import TestFindings
+from transformer_jax.report.metrics import METRICS, percent
+from transformer_jax.report.results import SweepResult
+from transformer_jax.report.statistics import CONFIDENCE
+
+# Letters that pdflatex knows as symbols.
+SYMBOLS = (
+    r"α\alpha β\beta γ\gamma δ\delta ε\varepsilon ζ\zeta η\eta θ\theta ι\iota κ\kappa λ\lambda μ\mu ν\nu ξ\xi π\pi "
+    r"ρ\rho σ\sigma τ\tau υ\upsilon φ\varphi χ\chi ψ\psi ω\omega Γ\Gamma Δ\Delta Θ\Theta Λ\Lambda Π\Pi Σ\Sigma Φ\Phi "
+    r"Ψ\Psi Ω\Omega ±\pm ×\times ·\cdot ≤\leq ≥\geq ≠\neq ≈\approx ∞\infty →\rightarrow ←\leftarrow …\ldots"
+)
+ESCAPES = {letter: f"${macro}$" for letter, macro in re.findall(r"(\S)(\\\w+)", SYMBOLS)}
+ESCAPES |= {letter: rf"\{letter}" for letter in "{}$&#%_"} | {letter: f"${letter}$" for letter in "<>|"}
+# Quotes are active with some languages of babel, and a bracket at the start of a row would belong to the row before it.
+ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$"}
+ESCAPES |= {'"': r"{\char34}", "`": r"\`{}", "[": "{[}", "]": "{]}"}
+# Other letters that pdflatex knows in all of its font encodings.
+KNOWN = {*map(chr, range(32, 127)), *"ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ–—‘’“”\n"}
+
+
+def escaped(text: str) -> str:
+    """The text on one line, without anything that LaTeX interprets."""
+    text = "".join(ESCAPES.get(letter, letter) for letter in visible(" ".join(text.split())))
+    return text.replace(r" \%", r"\,\%")
+
+
+def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings: Sequence[str] = ()) -> str:
+    """A float for \\input with its caption and label; `warnings` become comments."""
+    keys = _keys(sweep, findings)
+    shown = {index: column for index, column in enumerate(table.columns) if column.key in keys}
+    # A value and its interval are two columns, so that values are aligned.
+    split = {index for index in shown if any(row.cells[index].detail for row in table.rows)}
+    form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
+    best = {index: _best(column, [row.cells[index].value for row in table.rows]) for index, column in shown.items()}
+    titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
+    rows, group = [], ""
+    for row in table.rows:
+        if row.group != group:
+            group = row.group
+            rows.append(r"\addlinespace")
+            rows += [rf"\multicolumn{{{1 + len(shown) + len(split)}}}{{l}}{{\textit{{{escaped(group)}}}}} \\"] * bool(
+                group
+            )
+        name = escaped(row.name) + (rf" {{\scriptsize ({escaped(row.note)})}}" if row.note else "")
+        cells = [_cell(row.cells[index], best[index], index in split) for index in shown]
+        rows.append(" & ".join([name, *cells]) + r" \\")
+    lines = [
+        r"\begin{table*}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{_caption(sweep, findings)}}}",
+        rf"\label{{tab:{_label(sweep.name)}-{_label(findings.split)}}}",
+        rf"\begin{{tabular}}{{{form}}}",
+        r"\toprule",
+        rf"{' & '.join(['', *titles])} \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table*}",
+    ]
+    unknown = "".join(sorted({*"".join(lines)} - KNOWN))
+    comments = [r"Needs \usepackage{booktabs}; as wide as both columns of a page.", *warnings]
+    comments += [f"pdflatex needs a package for these letters, lualatex a font: {unknown}"] if unknown else []
+    return "\n".join([*(f"% {visible(' '.join(line.split()))}" for line in comments), *lines]) + "\n"
+
+
+def _keys(sweep: SweepResult, findings: TestFindings) -> set[str]:
+    """The columns of the report's table that a paper has room for."""
+    perplexity = "perplexity" if findings.unit == "token" else "word_perplexity"
+    seeds = {"seeds"} if len({len(variant.finished) for variant in sweep.variants}) > 1 else set()
+    return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *seeds}
+
+
+def _best(column: Column, values: Sequence[float | str | None]) -> float | None:
+    """The best mean of a column of scores; None of any other column, or if there is nothing to compare."""
+    numbers = [value for value in values if isinstance(value, float)]
+    if len(numbers) < 2 or column.key not in ("bleu", "perplexity", "word_perplexity"):
+        return None
+    return max(numbers) if column.key == "bleu" else min(numbers)
+
+
+def _cell(cell: Cell, best: float | None, is_split: bool) -> str:
+    """Bold if it is the best, with an asterisk if it is a significant difference; its interval in the next column."""
+    text = escaped(cell.text)
+    if best is not None and cell.value == best:
+        text = rf"\textbf{{{text}}}"
+    if cell.mark:
+        text += r"\rlap{$^{*}$}"
+    return text + (rf" & {{\scriptsize {escaped(cell.detail)}}}" if is_split else "")
+
+
+def _caption(sweep: SweepResult, findings: TestFindings) -> str:
+    """What the numbers are, as a paper has to say it."""
+    seeds = {len(variant.finished) for variant in sweep.variants}
+    over = f"over {max(seeds)} seeds" if len(seeds) == 1 else "over seeds"
+    spread = rf"mean $\pm$ standard deviation {over}" if max(seeds) > 1 else "one seed"
+    text = escaped(f"{sweep.name}: {findings.split} ({findings.name}, {findings.sentences:,} sentences).")
+    text += rf" Scores: {spread}; the best are bold. "
+    if count := len(findings.bleu_differences):
+        text += (
+            rf"$\Delta$: difference from {escaped(sweep.baseline)}, of perplexity (per {findings.unit}) in percent, "
+            f"with {escaped(percent(CONFIDENCE))} confidence intervals"
+            + (f", simultaneous for {count} comparisons (Bonferroni)" if count > 1 else "")
+            + r"; $^{*}$ significant. "
+        )
+    return text + rf"BLEU: {{\scriptsize {escaped(findings.signature)}}}."
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")

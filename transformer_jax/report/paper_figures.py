@@ -1,0 +1,116 @@
+"""The figures of a report for a paper: SVG or PDF, one column wide, their fonts embedded. Drawn by matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
+from transformer_jax.report.figures import Axis, Curves, Forest, reach
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches: one column of a page with two.
+WIDTH = 3.25
+ROW, AROUND = 0.155, 0.75
+SOFT, LINE = "#66737f", "#e4e7eb"
+# What a significant difference and any other look like: colour and shape say the same.
+MARKS = {
+    "better": ("#2e7d4f", "^", "significantly better"),
+    "worse": ("#b3412f", "v", "significantly worse"),
+    "": (SOFT, "o", "not significant"),
+}
+DASHES = ("-", "--", "-.", ":")
+STYLE: Any = {
+    "font.size": 7,
+    "axes.labelsize": 7,
+    "legend.fontsize": 6.5,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
+    "svg.fonttype": "path",  # outlines look the same where the font is missing
+    "svg.hashsalt": "transformer_jax",  # the same figure gives the same file
+}
+
+
+def drawn(plot: Forest | Curves, form: str, creator: str) -> bytes:
+    """A figure as a file of this format, "svg" or "pdf"; `creator` is in its metadata."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        figure = _forest(plot) if isinstance(plot, Forest) else _curves(plot)
+        metadata = {"Creator": creator, "Date" if form == "svg" else "CreationDate": None}
+        file = io.BytesIO()
+        figure.savefig(file, format=form, metadata=metadata)
+    return file.getvalue()
+
+
+def _forest(plot: Forest) -> Figure:
+    """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
+    rows = plot.rows
+    look: dict[str, Any]
+    figure = plain_figure(WIDTH, AROUND + ROW * len(rows))
+    axes = figure.subplots()
+    axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
+    for mark, (colour, shape, label) in MARKS.items():
+        if found := {y: row for y, row in enumerate(rows) if row.mark == mark}:
+            x, low, high = zip(
+                *((row.value, row.value - row.low, row.high - row.value) for row in found.values()), strict=True
+            )
+            look = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
+            axes.errorbar(x, list(found), xerr=[low, high], fmt=shape, **look)
+    if published := {y: row.published for y, row in enumerate(rows) if row.published is not None}:
+        look = {"color": INK, "markerfacecolor": "white", "markersize": 3, "markeredgewidth": 0.7}
+        axes.plot(list(published.values()), list(published), "D", label="published", **look)
+    axis = Axis.around([0.0, *reach(rows)], 0, 1)
+    axes.set(xlim=(axis.low, axis.high), ylim=(len(rows) - 0.5, -0.5), xlabel=literal(plot.x))
+    axes.set_yticks(range(len(rows)), [literal(row.name) for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=LINE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    _legend(figure, axes, columns=2)
+    return figure
+
+
+def _curves(plot: Curves) -> Figure:
+    """Curves with their bands; colours repeat with other dashes."""
+    figure = plain_figure(WIDTH, 2.1 + 0.13 * ((len(plot.series) + 1) // 2))
+    axes = figure.subplots()
+    for number, curve in enumerate(plot.series):
+        colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]
+        look: dict[str, Any] = {
+            "color": colour,
+            "linestyle": "-" if curve.is_baseline else DASHES[number % len(DASHES)],
+        }
+        axes.plot(curve.x, curve.y, linewidth=1.4 if curve.is_baseline else 1, label=literal(curve.name), **look)
+        if curve.low:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
+    if plot.log:
+        axes.set_yscale("log")
+        for ticks in ("major", "minor"):
+            getattr(axes.yaxis, f"set_{ticks}_formatter")(lambda value, _: f"{value:,.10g}")
+    if plot.limit is not None:
+        axes.axvline(plot.limit, color=SOFT, linewidth=0.8, linestyle=(0, (5, 4)))
+    axes.set(xlabel=literal(plot.x), ylabel=literal(plot.y))
+    axes.grid(color=LINE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    _legend(figure, axes, columns=2)
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes, columns: int) -> None:
+    """Below the axes, where it covers nothing."""
+    handles: Sequence[Any]
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.5)
