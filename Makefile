@@ -18,7 +18,7 @@ help:
 	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 its environment"
 
 # Trains on the embedded grammar and evaluates the result. Repeating it resumes an interrupted run.
-demo: $(VENV)/ready
+demo: $(VENV)/demo
 	$(BIN)/transformer-jax train --config=configs/demo.py --workdir=$(DEMO)
 	$(BIN)/transformer-jax evaluate --workdir=$(DEMO) --split=test
 	@echo; echo "A few sentences, and their translations:"; cat configs/demo.txt; echo
@@ -63,16 +63,19 @@ format: $(VENV)/ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(VENV)/ready: pyproject.toml constraints.txt
+# What the demo needs, without TensorFlow Datasets and the developers' tools.
+$(VENV)/demo: extras = train,report
+$(VENV)/ready: extras = dev
+$(VENV)/demo $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python >= 3.11 is needed, $(PYTHON) is older: PYTHON=python3.12 make ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(extras)]'
 	@touch $@
 
 $(VENV)-tpu/ready $(VENV)-cuda/ready: $(VENV)-%/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
-	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,$*]'
 	@touch $@
 
 $(VENV)/docs: $(VENV)/ready

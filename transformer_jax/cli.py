@@ -21,25 +21,27 @@ from transformer_jax.commands import configuration, streams
 from transformer_jax.commands.parser import Parser
 from transformer_jax.errors import BadInput, ConfigError, Failed, visible
 from transformer_jax.extension import UserCodeError
+from transformer_jax.extras import require
 from transformer_jax.schema import nearest
 from transformer_jax.version import __version__
 
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
-COMMANDS = (
-    "train",
-    "translate",
-    "evaluate",
-    "score",
-    "average",
-    "export",
-    "import",
-    "sweep",
-    "report",
-    "diff",
-    "prepare",
-    "inspect",
-    "plot",
-)
+# Beside it, the extras of the package that it needs.
+COMMANDS = {
+    "train": ("train",),
+    "translate": ("train",),
+    "evaluate": ("train",),
+    "score": ("train",),
+    "average": ("train",),
+    "export": ("train",),
+    "import": ("train",),
+    "sweep": ("train",),
+    "report": ("report",),
+    "diff": ("data",),
+    "prepare": ("data",),
+    "inspect": ("train",),
+    "plot": ("train", "report"),
+}
 # A message may end with a list, an indented line for each item. Any other line end in it comes from the input, such as
 # the name of a file, and is escaped.
 LIST_ITEM = re.compile(r"\n(?=  )")
@@ -106,6 +108,7 @@ def _run(arguments: list[str]) -> int:
     if overrides and not hasattr(parsed, "overrides"):
         raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
     parsed.overrides = overrides
+    require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
     return parsed.run(parsed) or 0
 
 
@@ -120,7 +123,7 @@ def _parser(asked_for: str | None) -> Parser:
     if asked_for is not None and not asked_for.startswith("-") and asked_for not in COMMANDS:
         raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for name in COMMANDS:
+    for name in [asked_for] if asked_for in COMMANDS else COMMANDS:  # the help of all commands is slow to import
         # A keyword of Python cannot be the name of a module.
         file = f"{name}_" if keyword.iskeyword(name) else name
         module = importlib.import_module(f"transformer_jax.commands.{file}")

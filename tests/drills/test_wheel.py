@@ -59,7 +59,7 @@ def installed(built, tmp_path_factory):
     """The programs of an environment that has the wheel and what it depends on, and an empty folder to work in."""
     place = tmp_path_factory.mktemp("installed")
     programs = environment(place / "empty")
-    done(programs / "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", built[1], cwd=place)
+    done(programs / "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{built[1]}[train]", cwd=place)
     (place / "work").mkdir()
     return programs, place / "work"
 

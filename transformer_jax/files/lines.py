@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformer_jax.errors import BadInput, visible
+from transformer_jax.extras import require
 
 READ_BYTES = 1 << 18
 # Read at once of a compressed file: zstd expands at most 32,768 times, to 128 MiB.
@@ -119,10 +120,9 @@ def _content(path: str) -> Iterator[bytes]:
     if path.endswith(".gz"):
         return _decompressed(path, "gzip", lambda: zlib.decompressobj(wbits=31), zlib.error)
     if path.endswith(".zst"):
-        try:
-            import zstandard
-        except ModuleNotFoundError:
-            raise BadInput(f"{path}: reading it needs zstandard: pip install zstandard") from None
+        require(path, "data")
+        import zstandard
+
         return _decompressed(path, "zstd", zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
     return _stored(path)
 

@@ -5,8 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from tqdm import tqdm
-
 from transformer_jax.errors import visible
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -15,6 +13,8 @@ SECONDS_BETWEEN_LINES = 30.0
 @contextlib.contextmanager
 def counting(label: str, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A function to call with the units of work done. Work that ends before the first line is due prints nothing."""
+    from tqdm import tqdm  # here: --help needs no package but jax, flax and numpy
+
     done, due = 0, time.monotonic() + SECONDS_BETWEEN_LINES
 
     def advance(amount: int) -> None:
@@ -37,5 +37,7 @@ def counting(label: str, unit: str, total: int | None = None) -> Iterator[Callab
 
 def tell(line: str) -> None:
     """Prints a line or a table on stderr; stdout is for results."""
+    from tqdm import tqdm
+
     tqdm.write("\n".join(map(visible, line.split("\n"))), file=sys.stderr)  # above a progress bar, if there is one
     sys.stderr.flush()

@@ -12,6 +12,7 @@ from typing import Any
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
 from transformer_jax.errors import BadInput
+from transformer_jax.extras import require
 from transformer_jax.schema import nearest
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
@@ -122,6 +123,7 @@ class TfdsCorpus(Corpus):
 
 def _open(name: str, data_dir: str | None) -> Any:
     """TFDS's builder for a name, from its code or from the files in `data_dir`."""
+    require(f"data.corpus = {name!r}", "tfds")
     # TFDS logs each directory that it searches and finds empty.
     logging.getLogger("absl").setLevel(logging.ERROR)
     import tensorflow_datasets as tfds
