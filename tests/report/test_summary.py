@@ -7,17 +7,40 @@ import socket
 
 from tests.support.finished_sweeps import VARIANTS, Report, changed, make_run, make_sweep, seed_folder, variant, write
 from transformer_jax import cli
+from transformer_jax.report.metrics import BLEU, PERPLEXITY
+from transformer_jax.report.statistics import Difference
+from transformer_jax.report.summary import _significant
 
 
 def test_summary_says_what_is_significant(whole):
     differences = whole.content.tests[0].bleu_differences
     significant = {name for name, difference in differences.items() if difference.significant}
     assert "A h=1" in significant and "A h=4" not in significant  # as they were made
-    assert f"BLEU: {len(significant)} of 4 differences are significant" in whole.words
-    assert re.search(r"Not significant:[^.]*A h=4", whole.words)
-    assert re.search(r"A true difference of [\d.]+ would have been found in 80 %", whole.words)
+    first, second, third, *_ = whole.content.summaries[0].findings
+    value = f"{differences['A h=1'].value:+.2f}".replace("-", "−")
+    assert first == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
+    assert second.startswith("Perplexity per token: of 4 variants, ")
+    assert re.match(r"With 3 seeds and 40 sentences, the minimum detectable difference \(80 % power.*BLEU", third)
     assert "both the choice of seeds and of sentences" in whole.words
-    assert "Of 2 published differences in BLEU, ours has the same sign in " in whole.words
+    assert "Published differences in BLEU: " in whole.words
+
+
+def test_only_the_largest_differences_are_named():
+    found = {f"v{n}": difference(float(n), 0.001) for n in range(1, 8)} | {"w": difference(-3.0, 0.01)}
+    found |= {"x": difference(-9.0, 0.2)}
+    assert _significant(found, BLEU, "BLEU", "base") == (
+        "BLEU: of 9 variants, 7 are significantly better than base (v7: +7.00, v6: +6.00, v5: +5.00 and 4 more) and 1 "
+        "is significantly worse (w: −3.00)."
+    )
+    alone = {"x": difference(-9.0, 0.2)}
+    assert _significant(alone, BLEU, "BLEU", "base") == "BLEU: the difference from base is not significant."
+    assert _significant(alone | {"y": alone["x"]}, PERPLEXITY, "PPL", "its baseline") == (
+        "PPL: none of the 2 differences from its baseline is significant."
+    )
+
+
+def difference(value, p):
+    return Difference(value, 1.0, 5.0, value - 1, value + 1, p, p, 2.0, (3, 3), "own")
 
 
 def test_baseline_with_a_nearly_perfect_score(tmp_path):
@@ -27,7 +50,8 @@ def test_baseline_with_a_nearly_perfect_score(tmp_path):
 
 def test_one_seed_accounts_for_sentences_only(tmp_path):
     report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
-    assert "they account for the choice of sentences ONLY" in report.words
+    assert "There is one seed per variant" in report.content.summaries[0].findings[-1]
+    assert "they account for the choice of sentences, not for that of seeds" in report.words
     assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
     assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
 
@@ -68,11 +92,11 @@ def test_unfinished_runs_are_listed(sweep, capsys):
     for text in (report.page, report.markdown):
         assert "the disk is full" in text
     assert "running at step 1,000" in report.page
-    assert "Not compared: A h=1: no finished run; A h=4: no finished run." in report.words
+    assert "Not compared: A h=1, A h=4: no finished run." in report.words
     assert cli.main(["report", str(sweep)]) == 0
     out = capsys.readouterr().out
     assert "A h=1, seed 0: failed at step 1,000: the disk is full" in out
-    assert "never started: A h=4, seeds 1" in out
+    assert "never started: A h=4 (seed 1)" in out
 
 
 def test_sweep_without_a_finished_run_has_a_report(sweep):
@@ -93,9 +117,9 @@ def test_nothing_is_compared_without_the_baseline(sweep):
 
 
 def test_runs_added_later_are_in_the_next_report(sweep):
-    assert "A h=4" in Report(sweep).words
+    assert "With 2 seeds" in Report(sweep).words
     changed(sweep, seeds=[0, 1, 9])
     make_run(sweep, VARIANTS[0], 9, sentences=20)
     report = Report(sweep)
-    assert len(report.json["tests"][0]["bleu"]["base"]) == 3
+    assert len(report.json["tests"][0]["bleu"]["base"]) == 3 and "With 2 to 3 seeds" in report.words
     assert report.content.state == "Of 9 runs: 7 finished, 2 never started."

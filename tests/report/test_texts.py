@@ -56,7 +56,7 @@ def test_means_and_deviations_are_over_seeds(whole):
     assert float(line["bleu_mean"]) == pytest.approx(np.mean(scores))
     assert float(line["bleu_sd"]) == pytest.approx(np.std(scores, ddof=1))
     shown = f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}"
-    assert shown in whole.page and shown in whole.markdown
+    assert shown in whole.markdown and shown.replace(" ±", "<small>±") in whole.page
 
 
 def test_all_formats_have_the_same_difference(whole):

@@ -71,7 +71,7 @@ def test_tuned_and_untuned_results_are_side_by_side(tuned):
     shutil.rmtree(seed_folder(tuned, "A h=1", 0).with_name("untuned-seed-0"))
     report = Report(tuned)
     assert "Of 8 runs: 7 finished, 1 never started." in report.markdown
-    assert "A h=1, untuned, seeds 0" in report.markdown
+    assert "A h=1, untuned (seed 0)" in report.markdown
 
 
 def test_a_sweep_tuned_by_an_earlier_version(sweep):

@@ -8,14 +8,16 @@ from transformer_jax.report import accuracy, analyses, document, over_tasks, par
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.differences import forests
 from transformer_jax.report.figures import curves, forest
-from transformer_jax.report.findings import find
-from transformer_jax.report.method import METHOD, code_mixtures, facts, remarks
-from transformer_jax.report.metrics import METRICS
+from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.method import METHOD, code_mixtures, facts, remarks, sources
+from transformer_jax.report.metrics import METRICS, percent
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.samples import samples
+from transformer_jax.report.statistics import CONFIDENCE
 from transformer_jax.report.summary import state_name, state_sentence, summary, unfinished
 from transformer_jax.report.table import table
 from transformer_jax.runs.metrics import duration
+from transformer_jax.sweeps.provenance import SHOWN_DIGITS
 
 
 class Content:
@@ -27,7 +29,8 @@ class Content:
         self.mixtures = code_mixtures(sweep)  # that the runs were not all made by the same code
         self.unfinished = unfinished(sweep.all_runs)
         self.tables = [table(sweep, findings) for findings in self.tests]
-        self.words = [summary(sweep, findings) for findings in self.tests]
+        self.summaries = [summary(sweep, findings) for findings in self.tests]
+        self.words = [found.findings + found.notes for found in self.summaries]
         self.accuracies = accuracy.accuracies(sweep, self.tests)
         self.tasks = over_tasks.tasks([sweep, *others])  # all test sets together
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
@@ -70,23 +73,44 @@ def to_document(content: Content) -> document.Document:
             document.Text(content.state),
             *(document.Bullets(items) for items in (content.mixtures, troubles, damaged) if items),
         ],
+        findings=_findings(content),
         is_complete=not (troubles or damaged or content.mixtures),
         parts=[document.Part(title, blocks) for title, blocks in parts.items() if any(map(_says_something, blocks))],
     )
 
 
 def _says_something(block: document.Block) -> bool:
-    return not isinstance(block, document.Figures) or bool(block.figures)
+    match block:
+        case document.Figures(figures):
+            return bool(figures)
+        case document.Bullets(items):
+            return bool(items)
+    return True
+
+
+def _findings(content: Content) -> list[document.Block]:
+    """What the report opens with: what is significant on the main test set, in sentences and as a plot."""
+    return [document.Bullets(content.summaries[0].findings), _forests(content, content.tests[0])]
 
 
 def _results(content: Content) -> list[document.Block]:
+    """Of each test set the table, and of all but the main one the findings too."""
     blocks: list[document.Block] = []
-    for findings, found, words in zip(content.tests, content.tables, content.words, strict=True):
-        blocks += [document.Heading(f"On {findings.split}: {findings.name}"), document.Bullets(words), found]
-        blocks.append(
-            document.Figures([forest(plot) for plot in forests(content.sweep, findings).values()], large=True)
-        )
+    for findings, found, words in zip(content.tests, content.tables, content.summaries, strict=True):
+        is_main = findings is content.tests[0]
+        blocks.append(document.Heading(f"On {findings.split}: {findings.name}"))
+        blocks += [] if is_main else [document.Bullets(words.findings), _forests(content, findings)]
+        blocks += [found, document.Bullets(words.notes)]
     return blocks
+
+
+def _forests(content: Content, findings: TestFindings) -> document.Figures:
+    plots = forests(content.sweep, findings)
+    family = "simultaneous " * (len(findings.bleu_differences) > 1)
+    about = (
+        f"On {findings.split}: differences from the baseline with {family}{percent(CONFIDENCE)} confidence intervals."
+    )
+    return document.Figures([forest(plot) for plot in plots.values()], about, large=True)
 
 
 def _runs(sweep: SweepResult) -> document.Table:
@@ -96,14 +120,15 @@ def _runs(sweep: SweepResult) -> document.Table:
         scores = [run.measured.get(split) if run.finished else None for split in sweep.tests]
         cells = [
             document.Cell(state_name(run.state), run.state),
+            document.Cell(", ".join(digest[:SHOWN_DIGITS] for digest in sources(run))),
             document.number_cell(run.step, "{:,}".format),
             document.number_cell(run.number("train_seconds"), duration),
             document.number_cell(run.number("tokens_per_second"), "{:,.0f}".format),
             *(document.number_cell(measured and measured.bleu, "{:.2f}".format) for measured in scores),
         ]
         rows.append(document.Row(run.name, cells))
-    titles = ("state", "step", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
-    columns = [document.Column(title, kind="left" if title == "state" else "") for title in titles]
+    titles = ("state", "code", "step", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
+    columns = [document.Column(title, kind="left" if title in ("state", "code") else "") for title in titles]
     return document.Table(columns, rows, "run")
 
 

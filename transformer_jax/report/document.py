@@ -109,3 +109,4 @@ class Document(NamedTuple):
     state: Sequence[Block]
     is_complete: bool
     parts: Sequence[Part]
+    findings: Sequence[Block] = ()  # what it opens with

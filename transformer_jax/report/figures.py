@@ -17,6 +17,13 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40
 NAMES, ROW = 150, 22
 LONGEST_NAME = 24
 INK = "var(--ink)"
+# Of the forest plot: what shapes and colours mean. The last one is a point without a mark.
+LEGEND = {
+    "better": ("▲ significantly better", "var(--better)"),
+    "worse": ("▼ significantly worse", "var(--worse)"),
+    "": ("○ not significant", "var(--soft)"),
+    "published": ("◇ published", INK),
+}
 
 
 class Curve(NamedTuple):
@@ -185,11 +192,11 @@ def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float,
 
 def forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
-    rows, x = plot.rows, plot.x
+    rows = plot.rows
     across = Axis.around([0.0, *reach(rows)], NAMES, WIDTH - RIGHT)
     bottom = TOP + ROW * len(rows)
-    drawing = Drawing(bottom + BOTTOM, f"{x}: {len(rows)} differences with their intervals")
-    drawing.x_axis(across, x, bottom)
+    drawing = Drawing(bottom + BOTTOM, f"{plot.x}: {len(rows)} differences with their intervals")
+    drawing.x_axis(across, plot.x, bottom)
     drawing.add("line", class_="zero", x1=across.at(0), x2=across.at(0), y1=TOP, y2=bottom)
     for number, row in enumerate(rows):
         y = TOP + ROW * (number + 0.5)
@@ -203,8 +210,14 @@ def forest(plot: Forest) -> Figure:
         drawing.add("line", inside=group, class_="interval", x1=left, x2=right, y1=y, y2=y)
         if row.published is not None and NAMES <= (place := across.at(row.published)) <= WIDTH:
             drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
-        drawing.add("circle", inside=group, class_="value", cx=across.at(row.value), cy=y, r=4)
-    return Figure(plot.title, drawing.markup())
+        x = across.at(row.value)
+        if row.mark:
+            tip = -5 if row.mark == "better" else 5
+            drawing.add("path", inside=group, class_="value", d=f"M{x:.1f} {y + tip}l5 {-1.8 * tip}h-10z")
+        else:
+            drawing.add("circle", inside=group, class_="value hollow", cx=x, cy=y, r=3.5)
+    shown = {row.mark for row in rows} | {"published" for row in rows if row.published is not None}
+    return Figure(plot.title, drawing.markup(), [entry for mark, entry in LEGEND.items() if mark in shown])
 
 
 def reach(rows: Sequence[Interval]) -> list[float]:

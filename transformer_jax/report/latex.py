@@ -36,7 +36,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     keys = _keys(sweep, findings)
     shown = {index: column for index, column in enumerate(table.columns) if column.key in keys}
     # A value and its interval are two columns, so that values are aligned.
-    split = {index for index in shown if any(row.cells[index].detail for row in table.rows)}
+    split = {index for index, column in shown.items() if column.kind == "differences"}
     form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
     best = {index: _best(column, [row.cells[index].value for row in table.rows]) for index, column in shown.items()}
     titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
@@ -88,7 +88,7 @@ def _best(column: Column, values: Sequence[float | str | None]) -> float | None:
 
 def _cell(cell: Cell, best: float | None, is_split: bool) -> str:
     """Bold if it is the best, with an asterisk if it is a significant difference; its interval in the next column."""
-    text = escaped(cell.text)
+    text = escaped(cell.text if is_split else f"{cell.text} {cell.detail}")
     if best is not None and cell.value == best:
         text = rf"\textbf{{{text}}}"
     if cell.mark:

@@ -9,9 +9,9 @@ import numpy as np
 from transformer_jax.report import tuning
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import percent
-from transformer_jax.report.results import SweepResult, json_object
+from transformer_jax.report.results import RunResult, SweepResult, json_object
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, LAST_STEP
+from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP, SOURCE_DIGEST
 from transformer_jax.sweeps import variance
 from transformer_jax.sweeps.provenance import Made, mixtures
 from transformer_jax.sweeps.spec import tune_text
@@ -35,11 +35,23 @@ NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
     """That the runs were not all made by the same code; empty if they were."""
-    return mixtures(
-        Made(run.name, _texts(run.result.get("code")), _texts(run.result.get("versions")), tuple(run.notes))
-        for run in sweep.all_runs
-        if run.finished
-    )
+    return mixtures(_made(run) for run in sweep.all_runs if run.finished)
+
+
+def _made(run: RunResult) -> Made:
+    evaluated, trained = _texts(run.result.get("versions")), _texts(run.versions)
+    changed = [
+        name for name in IDENTIFYING if name in evaluated and trained.get(name, evaluated[name]) != evaluated[name]
+    ]
+    by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
+    notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
+    return Made(run.name, _texts(run.result.get("code")), evaluated or trained, tuple(notes))
+
+
+def sources(run: RunResult) -> list[str]:
+    """Digests of the library's source, as far as it was recorded, and of the custom code that made a run."""
+    made = _made(run)
+    return [*filter(None, [made.versions.get(SOURCE_DIGEST)]), *made.code.values()]
 
 
 def _texts(value: Any) -> dict[str, str]:

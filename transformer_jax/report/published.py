@@ -38,14 +38,12 @@ class Comparison(NamedTuple):
 
     def sentence(self) -> str:
         """How many agree, which are contradicted, and the correlation."""
-        by_sign = {sign: [row.variant for row in self.rows if row.agrees is sign] for sign in (True, False, None)}
-        signs = {True: "the same sign in", False: "the other in", None: "no sign to compare in"}
-        counts = [f"{signs[sign]} {len(names)} ({', '.join(names)})" for sign, names in by_sign.items() if names]
-        text = f"Of {len(self.rows)} published differences in {self.metric.title}, ours has {', '.join(counts)}."
+        same = sum(row.agrees is True for row in self.rows)
+        text = f"Published differences in {self.metric.title}: {same} of {len(self.rows)} have the same sign as ours."
         against = [row.variant for row in self.rows if row.agrees is False and row.ours.significant]
-        text += f" Significantly contradicted: {', '.join(against) or 'none'}."
+        text += f" Significant with the opposite sign: {', '.join(against) or 'none'}."
         if (correlation := self.rank_correlation) is not None:
-            text += f" Rank correlation (Spearman) {correlation:.2f}".replace("-", "−") + f", n = {len(self.rows)}."
+            text += f" Spearman's rank correlation: {correlation:.2f}".replace("-", "−") + f" (n = {len(self.rows)})."
         return text
 
     def to_json(self) -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 import collections
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, PERPLEXITY, Metric, percent
+from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, percent
 from transformer_jax.report.published import comparisons
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.statistics import CONFIDENCE, POWER, Difference
 
 # From here on, BLEU leaves hardly any room for improvement.
 CEILING = 98.0
+# The most variants named in a sentence, and groups of runs in a list; tables have them all.
+MOST_NAMES, MOST_NEVER_STARTED = 3, 4
 STATES = ("finished", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
 
 
@@ -40,64 +43,103 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
             step = "" if run.step is None else f" at step {run.step:,}"
             lines.append((run.name, f"{run.state}{step}" + (f": {run.reason}" if run.reason else "")))
     if never:
-        seeds = "; ".join(f"{name}, seeds {', '.join(seeds)}" for name, seeds in never.items())
-        lines.append((state_name("waiting"), seeds))
+        seeds = [f"{name} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})" for name, seeds in never.items()]
+        lines.append((state_name("waiting"), some(seeds, MOST_NEVER_STARTED)))
     return lines
 
 
-def summary(sweep: SweepResult, findings: TestFindings) -> list[str]:
-    """What is significant on a test set, how small a difference would have been, and whether published scores agree."""
+class Summary(NamedTuple):
+    """What was found on a test set, in about three sentences, and what a reader must know to judge it."""
+
+    findings: list[str]
+    notes: list[str]
+
+
+def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
     if findings.empty:
-        return [f"On {findings.split}, nothing is measured yet."]
-    lines = []
+        return Summary([f"On {findings.split}, nothing is measured yet."], [])
+    lines, notes = [], []
     if findings.bleu_differences:
-        lines.append(_significant(findings.bleu_differences, BLEU, "BLEU"))
+        baselines = {v.baseline for v in sweep.variants if v.name in findings.bleu_differences}
+        baseline = sweep.baseline if baselines == {sweep.baseline} else "its baseline"
+        lines.append(_significant(findings.bleu_differences, BLEU, "BLEU", baseline))
+        lines.append(
+            _significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}", baseline)
+        )
+        lines.append(_power(findings))
+        if {difference.seed_spread for difference in findings.bleu_differences.values()} == {"none"}:
+            lines.append("There is one seed per variant: what is significant may still be a difference between seeds.")
         base = findings.mean(BLEU, sweep.baseline)
         if base is not None and base >= CEILING:
             lines.append(
                 f"The baseline's BLEU is {base:.2f}, close to its maximum: variants can hardly be better. "
                 "Perplexity says more here."
             )
-        lines.append(_significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}"))
-        lines.append(_uncertainty(findings.bleu_differences))
-        lines += [comparison.sentence() for comparison in comparisons(sweep, findings)]
-    if findings.not_compared:
-        reasons = "; ".join(f"{name}: {why}" for name, why in findings.not_compared.items())
-        lines.append(f"Not compared: {reasons}.")
-    return lines
+        notes = [_intervals(findings.bleu_differences)]
+        notes += [comparison.sentence() for comparison in comparisons(sweep, findings)]
+    reasons: dict[str, list[str]] = {}
+    for name, why in findings.not_compared.items():
+        reasons.setdefault(why, []).append(name)
+    if reasons:
+        notes.append(f"Not compared: {'; '.join(f'{some(names)}: {why}' for why, names in reasons.items())}.")
+    return Summary(lines, notes)
 
 
-def _significant(differences: Mapping[str, Difference], metric: Metric, title: str) -> str:
-    names: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for name, difference in differences.items():
-        mark = metric.mark(difference)
-        names[mark].append(f"{name} ({metric.change(difference.value)})" if mark else name)
-    count, few = len(differences), len(names["better"] + names["worse"])
-    text = f"{title}: {few} of {count} {'difference is' if count == 1 else 'differences are'} significant. "
-    for mark, words in (("better", "Better than its baseline"), ("worse", "Worse"), ("", "Not significant")):
-        if names[mark]:
-            text += f"{words}: {', '.join(names[mark])}. "
-    typical = metric.change(float(np.median([d.detectable for d in differences.values()]))).removeprefix("+")
-    median = " (the median of the comparisons)" if count > 1 else ""
-    return text + f"A true difference of {typical} would have been found in {percent(POWER)} of such sweeps{median}."
+def some(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """The first names, and how many there are besides."""
+    more = len(names) - most
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"
 
 
-def _uncertainty(differences: Mapping[str, Difference]) -> str:
-    """What the intervals account for."""
+def _significant(differences: Mapping[str, Difference], metric: Metric, title: str, baseline: str) -> str:
+    """Which variants are significantly better or worse, the largest differences first."""
     count = len(differences)
-    family, account = f"The {count} intervals of a column are simultaneous, with", "they account"
-    if count == 1:
-        family, account = "The interval has", "it accounts"
-    text = f"{family} {percent(CONFIDENCE)} confidence; {account} for "
-    if {difference.seed_spread for difference in differences.values()} == {"none"}:
-        return text + (
-            "the choice of sentences ONLY: with one seed per variant, a significant difference may be due to the seeds."
+    parts: list[str] = []
+    for mark in ("better", "worse"):
+        found = {name: d for name, d in differences.items() if metric.mark(d) == mark}
+        if found:
+            largest = sorted(found.items(), key=lambda item: -abs(item[1].value))
+            names = some([f"{name}: {metric.change(difference.value)}" for name, difference in largest])
+            than = f" than {baseline}" if not parts else ""
+            parts.append(f"{len(found)} {'is' if len(found) == 1 else 'are'} significantly {mark}{than} ({names})")
+    if not parts:
+        which = (
+            f"none of the {count} differences from {baseline} is"
+            if count > 1
+            else f"the difference from {baseline} is not"
         )
-    text += "both the choice of seeds and of sentences."
+        return f"{title}: {which} significant."
+    return f"{title}: of {count} variant{'s' * (count > 1)}, {' and '.join(parts)}."
+
+
+def _power(findings: TestFindings) -> str:
+    """The minimum detectable differences, without which "not significant" says nothing."""
+    detectable = [
+        metric.change(float(np.median([d.detectable for d in findings.differences(metric).values()]))).removeprefix("+")
+        for metric in METRICS
+    ]
+    seeds = sorted({count for d in findings.bleu_differences.values() for count in d.seeds})
+    many = f"{seeds[0]} seed{'s' * (seeds[0] > 1)}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    median = ", the median of the comparisons" if len(findings.bleu_differences) > 1 else ""
+    return (
+        f"With {many} and {findings.sentences:,} sentences, the minimum detectable difference ({percent(POWER)} "
+        f"power{median}) is {detectable[0]} BLEU and {detectable[1]} of perplexity: smaller ones remain undecided."
+    )
+
+
+def _intervals(differences: Mapping[str, Difference]) -> str:
+    """What the intervals account for."""
+    count, level = len(differences), percent(CONFIDENCE)
+    text = f"Intervals are simultaneous {level} confidence intervals for {count} comparisons (Bonferroni)"
+    text = text if count > 1 else f"The interval is a {level} confidence interval"
+    they = "they account" if count > 1 else "it accounts"
+    if {difference.seed_spread for difference in differences.values()} == {"none"}:
+        return f"{text}; {they} for the choice of sentences, not for that of seeds."
+    text += f"; {they} for both the choice of seeds and of sentences."
     borrowed = [name for name, difference in differences.items() if difference.seed_spread == "borrowed"]
     if borrowed:
         text += (
-            f" Where only one seed is finished, the spread of other variants is used ({', '.join(borrowed)}): "
+            f" Where only one seed is finished, the spread of other variants is used ({some(borrowed)}): "
             "these intervals hold only if its seeds vary as much, which this sweep cannot show."
         )
     if any(min(difference.seeds) == 2 for difference in differences.values()):

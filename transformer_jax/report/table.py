@@ -122,7 +122,8 @@ def _scores(variants: Sequence[VariantResult], metric: Metric, findings: TestFin
             form = (
                 ".2f" if key == "bleu" or 10 <= mean < 100 else ".3f" if mean < 10 else ",.1f" if mean < 1e5 else ".1e"
             )
-            cells.append(Cell(mean_and_deviation(values, form), mean) if values else Cell())
+            text, sign, spread = mean_and_deviation(values, form).partition(" ±") if values else ("", "", "")
+            cells.append(Cell(text, mean, f"{sign}{spread}".strip()) if values else Cell())
         return Column(title, key, "scores", about), cells
 
     if metric is BLEU:
@@ -153,7 +154,7 @@ def _differences(
             [difference_cell(metric, d) for d in found],
         ),
         (
-            Column(f"p Δ {metric.title}", f"{metric.key}_p", "differences", p_about),
+            Column("p", f"{metric.key}_p", "differences", p_about),
             [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found],
         ),
     ]

@@ -26,7 +26,11 @@ KINDS = ("scores", "differences", "options", "published")
 
 
 def to_markdown(report: document.Document) -> str:
-    parts = [f"# {_escaped(report.title)}", _escaped(report.question), *map(_markdown, report.state)]
+    parts = [
+        f"# {_escaped(report.title)}",
+        _escaped(report.question),
+        *map(_markdown, [*report.state, *report.findings]),
+    ]
     for part in report.parts:
         if blocks := list(filter(None, map(_markdown, part.blocks))):
             parts += [f"## {part.title}", *blocks]

@@ -17,7 +17,7 @@ from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import Definition
 
 # The most runs that are named in a line.
-SHOWN_RUNS = 4
+SHOWN_RUNS = 8
 # Digits of a digest that are shown.
 SHOWN_DIGITS = 8
 
@@ -111,7 +111,11 @@ def mixtures(runs: Iterable[Made]) -> list[str]:
 
 
 def _listed(groups: Mapping[str, list[str]]) -> str:
-    return "; ".join(f"{what} in {_some(names)}" for what, names in groups.items())
+    """What made the runs, the fewest first; the largest group needs no names."""
+    *few, (most, names) = sorted(groups.items(), key=lambda group: len(group[1]))
+    parts = [f"{what} in {_some(some)}" for what, some in few]
+    parts.append(f"{most} in {names[0] if len(names) == 1 else f'the other {len(names)} runs'}")
+    return "; ".join(parts)
 
 
 def _some(names: list[str]) -> str:

@@ -42,13 +42,20 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
   input?.addEventListener("input", filter);
 }
-for (const box of document.querySelectorAll("input[data-hides]")) {
-  const table = document.getElementById(box.dataset.of);
-  // A narrow screen begins with what was found.
-  if (innerWidth < 640 && box.dataset.hides !== "differences") box.checked = false;
-  const show = () => table.classList.toggle("no-" + box.dataset.hides, !box.checked);
-  box.addEventListener("change", show);
-  show();
+// Columns are shown as far as the page has room for them; the others by a click.
+for (const controls of document.querySelectorAll(".controls")) {
+  const boxes = [...controls.querySelectorAll("input[data-hides]")], table = document.getElementById(boxes[0].dataset.of);
+  const show = box => table.classList.toggle("no-" + box.dataset.hides, !box.checked);
+  for (const box of boxes) {
+    box.addEventListener("change", () => show(box));
+    show(box);
+  }
+  for (const kind of ["published", "options"]) {
+    const box = boxes.find(box => box.dataset.hides === kind);
+    if (!box || table.offsetWidth <= table.parentElement.clientWidth) continue;
+    box.checked = false;
+    show(box);
+  }
 }
 // What is pointed at, or touched, shows its values.
 const tip = document.getElementById("tip");
