@@ -11,6 +11,7 @@ from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
 from transformer_jax.config import ExperimentConfig, addresses, default_config, from_config_dict, with_addresses
+from transformer_jax.data_config import ADAPTABLE
 from transformer_jax.errors import ConfigError
 
 OPTIONS = list(schema.options(ExperimentConfig))
@@ -43,7 +44,8 @@ def test_every_option_is_reachable_from_the_command_line(option, tmp_path):
     file.write_text("from transformer_jax.config import default_config as get_config")
     text, value = "none" if option.default is None else str(option.default), option.default
     if option.default == ():
-        text, value = "a.py:a,b.py:b", ("a.py:a", "b.py:b")
+        value = ADAPTABLE[:2] if option.path == "data.adapt" else ("a.py:a", "b.py:b")
+        text = ",".join(value)
     needed = [other for start, other in NEEDED.items() if option.path.startswith(start)]
     experiment = command_line.load(str(file), [*needed, (option.path, text)])
     assert schema.value_at(experiment, option.path) == value
@@ -112,7 +114,7 @@ def test_what_each_option_affects_is_declared_with_it():
     """Every list of options that matter for a purpose is derived from these."""
     affects = {option.path: option.affects for option in OPTIONS}
     assert {path for path, effect in affects.items() if effect == "environment"} == {
-        "data.directory", "data.tfds_data_dir",
+        "data.adapt", "data.directory", "data.tfds_data_dir",
         "train.hours", "train.tensorboard", "train.compile_cache", "train.peak_flops",
     }  # fmt: skip
     computation = {path for path, effect in affects.items() if effect == "computation"}

@@ -150,13 +150,13 @@ class TrainConfig(Section, affects="stopping"):
         affects="environment",
     )
 
+    @property
+    def unsaved_best(self) -> bool:
+        """Whether the best validation may fall on a step without a checkpoint."""
+        return self.keep_best > 0 and self.checkpoint_every % self.eval_every > 0
+
     def contradictions(self) -> list[str]:
         problems = []
-        if self.keep_best and self.checkpoint_every % self.eval_every:
-            problems.append(
-                f"checkpoint_every = {self.checkpoint_every} is not a multiple of eval_every = {self.eval_every}: "
-                "the best checkpoint could not be determined; make it a multiple, or set keep_best to 0"
-            )
         if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:
             problems.append(
                 f"until_flat = {self.until_flat:g} needs at least {FEWEST_VALIDATIONS} validations, and steps = "
@@ -281,16 +281,29 @@ class ExperimentConfig(Section):
     train: TrainConfig = group(TrainConfig)
     decode: DecodeConfig = group(DecodeConfig)
 
+    @property
+    def incomplete_warmup(self) -> bool:
+        """Whether the run would end before its warmup."""
+        return self.optimizer.warmup_steps > self.train.steps and not is_address(self.optimizer.schedule)
+
     def contradictions(self) -> list[str]:
-        problems, schedule = [], self.optimizer.schedule
-        if self.optimizer.warmup_steps > self.train.steps and not is_address(schedule):
+        problems, schedule, train = [], self.optimizer.schedule, self.train
+        # What may adapt does so before training (data/adaptation.py).
+        adapts = set(self.data.adapt)
+        if train.unsaved_best and not adapts & {"train.checkpoint_every", "train.eval_every"}:
+            problems.append(
+                f"train.checkpoint_every = {train.checkpoint_every} is not a multiple of train.eval_every = "
+                f"{train.eval_every}: the best checkpoint could not be determined; make it a multiple, or set "
+                "train.keep_best to 0"
+            )
+        if self.incomplete_warmup and not adapts & {"optimizer.warmup_steps", "train.steps"}:
             problems.append(
                 f"optimizer.warmup_steps = {self.optimizer.warmup_steps} is more than "
-                f"train.steps = {self.train.steps}: the learning rate would never reach its peak"
+                f"train.steps = {train.steps}: the learning rate would never reach its peak"
             )
-        if self.train.until_flat is not None and schedule in ENDING_WITH_THE_RUN:
+        if train.until_flat is not None and schedule in ENDING_WITH_THE_RUN:
             problems.append(
-                f"train.until_flat = {self.train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
+                f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
                 "a schedule every loss is flat, and a run that ended before would miss it; use inverse_sqrt or constant"
             )
         of_groups = re.findall(r"\bname=(\S+)", " ".join(self.optimizer.groups))

@@ -11,6 +11,7 @@ import numpy as np
 
 from transformer_jax import exact_match, extension, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.data import adaptation
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
@@ -25,6 +26,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, publish_record, published
+from transformer_jax.files.progress import tell
 from transformer_jax.model.custom_usage import refuse_ignored
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
@@ -94,13 +96,16 @@ def train_run(
     A new run starts from `params` if they are given, and from random parameters otherwise. A run whose custom code was
     edited is resumed only with `accept_changed_code`.
     """
-    try_out(experiment)
+    try_out(adaptation.consistent(experiment).config)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir, team().is_first, accept_changed_code)
     with folder.held():
         prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
-        experiment = with_vocabulary(experiment, prepared)
+        adapted = adaptation.adapted(with_vocabulary(experiment, prepared), prepared, folder.resumed_config())
+        experiment = adapted.config
+        if team().is_first and (lines := adapted.lines()):
+            tell("\n".join(lines))
         if params is not None and (differences := other_shapes(experiment, params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
             raise BadInput(

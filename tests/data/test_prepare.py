@@ -14,7 +14,7 @@ from tests.support.prepared_data import PAIRS, contents, decoded, experiment, wr
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
 from transformer_jax.data import cleaning
 from transformer_jax.data import prepare as prepare_module
-from transformer_jax.data.prepare import evenly_spread, prepare
+from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic
 
@@ -325,12 +325,6 @@ def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
     second.tokenizer.save(model)
     with pytest.raises(BadInput, match=r"data\.tokenizer_file was \w+ and is now \w+"):
         prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
-
-
-def test_evenly_spread():
-    assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
-    for wanted in range(1, 10):
-        assert len(list(evenly_spread("abcdefghij", 10, wanted))) == wanted
 
 
 def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(ready):

@@ -8,6 +8,7 @@ from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
 from transformer_jax.commands.arguments import python_file
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.vocabulary import size_problems
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.shipped import PRESET
 
@@ -26,23 +27,35 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
 
 
 def load(
-    file: str, overrides: list[tuple[str, str]], replaced: Mapping[str, Mapping[str, Any]] | None = None
+    file: str,
+    overrides: list[tuple[str, str]],
+    replaced: Mapping[str, Mapping[str, Any]] | None = None,
+    with_text: bool = False,
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 
-    `replaced`: options, by group, that replace those of the file, but not those of the command line.
+    `replaced`: options, by group, that replace those of the file, but not those of the command line. `with_text`: a
+    small text is read, because it limits the size of the vocabulary.
     """
     values = _values_of(file)
     for group, options in (replaced or {}).items():
         values[group] = {**(values.get(group) or {}), **options}
     problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
     typed = [path for path, _ in overrides]
+    given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(adapt := data.get("adapt"), tuple):
+        data["adapt"] = tuple(path for path in adapt if path not in given)
+    found: list[str] = []
     try:
         experiment = configuration.from_config_dict(values)
     except ConfigError as error:
-        for problem in error.problems:
-            path = problem.partition(" ")[0].rstrip(":")
-            problems.append(f"--config.{problem}" if path in typed else f"{file}: {problem}")
+        found += error.problems
+    if with_text:
+        found += size_problems(values)
+    for problem in found:
+        path = problem.partition(" ")[0].rstrip(":")
+        problems.append(f"--config.{problem}" if path in typed else f"{file}: {problem}")
     if overrides and not problems:
         problems = configuration.unused_options(typed, [experiment])
     if problems:

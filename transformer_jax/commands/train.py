@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if arguments.init_weights is not None and arguments.init_from is None:
         raise BadInput(f"--init-weights={arguments.init_weights}: has no effect without --init-from")
-    experiment, params = configuration.load(arguments.config, arguments.overrides), None
+    is_new = arguments.init_from is None  # otherwise the other run's vocabulary counts
+    experiment, params = configuration.load(arguments.config, arguments.overrides, with_text=is_new), None
 
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run

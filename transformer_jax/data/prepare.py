@@ -12,12 +12,13 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
@@ -36,7 +37,8 @@ from transformer_jax.data.prepared import (
     token_dtype,
     write_side,
 )
-from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
+from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
+from transformer_jax.data.vocabulary import SIZES, given_tokenizer, make_tokenizer, tokenized_sides
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
 from transformer_jax.files.progress import counting, tell
@@ -101,7 +103,11 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     else:
         identity = open_corpus(config.data).identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
-    changes = differences(stored, recipe_of(config, identity), unused)
+    wanted = recipe_of(config, identity)
+    for size in set(SIZES.values()) & set(config.data.adapt) & wanted["options"].keys():
+        if stored["options"].get(size, math.inf) <= wanted["options"][size]:
+            wanted["options"][size] = stored["options"][size]  # which the text supported
+    changes = differences(stored, wanted, unused)
     if changes:
         raise BadInput(
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
@@ -206,10 +212,11 @@ class _Work:
                 counted["texts_sha256"] = self._keep_texts(split, shard_count)
             if counted.pop("labelled", False):
                 counted["groups_sha256"] = self._keep_groups(split, shard_count)
+        made = {SIZES[side]: tokenizers[side].vocab_size for side in tokenizers if self._config.data.trains_tokenizer}
         versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
         manifest = {
             "format": FORMAT,
-            "recipe": self._recipe,
+            "recipe": {**self._recipe, "options": self._recipe["options"] | made},
             "sources": facts["sources"],
             "splits": facts["splits"],
             "tokenizers": {
@@ -234,51 +241,26 @@ class _Work:
         atomic.sync_directory(directory.parent)
 
     def _tokenizer_path(self, side: str) -> Path:
-        given = self._given_tokenizer(side)
+        given = given_tokenizer(self._config.data, side)
         of_symbols = given.endswith(".json") if given else not self._config.data.trains_tokenizer
         name = "tokenizer" if side == "source" else "target_tokenizer"
         return self._partial / f"{name}.{'json' if of_symbols else 'model'}"
 
-    def _given_tokenizer(self, side: str) -> str | None:
-        data = self._config.data
-        return data.tokenizer_file if side == "source" else data.target_tokenizer_file
-
     def _tokenizers(self, facts: dict[str, Any]) -> dict[str, Tokenizer]:
         """By side; only the source's where one tokenizer serves both."""
-        shared = self._config.model.target_vocab_size is None and self._config.data.target_tokenizer_file is None
+        data, model, train = self._config.data, self._config.model, facts["splits"]["train"]
         tokenizers = {}
-        for side in ("source",) if shared else SIDES:
+        for side, learn_from in tokenized_sides(data, model).items():
             path, note = self._tokenizer_path(side), self._scratch / f"{side}_tokenizer.json"
             # The note is written last: a tokenizer file without a matching note is made again.
             if not (path.exists() and note.exists() and read_record(note) == {"sha256": sha256(path)}):
-                made = self._make_tokenizer(side, SIDES if shared else (side,), facts["splits"]["train"])
+                texts = functools.partial(self._train_texts, train["shards"], learn_from)
+                made = make_tokenizer(data, model, side, texts, train["pairs"] * len(learn_from))
                 with atomic.published(path) as file:
                     file.write(made.serialized())
                 atomic.publish_record(note, {"sha256": sha256(path)})
             tokenizers[side] = load_tokenizer(path)
         return tokenizers
-
-    def _make_tokenizer(self, side: str, learn_from: tuple[str, ...], train: dict[str, Any]) -> Tokenizer:
-        data, model = self._config.data, self._config.model
-        given = self._given_tokenizer(side)
-        if given is not None:
-            return load_tokenizer(given)
-        texts = functools.partial(self._train_texts, train["shards"], learn_from)
-        kind = data.tokenizer
-        if kind != "bpe" and kind != "unigram":
-            return train_symbols(texts(), kind)
-        option = "vocab_size" if side == "source" else "target_vocab_size"
-        size = model.vocab_size if side == "source" else cast(int, model.target_vocab_size)
-        tell(f"training a {kind} tokenizer of {size:,} tokens")
-        return train_sentencepiece(
-            lambda: evenly_spread(texts(), train["pairs"] * len(learn_from), data.tokenizer_sentences),
-            kind,
-            size,
-            normalization=data.normalization,
-            byte_fallback=data.byte_fallback,
-            character_coverage=data.character_coverage,
-            size_option=f"model.{option}",
-        )
 
     def _train_texts(self, shard_count: int, sides: tuple[str, ...]) -> Iterator[str]:
         for number in range(shard_count):
@@ -373,10 +355,3 @@ def _discard(partial: Path) -> None:
         if entry.name != SCRATCH:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     atomic.remove(partial)
-
-
-def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
-    """About `wanted` of the `count` items, at equal distances: the same ones every time, from the whole text."""
-    for index, item in enumerate(items):
-        if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
-            yield item

@@ -33,6 +33,14 @@ MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
 SPACE_MARK = "\u2581"
 
 
+class UnsupportedSize(BadInput):
+    """A vocabulary that a text is too small for: SentencePiece could make one of `least` to `most` tokens."""
+
+    def __init__(self, message: str, least: int, most: int):
+        super().__init__(message)
+        self.least, self.most = least, most
+
+
 class Tokenizer(ABC):
     """The interface of every tokenizer. No method adds a special token; decoding omits <pad>, <bos> and <eos>."""
 
@@ -254,22 +262,20 @@ def train_sentencepiece(
         "character_coverage": character_coverage,
     }
     model, problem = _trained(texts(), vocab_size, options)
+    if not problem:
+        return SentencePieceTokenizer(model)
+    fewer = "; 256 of them are bytes, data.byte_fallback=false drops them" if byte_fallback else ""
+    advice = f"{fewer}; for a very small corpus, data.tokenizer=words uses all its words"
     if found := re.search(r"too high.*<= (\d+)", problem):
         # The error for too small a size names the smallest that is possible; with so little text it costs nothing.
         fewest = len(SPECIAL_PIECES) + 1
-        _, least = _trained(texts(), fewest, options)
-        problem = f"the training text supports between {_required(least) or fewest} and {found[1]}"
-    elif required := _required(problem):
-        problem = f"the training text needs at least {required}"
-    elif problem:
-        raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
-    if problem:
-        fewer = "; 256 of them are bytes, data.byte_fallback=false drops them" if byte_fallback else ""
-        raise BadInput(
-            f"{size_option} = {vocab_size}: {problem}{fewer}; for a very small corpus, data.tokenizer=words uses all "
-            "its words"
+        least, most = int(_required(_trained(texts(), fewest, options)[1]) or fewest), int(found[1])
+        raise UnsupportedSize(
+            f"{size_option} = {vocab_size}: the training text supports between {least} and {most}{advice}", least, most
         )
-    return SentencePieceTokenizer(model)
+    if required := _required(problem):
+        raise BadInput(f"{size_option} = {vocab_size}: the training text needs at least {required}{advice}")
+    raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
 
 
 def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:

@@ -128,6 +128,10 @@ class RunFolder:
         recorded = self.versions().get(LAST_STEP)
         return recorded if isinstance(recorded, int) else None
 
+    def resumed_config(self) -> ExperimentConfig | None:
+        """The config of the run that training here resumes; None if it starts a new one."""
+        return None if self._newest_step() is None else self.stored_config()
+
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
         wanted = self.versions().get(CONFIG_DIGEST)

@@ -1,0 +1,105 @@
+"""The tokenizer of a corpus: trained on its text, counted from it, or read from a file."""
+
+import contextlib
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from transformer_jax import schema
+from transformer_jax.config import DataConfig, ModelConfig
+from transformer_jax.data.adaptation import vocabulary_size
+from transformer_jax.data.cleaning import TextShards, read_corpus
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.prepared import SIDES
+from transformer_jax.data.tokenizer import (
+    Tokenizer,
+    UnsupportedSize,
+    load_tokenizer,
+    train_sentencepiece,
+    train_symbols,
+)
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.files.progress import tell
+
+# Texts of at most this size are read before anything else, to check the sizes of vocabularies.
+QUICKLY_READ = 1 << 20
+SIZES = {"source": "model.vocab_size", "target": "model.target_vocab_size"}
+
+
+def tokenized_sides(data: DataConfig, model: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """The sides of the text that each tokenizer is for: the source's serves both unless there are two."""
+    shared = model.target_vocab_size is None and data.target_tokenizer_file is None
+    return {"source": SIDES} if shared else {side: (side,) for side in SIDES}
+
+
+def given_tokenizer(data: DataConfig, side: str) -> str | None:
+    return data.tokenizer_file if side == "source" else data.target_tokenizer_file
+
+
+def make_tokenizer(
+    data: DataConfig, model: ModelConfig, side: str, texts: Callable[[], Iterable[str]], count: int
+) -> Tokenizer:
+    """The tokenizer of a side, for `count` texts."""
+    given, kind = given_tokenizer(data, side), data.tokenizer
+    if given is not None:
+        return load_tokenizer(given)
+    if kind != "bpe" and kind != "unigram":
+        return train_symbols(texts(), kind)
+    size = _size(model, side)
+    tell(f"training a {kind} tokenizer of {size:,} tokens")
+    try:
+        return _trained(data, side, size, texts, count)
+    except UnsupportedSize as problem:
+        if SIZES[side] not in data.adapt:
+            raise
+        fits = vocabulary_size(sum(map(len, texts())), problem.least, problem.most)
+        tell(f"adapted: {SIZES[side]} = {fits} instead of {size}: the training text supports at most {problem.most}")
+        return _trained(data, side, fits, texts, count)
+
+
+def _size(model: ModelConfig, side: str) -> int:
+    return cast(int, model.vocab_size if side == "source" else model.target_vocab_size)
+
+
+def _trained(data: DataConfig, side: str, size: int, texts: Callable[[], Iterable[str]], count: int) -> Tokenizer:
+    return train_sentencepiece(
+        lambda: evenly_spread(texts(), count, data.tokenizer_sentences),
+        cast(Literal["bpe", "unigram"], data.tokenizer),
+        size,
+        normalization=data.normalization,
+        byte_fallback=data.byte_fallback,
+        character_coverage=data.character_coverage,
+        size_option=SIZES[side],
+    )
+
+
+def size_problems(values: Mapping[str, Any]) -> list[str]:
+    """Sizes in a config's nested values that a small text does not support; other problems are not looked for."""
+    with contextlib.suppress(ConfigError, BadInput, OSError), tempfile.TemporaryDirectory() as scratch:
+        data = schema.build(DataConfig, values.get("data", {}))
+        model = schema.build(ModelConfig, values.get("model", {}))
+        if not data.trains_tokenizer or data.corpus or sum(map(os.path.getsize, data.source)) > QUICKLY_READ:
+            return []
+        shards = TextShards(Path(scratch), QUICKLY_READ)
+        read_corpus(open_corpus(data), data, shards)
+        texts = dict(zip(SIDES, shards.read("train", 0), strict=True))
+        problems = []
+        for side, learn_from in tokenized_sides(data, model).items():
+            learned = list(itertools.chain.from_iterable(texts[each] for each in learn_from))
+            try:
+                if SIZES[side] not in data.adapt:
+                    _trained(data, side, _size(model, side), learned.__iter__, len(learned))
+            except UnsupportedSize as problem:
+                problems.append(str(problem))
+        return problems
+    return []
+
+
+def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
+    """About `wanted` of the `count` items, at equal distances: the same ones every time, from the whole text."""
+    for index, item in enumerate(items):
+        if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
+            yield item
