@@ -3,7 +3,8 @@
     python docs/tutorial/run.py docs/tutorial/1_attention.md            runs a page, and shows what it prints
     python docs/tutorial/run.py --update docs/tutorial/*_*.md           also writes that into the page
 
-A ```text block behind a ```python block holds what the code prints. Pictures are drawn into pictures/ beside the page.
+A ```text block behind a ```python block holds what the code prints. Pictures are drawn into runs/tutorial/pictures/,
+which git ignores; with --update into pictures/ beside the page.
 """
 
 import argparse
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 CELL = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+DRAWN = Path(__file__).resolve().parents[2] / "runs/tutorial"
 
 
 class Cell(NamedTuple):
@@ -59,7 +63,9 @@ def main() -> None:
     parser.add_argument("--update", action="store_true", help="write what the blocks print into the pages")
     arguments = parser.parse_args()
     for page in [page.resolve() for page in arguments.pages]:
-        os.chdir(page.parent)
+        folder = page.parent if arguments.update else DRAWN
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
         text = page.read_text()
         printed = outputs(text, str(page))
         if arguments.update:

@@ -71,6 +71,22 @@ def test_the_korean_readme_has_the_same_examples():
     assert examples(ROOT / "docs/ko/README.md") == examples(ROOT / "README.md")
 
 
+def test_running_a_page_writes_beside_it_only_if_asked_to(tmp_path, monkeypatch):
+    page, text = tmp_path / "pages/1.md", "```python\nopen('picture.png', 'w').close()\nprint(2)\n```\n"
+    page.parent.mkdir()
+    page.write_text(text)
+    monkeypatch.setattr(RUN, "DRAWN", tmp_path / "runs/tutorial")
+    for options in ([], ["--update"]):
+        monkeypatch.chdir(tmp_path)
+        assert [file.name for file in page.parent.iterdir()] == ["1.md"]
+        assert page.read_text() == text
+        monkeypatch.setattr("sys.argv", ["run.py", *options, "pages/1.md"])
+        RUN.main()
+    assert (tmp_path / "runs/tutorial/picture.png").is_file()
+    assert (page.parent / "picture.png").is_file()
+    assert page.read_text() != text
+
+
 def test_outputs_are_written_behind_the_code_that_prints_them():
     page = "Text.\n\n```python\nx = 1\nprint(x)\n```\n\n```text\n2\n```\n\n```python\ny = x + 1\n```\n"
     assert RUN.outputs(page, "page") == ["1\n", ""]
