@@ -8,7 +8,6 @@ from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
 from transformer_jax.commands.arguments import python_file
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.vocabulary import size_problems
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.shipped import PRESET
 
@@ -52,6 +51,8 @@ def load(
     except ConfigError as error:
         found += error.problems
     if with_text:
+        from transformer_jax.data.vocabulary import size_problems  # slow to import
+
         found += size_problems(values)
     for problem in found:
         path = problem.partition(" ")[0].rstrip(":")
