@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo test smoke drill accelerators docs lint format constraints audit clean
+.PHONY: help demo test smoke drill accelerators docs lint format constraints audit release-check clean
 
 help:
 	@echo "make demo     set up, train and evaluate a small model"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint     check formatting, lint and types, as CI does"
 	@echo "make format   fix the formatting"
 	@echo "make audit    check the pinned dependencies for known vulnerabilities; needs the network"
+	@echo "make release-check  build sdist and wheel into dist/, install and use them in empty environments; needs the network"
 	@echo "PYTHON=python3.13 make ...   chooses the interpreter; VENV=.venv-313 its environment"
 
 # Trains on the embedded grammar and evaluates the result. Repeating it resumes an interrupted run.
@@ -92,6 +93,12 @@ audit:
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+
+# In an environment of each supported Python that is there; the others are reported as skipped.
+release-check: $(VENV)/ready
+	rm -rf dist
+	DIST_FOLDER=dist $(BIN)/python -m pytest -n 0 -rs -m "" tests/drills/test_wheel.py
+	@ls dist
 
 clean:
 	rm -rf .venv* .mypy_cache .pytest_cache .ruff_cache build dist
