@@ -1,6 +1,7 @@
 # docker build --tag transformer_jax .
 # docker build --tag transformer_jax:cuda --build-arg EXTRAS=train,report,cuda .
 #
+# mkdir -p runs   # otherwise Docker makes it, and it is root's
 # docker run --rm --volume "$PWD/runs:/work/runs" transformer_jax train --config=preset:demo --workdir=runs/demo
 # docker run --rm --gpus all ... transformer_jax:cuda ...   # the host needs NVIDIA's driver and container toolkit
 #
@@ -20,7 +21,7 @@ RUN pip install --disable-pip-version-check -c /src/constraints.txt "/src[$EXTRA
 # Runs belong to the user with this number: --build-arg UID=$(id -u)
 ARG UID=1000
 RUN useradd --create-home --uid "$UID" user && install --directory --owner=user /work /work/runs
-USER user
+USER $UID
 WORKDIR /work
 ENTRYPOINT ["transformer-jax"]
 CMD ["--help"]

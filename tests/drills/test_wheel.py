@@ -33,8 +33,8 @@ SMALL = {
 
 
 def run(*command, cwd):
-    """Runs it with nothing of this checkout in sight."""
-    hidden = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Runs it with nothing of this checkout in sight, settings of the tests included."""
+    hidden = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JAX_", "XLA_"))}
     return subprocess.run([str(word) for word in command], cwd=cwd, env=hidden, capture_output=True, text=True)
 
 
