@@ -35,6 +35,11 @@ def blocks(files: Sequence[str]) -> Iterator[Block]:
             raise BadInput(f"{block.place(first)}: {block.faults[first]}")
 
 
+def is_typed(files: Sequence[str]) -> bool:
+    """Whether the lines come from a person at a terminal."""
+    return not files and sys.stdin is not None and sys.stdin.isatty()
+
+
 def _arriving() -> Iterator[Block]:
     """The complete lines of stdin, as soon as there are any."""
     first_line, rest = 1, b""

@@ -6,8 +6,8 @@
   transformer-jax translate --workdir=runs/demo --sample --temperature=0.7 --seed=3 < in.txt
   transformer-jax translate --workdir=runs/demo --config.decode.alpha=1 < in.txt
 
-An empty line gives an empty line. With --n-best=N every line gives N lines, with --scores each begins with its score
-and a tab. --json writes an object a line, with all details.
+On a terminal without files, sentences can be typed. An empty line gives an empty line. With --n-best=N every line gives
+N lines, with --scores each begins with its score and a tab. --json writes an object a line, with all details.
 """
 
 import argparse
@@ -36,8 +36,14 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.attention and not arguments.json:
         raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
+
+    from transformer_jax.commands.interactive import Session  # slow to import
+
+    session = Session(model, decode, arguments.workdir) if text_input.is_typed(arguments.files) else None
     done = 0
     for block in text_input.blocks(arguments.files):
+        if session is not None:
+            session.warn(block.lines)
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)

@@ -86,6 +86,7 @@ class Translator:
         self._config, self._mesh, self._model = config, mesh, custom_modules.loaded(config.model)
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
         self._search = compiled_search(self._model, mesh)
+        self.least_room = 0  # for the tokens of a source: more make fewer shapes to compile
 
     def translate(
         self,
@@ -104,7 +105,7 @@ class Translator:
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
         for group in groups(
-            [len(sources[number].tokens) for number in shown],
+            [max(len(sources[number].tokens), self.least_room) for number in shown],
             extra_length=decode.extra_length,
             min_length=decode.min_length,
             longest_target=min(filter(None, (decode.max_length, position_limit(self._config.model))), default=None),
