@@ -183,7 +183,7 @@ class DataConfig(Section, affects="data"):
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
     tokenizer_file: FilePath | None = option(
-        None, "SentencePiece .model (or .json of this library) to use instead of training one"
+        None, "SentencePiece .model or Hugging Face's tokenizer.json (or .json of this library) to use, not train one"
     )
     target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(

@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import shutil
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -213,7 +214,8 @@ class _Work:
             if counted.pop("labelled", False):
                 counted["groups_sha256"] = self._keep_groups(split, shard_count)
         made = {SIZES[side]: tokenizers[side].vocab_size for side in tokenizers if self._config.data.trains_tokenizer}
-        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
+        used = {"tokenizers"} & sys.modules.keys()  # which is imported where a tokenizer.json is read
+        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece", *used)}
         manifest = {
             "format": FORMAT,
             "recipe": {**self._recipe, "options": self._recipe["options"] | made},

@@ -211,7 +211,7 @@ class SymbolTokenizer(Tokenizer):
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a file that `save` wrote, or in any SentencePiece .model file."""
+    """The tokenizer in a file that `save` wrote, any SentencePiece .model file, or a tokenizer.json of Hugging Face."""
     path = Path(path)
     if not path.is_file():
         raise BadInput(f"{path}: there is no such tokenizer file")
@@ -219,6 +219,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return SentencePieceTokenizer(read_bytes(path), str(path))
     stored = read_record(path)
     kind, model = stored.get("kind"), stored.get("model")
+    if kind is None and isinstance(model, dict):
+        from transformer_jax.data.hugging_face import HuggingFaceTokenizer  # which imports this module
+
+        return HuggingFaceTokenizer(read_bytes(path), str(path))
     symbols = stored.get("tokens" if kind == "marian" else "symbols")
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise BadInput(f"{path}: is not a tokenizer of this library")
