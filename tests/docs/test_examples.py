@@ -28,7 +28,18 @@ BLOCK = re.compile(rf"^(?:{MARKS})?```(?P<language>\w*)\n(?P<code>.*?)^```$", re
 SETUP = re.compile(r"^<!-- setup\n(?P<code>.*?)^-->$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted({*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")})
 # Other programs in the examples.
-OTHERS = ("echo", "export", "gcloud", "git", "pip", "sacrebleu", "sbatch", "source", "tfds")
+OTHERS = (
+    "ct2-transformers-converter",
+    "echo",
+    "export",
+    "gcloud",
+    "git",
+    "pip",
+    "sacrebleu",
+    "sbatch",
+    "source",
+    "tfds",
+)
 
 
 class Block(NamedTuple):
