@@ -103,10 +103,11 @@ def test_a_split_of_a_corpus_that_has_one_is_refused(tmp_path):
         prepare(config, tmp_path / "data")
 
 
-def test_at_most_a_tenth_is_held_out(tmp_path):
+def test_at_most_a_tenth_is_held_out(tmp_path, capsys):
     config = experiment(tmp_path, PAIRS[:25], tokenizer="words", valid_size=1000, test_size=0)
     prepared = prepare(config, tmp_path / "data")
     assert {split: len(prepared.pairs(split)) for split in prepared.splits} == {"train": 23, "valid": 2}
+    assert "held out for valid: 2 pairs instead of 1000" in capsys.readouterr().err
 
 
 def test_data_seed_alone_decides_what_is_held_out(tmp_path):

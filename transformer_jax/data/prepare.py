@@ -206,6 +206,8 @@ class _Work:
         tokenizers = self._tokenizers(facts)
         by_side = {"source": tokenizers["source"], "target": tokenizers.get("target", tokenizers["source"])}
         for split, counted in facts["splits"].items():
+            if "held_out_of" in counted and counted["pairs"] < (size := getattr(self._config.data, f"{split}_size")):
+                tell(f"held out for {split}: {counted['pairs']} pairs instead of {size}: at most a tenth of the text")
             self._encode(split, counted, by_side)
             shard_count = counted.pop("shards")
             counted["arrays"] = self._concatenate(split, shard_count, by_side)
