@@ -1,10 +1,9 @@
-"""The tokenizer.json files of Hugging Face's `tokenizers`, under our special ids."""
+"""Hugging Face's tokenizer.json, read by the package tokenizers. `data/tokenizer.py` puts it under our special ids."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.data.tokenizer import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.extras import MissingPackages
 
@@ -12,20 +11,18 @@ from transformer_jax.extras import MissingPackages
 RARE = "\U0010fffd"
 
 
-class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer.json. Our ids are the four special ones, followed by its tokens that are not special, in its order.
+class TokenizerFile:
+    """A tokenizer.json without its special tokens: a text that contains their names is encoded as any text.
 
-    Its own special tokens (`<s>`, `[CLS]`) are left out: batches add ours, and where a text contains their names it is
-    encoded as any text. Its template for special tokens, truncation, padding and dropout of merges are turned off.
+    Its template that adds special tokens, truncation, padding and dropout of merges are turned off.
     """
 
-    def __init__(self, content: bytes, name: str = "tokenizer.json"):
+    def __init__(self, content: bytes, name: str):
         try:
             import tokenizers
         except ImportError:
             command = "pip install 'transformer_jax[tokenizers]'"
             raise MissingPackages(f"{name}: a tokenizer.json needs the package tokenizers: {command}") from None
-        self._content = content
         try:
             stored = json.loads(content)
             self._tokenizer: Any = tokenizers.Tokenizer.from_str(content.decode())
@@ -37,21 +34,21 @@ class HuggingFaceTokenizer(Tokenizer):
         if getattr(self._tokenizer.model, "dropout", None):
             self._tokenizer.model.dropout = None
         unknown = stored["model"].get("unk_token")
-        unknown_id = stored["model"].get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+        # The id of its token for what it does not know; None if it spells that in bytes.
+        self.unknown = stored["model"].get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
         special = {token["content"] for token in stored.get("added_tokens") or () if token.get("special")}
-        by_id = {
-            i: token for token, i in self._tokenizer.get_vocab().items() if token not in special and i != unknown_id
-        }
-        if not by_id:
+        vocabulary = self._tokenizer.get_vocab()
+        # The tokens by id, in its order, without special ones.
+        self.tokens = dict(sorted((i, token) for token, i in vocabulary.items()))
+        for i in [self.unknown, *map(vocabulary.get, special)]:
+            self.tokens.pop(i, None)
+        if not self.tokens:
             raise BadInput(f"{name}: has no tokens besides special ones")
         self._check_rare_characters(name)
-        self._theirs = [-1, -1, -1, -1 if unknown_id is None else unknown_id, *sorted(by_id)]
-        self._our_ids = {theirs: ours for ours, theirs in enumerate(self._theirs) if ours >= len(SPECIAL_PIECES)}
-        super().__init__([by_id[i] for i in sorted(by_id)])
 
     def _check_rare_characters(self, name: str) -> None:
         try:
-            found = self._tokenizer.encode(RARE, add_special_tokens=False).ids
+            [found] = self.encode_batch([RARE])
         except Exception as error:
             raise BadInput(f"{name}: cannot encode a character that it does not know: {error}") from None
         if not found:
@@ -60,12 +57,7 @@ class HuggingFaceTokenizer(Tokenizer):
             )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [[self._our_ids.get(i, UNK) for i in each.ids] for each in encoded]
+        return [each.ids for each in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        theirs = [self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)]
-        return self._tokenizer.decode([i for i in theirs if i >= 0], skip_special_tokens=False)
-
-    def serialized(self) -> bytes:
-        return self._content
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""Text to token ids and back: SentencePiece, Marian, words, characters. The special ids are defined only here."""
+"""Text to token ids and back, by SentencePiece and other tokenizers. The special ids are defined only here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from transformer_jax.data.hugging_face import TokenizerFile
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_bytes, read_record
 
@@ -189,6 +190,27 @@ class MarianTokenizer(Tokenizer):
         return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer.json. Our ids are the four special ones, followed by its own without special ones, in its order."""
+
+    def __init__(self, content: bytes, name: str = "tokenizer.json"):
+        self._content, self._file = content, TokenizerFile(content, name)
+        super().__init__([*self._file.tokens.values()])
+        self._theirs = dict(enumerate(self._file.tokens, start=len(SPECIAL_PIECES)))
+        if self._file.unknown is not None:
+            self._theirs[UNK] = self._file.unknown
+        self._ours = {theirs: ours for ours, theirs in self._theirs.items()}
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ours.get(i, UNK) for i in ids] for ids in self._file.encode_batch(texts)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self._file.decode([self._theirs[i] for i in ids if i in self._theirs])
+
+    def serialized(self) -> bytes:
+        return self._content
+
+
 class SymbolTokenizer(Tokenizer):
     """A token for every word (the text between single spaces) or every character of the training text.
 
@@ -220,8 +242,6 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     stored = read_record(path)
     kind, model = stored.get("kind"), stored.get("model")
     if kind is None and isinstance(model, dict):
-        from transformer_jax.data.hugging_face import HuggingFaceTokenizer  # which imports this module
-
         return HuggingFaceTokenizer(read_bytes(path), str(path))
     symbols = stored.get("tokens" if kind == "marian" else "symbols")
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
