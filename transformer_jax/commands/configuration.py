@@ -43,7 +43,7 @@ def load(
     typed = [path for path, _ in overrides]
     given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
     data = values.get("data")
-    if isinstance(data, dict) and isinstance(adapt := data.get("adapt"), tuple):
+    if isinstance(data, dict) and isinstance(adapt := data.get("adapt"), list | tuple):
         data["adapt"] = tuple(path for path in adapt if path not in given)
     found: list[str] = []
     try:
