@@ -162,7 +162,7 @@ def case(place: Place, scratch: Path, dice: random.Random) -> tuple[list[str], b
         ["plot", "positions", f"--length={n()}", f"--output={scratch}/{dice.choice(['a.png', 'a.xyz', 'b/c.png'])}"],
         ["plot", "schedule", *config, *options[:1], f"--output={scratch / 'schedule.svg'}"],
         [n(), n()],
-        [dice.choice(cli.COMMANDS), n(), n()],
+        [dice.choice(list(cli.COMMANDS)), n(), n()],
     ]
     arguments = dice.choice(lines)
     if dice.random() < 0.15:
