@@ -53,6 +53,7 @@ ATTENTIONS = {
     "decoder": ("decoder", "self_attention"),
     "cross": ("decoder", "cross_attention"),
 }
+TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 Masks = dict[str, np.ndarray]  # for each attention, a factor for every layer and head, NH
 Head = tuple[str, int, int]  # attention, layer, head
 
@@ -196,7 +197,7 @@ def probed(subject: Subject) -> list[Probe]:
 def ranked(probes: list[Probe]) -> list[list[Any]]:
     """Rows of a table, with the heads of a layer in order of importance."""
     return [
-        [name, layer + 1, rank, *(round(value, 4) for value in probe[1:])]
+        [TITLES[name], layer + 1, rank, *(round(value, 4) for value in probe[1:])]
         for (name, layer), heads in by_layer(probes).items()
         for rank, probe in enumerate(heads, start=1)
     ]
@@ -214,7 +215,9 @@ def by_rank(probes: list[Probe]) -> dict[str, list[list[float]]]:
     series: dict[str, list[list[float]]] = {}
     for name in ATTENTIONS:
         layers = [[probe.loss for probe in heads] for (of, _), heads in by_layer(probes).items() if of == name]
-        series[name] = [[rank, round(float(mean), 5)] for rank, mean in enumerate(np.mean(layers, axis=0), start=1)]
+        series[TITLES[name]] = [
+            [rank, round(float(mean), 5)] for rank, mean in enumerate(np.mean(layers, axis=0), start=1)
+        ]
     return series
 
 
@@ -223,7 +226,7 @@ def one_left(subject: Subject, probes: list[Probe]) -> list[list[Any]]:
     rows = []
     for (name, layer), heads in by_layer(probes).items():
         masks = subject.without(*(probe.head for probe in heads[1:]))
-        rows.append([name, layer + 1, round(subject.loss(masks) - whole, 4)])
+        rows.append([TITLES[name], layer + 1, round(subject.loss(masks) - whole, 4)])
     return rows
 
 

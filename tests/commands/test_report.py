@@ -1,5 +1,7 @@
 """report: the table in the terminal, and the files."""
 
+import shutil
+
 import pytest
 
 from tests.support.finished_sweeps import VARIANTS, make_sweep
@@ -26,6 +28,14 @@ def test_other_formats_are_written_instead(tmp_path, capsys):
     assert cli.main(["report", str(sweep), "--format=latex", f"--output={out}"]) == 2
     assert "has table_test.tex, not of a report" in capsys.readouterr().err
     assert (out / "table_test.tex").read_text() == "by hand"
+
+
+def test_without_results_there_are_no_figures(tmp_path, capsys):
+    sweep = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0,), sentences=20)
+    shutil.rmtree(sweep / "runs")
+    assert cli.main(["report", str(sweep), "--format=pdf"]) == 2
+    assert "nothing is measured yet, so there are no figures" in capsys.readouterr().err
+    assert cli.main(["report", str(sweep), "--format=latex"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
 
 def test_one_wide_interval_does_not_squeeze_the_others():
     rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
-    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', forest(Forest("", rows, "Δ")).image)
+    image = forest(Forest("", rows, "Δ")).image
+    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', image)
+    assert image.count(" -4v8z") == 2  # arrowheads where it goes on
     widths = [float(right) - float(left) for left, right in drawn]
     assert min(widths) > 40  # of 300
     assert 280 < max(widths) <= 310  # to the edges and no further

@@ -1,12 +1,15 @@
 """The table in LaTeX: its numbers, and text that LaTeX would interpret."""
 
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 
 from tests.support.finished_sweeps import changed, make_sweep, variant
 from tests.support.pages import HOSTILE
 from transformer_jax.report.content import Content
-from transformer_jax.report.latex import escaped, to_latex
+from transformer_jax.report.latex import ESCAPES, KNOWN, escaped, to_latex
 from transformer_jax.report.results import load_sweep
 
 
@@ -29,7 +32,8 @@ def test_a_row_has_scores_and_differences(whole):
 
 
 def row_of(text, name):
-    return next(line for line in text.splitlines() if line.startswith(f"{escaped(name)} ")).split(" & ")
+    rows = [line.split(" & ") for line in text.splitlines()]
+    return next(row for row in rows if row[0].partition(r"\,")[0] == escaped(name))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,7 @@ def row_of(text, name):
             r"50\,\% of \$x\_1\textasciicircum{}2\$ \& \textbackslash{}input\{y\}\textasciitilde{}\#",
         ),
         ("−0.5 ± 1 [2]\nε < Δ", r"$-$0.5 $\pm$ 1 {[}2{]} $\varepsilon$ $<$ $\Delta$"),
+        ("--lr ''", "-{}-lr '{}'"),
         ("Größe \x1b", r"Größe \textbackslash{}x1b"),
     ],
 )
@@ -61,3 +66,16 @@ def test_hostile_names_and_unfinished_sweeps(tmp_path):
     assert text.count(r"\end{table*}") == 1
     assert "pdflatex needs a package for these letters, lualatex a font: 大" in text
     assert text.splitlines()[1] == "% Of 6 runs: 3 finished, 3 never started."
+    assert rf"\textsuperscript{{a}}\,{escaped(evil)}" in text  # the note is below the table
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_pdflatex_compiles_all_that_is_escaped_or_known(tmp_path):
+    every = "".join([*ESCAPES, *(KNOWN - {"\n"}), "?`--''"])
+    variants = (variant("base"), variant(f"[{every}", slug="e", group=every, note=every), variant("[2]", slug="2"))
+    made = make_sweep(tmp_path / "sweep", variants, (0,), sentences=20, name=every)
+    text = table(Content(load_sweep(made)))
+    start = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+    (tmp_path / "x.tex").write_text(f"{start}\n{text}\\end{{document}}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", "-draftmode", "x.tex"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0, (tmp_path / "x.log").read_text()

@@ -9,10 +9,10 @@ from tests.support.finished_sweeps import VARIANTS, Report, changed, make_run, m
 from transformer_jax import cli
 from transformer_jax.report.metrics import BLEU, PERPLEXITY
 from transformer_jax.report.statistics import Difference
-from transformer_jax.report.summary import _significant
+from transformer_jax.report.summary import significant
 
 
-def test_summary_says_what_is_significant(whole):
+def test_summary_says_what_issignificant(whole):
     differences = whole.content.tests[0].bleu_differences
     significant = {name for name, difference in differences.items() if difference.significant}
     assert "A h=1" in significant and "A h=4" not in significant  # as they were made
@@ -28,13 +28,13 @@ def test_summary_says_what_is_significant(whole):
 def test_only_the_largest_differences_are_named():
     found = {f"v{n}": difference(float(n), 0.001) for n in range(1, 8)} | {"w": difference(-3.0, 0.01)}
     found |= {"x": difference(-9.0, 0.2)}
-    assert _significant(found, BLEU, "BLEU", "base") == (
+    assert significant(found, BLEU, "BLEU", "base") == (
         "BLEU: of 9 variants, 7 are significantly better than base (v7: +7.00, v6: +6.00, v5: +5.00 and 4 more) and 1 "
         "is significantly worse (w: −3.00)."
     )
     alone = {"x": difference(-9.0, 0.2)}
-    assert _significant(alone, BLEU, "BLEU", "base") == "BLEU: the difference from base is not significant."
-    assert _significant(alone | {"y": alone["x"]}, PERPLEXITY, "PPL", "its baseline") == (
+    assert significant(alone, BLEU, "BLEU", "base") == "BLEU: the difference from base is not significant."
+    assert significant(alone | {"y": alone["x"]}, PERPLEXITY, "PPL", "its baseline") == (
         "PPL: none of the 2 differences from its baseline is significant."
     )
 
@@ -50,7 +50,7 @@ def test_baseline_with_a_nearly_perfect_score(tmp_path):
 
 def test_one_seed_accounts_for_sentences_only(tmp_path):
     report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
-    assert "There is one seed per variant" in report.content.summaries[0].findings[-1]
+    assert "may still be a difference between seeds" in report.content.summaries[0].findings[-1]
     assert "they account for the choice of sentences, not for that of seeds" in report.words
     assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
     assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"

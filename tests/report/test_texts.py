@@ -68,6 +68,7 @@ def test_all_formats_have_the_same_difference(whole):
     assert f"**{value} {interval}**".replace("-", "−") in whole.markdown
     assert f">{value}<small>{interval}</small>".replace("-", "−") in whole.page
     assert found["seeds"] == [3, 3] and found["seed_spread"] == "own"
+    assert "Significant differences are bold." in whole.markdown and "▲" in whole.page
     assert found["resolved"] is True  # the name of this key in reports of all versions
 
 

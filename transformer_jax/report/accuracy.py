@@ -11,9 +11,11 @@ from transformer_jax.report.curves import figures_of
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Heading, Row, Table, Text, number_cell
 from transformer_jax.report.figures import Curve, Curves, curves
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import mean_and_deviation, p_text
+from transformer_jax.report.metrics import EXACT_MATCH, mean_and_deviation, p_text
 from transformer_jax.report.results import Exact, Measured, RunResult, SweepResult
 from transformer_jax.report.statistics import Difference, compare, share_scores
+from transformer_jax.report.summary import significant
+from transformer_jax.report.table import difference_cell
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
 MOST_RANGES = 12
@@ -107,6 +109,12 @@ def _differences(sweep: SweepResult, runs: Mapping[str, Sequence[Exact]]) -> dic
     return {name: difference for (name, _), difference in zip(pairs, found, strict=True)}
 
 
+def sentence(found: Sequence[Accuracy], split: str, baseline: str) -> list[str]:
+    """Which differences on a test set are significant; empty if there are none to compare."""
+    here = [each.differences for each in found if each.split == split and each.differences]
+    return [significant(differences, EXACT_MATCH, "Exact match (points)", baseline) for differences in here]
+
+
 def blocks(sweep: SweepResult, found: Sequence[Accuracy]) -> list[Block]:
     """The report's part about exact match; empty if nothing is right anywhere."""
     result: list[Block] = []
@@ -126,9 +134,7 @@ def _variants(sweep: SweepResult, accuracy: Accuracy) -> Table:
         difference = accuracy.differences.get(name)
         cells = [_cell(rates), Cell(), Cell(), number_cell(published.get(name), "{:g}".format)]
         if difference is not None:
-            ends = f"[{difference.low:+.1f}, {difference.high:+.1f}]".replace("-", "−")
-            better = ("better" if difference.value > 0 else "worse") if difference.significant else ""
-            cells[1] = Cell(f"{difference.value:+.1f}".replace("-", "−"), difference.value, ends, better)
+            cells[1] = difference_cell(EXACT_MATCH, difference)
             cells[2] = Cell(p_text(difference.corrected_p), difference.corrected_p)
         rows.append(Row(name, cells, is_baseline=name == sweep.baseline))
     clusters_N = next(iter(accuracy.runs.values()))[0].clusters_N

@@ -204,10 +204,12 @@ def forest(plot: Forest) -> Figure:
         group = ElementTree.SubElement(
             drawing.root, "g", {"class": f"row {row.mark}", "data-tip": f"{row.name}: {row.tip}"}
         )
-        name = row.name if len(row.name) <= LONGEST_NAME else row.name[: LONGEST_NAME - 1] + "…"
         drawing.add("rect", inside=group, class_="hit", x=0, y=y - ROW / 2, width=WIDTH, height=ROW)
-        drawing.add("text", name, inside=group, x=NAMES - 8, y=y + 4, text_anchor="end")
+        drawing.add("text", shortened(row.name), inside=group, x=NAMES - 8, y=y + 4, text_anchor="end")
         drawing.add("line", inside=group, class_="interval", x1=left, x2=right, y1=y, y2=y)
+        for is_beyond, edge, back in ((across.at(row.low) < left, left, 6), (across.at(row.high) > right, right, -6)):
+            if is_beyond:  # an arrowhead, as the interval goes on
+                drawing.add("path", inside=group, class_="value", d=f"M{edge:.1f} {y}l{back} -4v8z")
         if row.published is not None and NAMES <= (place := across.at(row.published)) <= WIDTH:
             drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
         x = across.at(row.value)
@@ -218,6 +220,10 @@ def forest(plot: Forest) -> Figure:
             drawing.add("circle", inside=group, class_="value hollow", cx=x, cy=y, r=3.5)
     shown = {row.mark for row in rows} | {"published" for row in rows if row.published is not None}
     return Figure(plot.title, drawing.markup(), [entry for mark, entry in LEGEND.items() if mark in shown])
+
+
+def shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def reach(rows: Sequence[Interval]) -> list[float]:

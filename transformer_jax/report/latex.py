@@ -28,7 +28,7 @@ KNOWN = {*map(chr, range(32, 127)), *"ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕ
 def escaped(text: str) -> str:
     """The text on one line, without anything that LaTeX interprets."""
     text = "".join(ESCAPES.get(letter, letter) for letter in visible(" ".join(text.split())))
-    return text.replace(r" \%", r"\,\%")
+    return re.sub(r"(?<=([-',]))(?=\1)", "{}", text.replace(r" \%", r"\,\%"))  # -- would be a dash
 
 
 def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings: Sequence[str] = ()) -> str:
@@ -40,15 +40,20 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
     best = {index: _best(column, [row.cells[index].value for row in table.rows]) for index, column in shown.items()}
     titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
-    rows, group = [], ""
+    rows: list[str] = []
+    notes: list[str] = []
+    group = ""
     for row in table.rows:
         if row.group != group:
             group = row.group
             rows.append(r"\addlinespace")
-            rows += [rf"\multicolumn{{{1 + len(shown) + len(split)}}}{{l}}{{\textit{{{escaped(group)}}}}} \\"] * bool(
-                group
-            )
-        name = escaped(row.name) + (rf" {{\scriptsize ({escaped(row.note)})}}" if row.note else "")
+            width = 1 + len(shown) + len(split)
+            rows += [rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped(group)}}}}} \\"] if group else []
+        name = escaped(row.name)
+        if row.note:
+            mark = chr(ord("a") + len(notes) % 26) * (1 + len(notes) // 26)
+            notes.append(rf"\textsuperscript{{{mark}}}\,{escaped(row.note)}")
+            name += rf"\,\textsuperscript{{{mark}}}"
         cells = [_cell(row.cells[index], best[index], index in split) for index in shown]
         rows.append(" & ".join([name, *cells]) + r" \\")
     lines = [
@@ -63,6 +68,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
+        *([rf"\par\smallskip\parbox{{\textwidth}}{{\scriptsize {'; '.join(notes)}}}"] if notes else []),
         r"\end{table*}",
     ]
     unknown = "".join(sorted({*"".join(lines)} - KNOWN))

@@ -19,15 +19,16 @@ class Metric(NamedTuple):
     title: str
     name: str
     sign: int  # 1 if higher is better, -1 if lower is
+    form: str = "+.2f"  # of a difference in points
 
     def displayed(self, score: float) -> float:
         """The score on the usual scale."""
-        return score if self is BLEU else math.exp(min(score, LARGEST_EXPONENT))
+        return math.exp(min(score, LARGEST_EXPONENT)) if self is PERPLEXITY else score
 
     def change(self, difference: float) -> str:
-        """+1.20 BLEU points, or the change of the perplexity in percent."""
-        if self is BLEU:
-            return f"{difference:+.2f}".replace("-", "−")
+        """+1.20 points, or the change of the perplexity in percent."""
+        if self is not PERPLEXITY:
+            return f"{difference:{self.form}}".replace("-", "−")
         percents = 100 * math.expm1(min(difference, LARGEST_EXPONENT))
         return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
 
@@ -43,12 +44,13 @@ class Metric(NamedTuple):
         """The difference between the published scores of a variant and its baseline."""
         if scores is None or min(scores) <= 0:
             return None
-        return scores[0] - scores[1] if self is BLEU else math.log(scores[0] / scores[1])
+        return math.log(scores[0] / scores[1]) if self is PERPLEXITY else scores[0] - scores[1]
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1)
 PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1)
-METRICS = (BLEU, PERPLEXITY)
+METRICS = (BLEU, PERPLEXITY)  # of every report
+EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, "+.1f")  # of those where any translation is right
 
 
 def percent(share: float) -> str:

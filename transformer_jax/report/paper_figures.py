@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
-from transformer_jax.report.figures import Axis, Curves, Forest, reach
+from transformer_jax.report.figures import Axis, Curves, Forest, reach, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,13 +72,17 @@ def _forest(plot: Forest) -> Figure:
         look = {"color": INK, "markerfacecolor": "white", "markersize": 3, "markeredgewidth": 0.7}
         axes.plot(list(published.values()), list(published), "D", label="published", **look)
     axis = Axis.around([0.0, *reach(rows)], 0, 1)
+    for y, row in enumerate(rows):  # arrowheads where an interval goes on beyond the axes
+        for is_beyond, edge, shape in ((row.low < axis.low, axis.low, "<"), (row.high > axis.high, axis.high, ">")):
+            if is_beyond:
+                axes.plot(edge, y, shape, color=MARKS[row.mark][0], markersize=3, clip_on=False)
     axes.set(xlim=(axis.low, axis.high), ylim=(len(rows) - 0.5, -0.5), xlabel=literal(plot.x))
-    axes.set_yticks(range(len(rows)), [literal(row.name) for row in rows])
+    axes.set_yticks(range(len(rows)), [literal(shortened(row.name)) for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x", color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
-    _legend(figure, axes, columns=2)
+    _legend(figure, axes)
     return figure
 
 
@@ -88,29 +92,28 @@ def _curves(plot: Curves) -> Figure:
     axes = figure.subplots()
     for number, curve in enumerate(plot.series):
         colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]
-        look: dict[str, Any] = {
-            "color": colour,
-            "linestyle": "-" if curve.is_baseline else DASHES[number % len(DASHES)],
-        }
-        axes.plot(curve.x, curve.y, linewidth=1.4 if curve.is_baseline else 1, label=literal(curve.name), **look)
+        dashes, width = ("-", 1.4) if curve.is_baseline else (DASHES[number % len(DASHES)], 1)
+        label = literal(shortened(curve.name))
+        axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, linewidth=width, label=label)
         if curve.low:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
     if plot.log:
         axes.set_yscale("log")
-        for ticks in ("major", "minor"):
-            getattr(axes.yaxis, f"set_{ticks}_formatter")(lambda value, _: f"{value:,.10g}")
+        ticks = Axis.around([*axes.dataLim.intervaly], 0, 1, log=True).ticks()
+        axes.set_yticks(ticks, [f"{value:,.10g}" for value in ticks])
+        axes.minorticks_off()
     if plot.limit is not None:
         axes.axvline(plot.limit, color=SOFT, linewidth=0.8, linestyle=(0, (5, 4)))
     axes.set(xlabel=literal(plot.x), ylabel=literal(plot.y))
     axes.grid(color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
-    _legend(figure, axes, columns=2)
+    _legend(figure, axes)
     return figure
 
 
-def _legend(figure: Figure, axes: Axes, columns: int) -> None:
+def _legend(figure: Figure, axes: Axes) -> None:
     """Below the axes, where it covers nothing."""
     handles: Sequence[Any]
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.5)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, handletextpad=0.5)

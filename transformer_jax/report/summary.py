@@ -1,7 +1,7 @@
 """The findings of a sweep in sentences."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,15 +60,12 @@ def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
         return Summary([f"On {findings.split}, nothing is measured yet."], [])
     lines, notes = [], []
     if findings.bleu_differences:
-        baselines = {v.baseline for v in sweep.variants if v.name in findings.bleu_differences}
-        baseline = sweep.baseline if baselines == {sweep.baseline} else "its baseline"
-        lines.append(_significant(findings.bleu_differences, BLEU, "BLEU", baseline))
+        baseline = baseline_of(sweep, findings.bleu_differences)
+        lines.append(significant(findings.bleu_differences, BLEU, "BLEU", baseline))
         lines.append(
-            _significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}", baseline)
+            significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}", baseline)
         )
         lines.append(_power(findings))
-        if {difference.seed_spread for difference in findings.bleu_differences.values()} == {"none"}:
-            lines.append("There is one seed per variant: what is significant may still be a difference between seeds.")
         base = findings.mean(BLEU, sweep.baseline)
         if base is not None and base >= CEILING:
             lines.append(
@@ -85,13 +82,19 @@ def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
     return Summary(lines, notes)
 
 
+def baseline_of(sweep: SweepResult, compared: Collection[str]) -> str:
+    """What variants are compared with."""
+    baselines = {variant.baseline for variant in sweep.variants if variant.baseline and variant.name in compared}
+    return sweep.baseline if baselines == {sweep.baseline} else "its baseline"
+
+
 def some(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """The first names, and how many there are besides."""
     more = len(names) - most
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"
 
 
-def _significant(differences: Mapping[str, Difference], metric: Metric, title: str, baseline: str) -> str:
+def significant(differences: Mapping[str, Difference], metric: Metric, title: str, baseline: str) -> str:
     """Which variants are significantly better or worse, the largest differences first."""
     count = len(differences)
     parts: list[str] = []
@@ -124,6 +127,8 @@ def _power(findings: TestFindings) -> str:
     return (
         f"With {many} and {findings.sentences:,} sentences, the minimum detectable difference ({percent(POWER)} "
         f"power{median}) is {detectable[0]} BLEU and {detectable[1]} of perplexity: smaller ones remain undecided."
+        + " What is significant may still be a difference between seeds."
+        * (seeds == [1])
     )
 
 

@@ -69,7 +69,8 @@ def _markdown_table(table: document.Table) -> str:
         lines.append(line)
     head, *rows = [f"| {' | '.join(line)} |" for line in lines]
     title = [f"#### {_escaped(table.title)}", ""] if table.title else []
-    return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows])
+    about = ["", "Significant differences are bold."] if any(c.mark for row in table.rows for c in row.cells) else []
+    return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows, *(about if table.filtered else [])])
 
 
 def _translations(block: document.Translations) -> str:

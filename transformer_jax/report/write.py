@@ -56,6 +56,8 @@ def write(content: Content, output: str | Path | None, formats: Sequence[str]) -
     """Writes the files of these formats; returns their paths."""
     directory = content.sweep.path / "report" if output is None else _directory(output)
     files = {name: text for form in formats for name, text in _files(content, form)}
+    if not files:
+        raise BadInput(f"{content.sweep.path}: nothing is measured yet, so there are no figures")
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if output is not None:
