@@ -326,9 +326,13 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         return [f"{path} = {shown(value)}: must be at most {LARGEST_INT:,}"]
     if value is not None and not all(COMPARISONS[word](value, limit) for word, limit in limits.items()):
-        wanted = " and ".join(f"{word} {limit:g}" for word, limit in limits.items())
-        return [f"{path} = {value}: must be {wanted}"]
+        return [f"{path} = {value}: must be {in_words(limits)}"]
     return []
+
+
+def in_words(limits: Mapping[str, float]) -> str:
+    """Such as "at least 1 and at most 1,000,000"; nothing for an option without limits."""
+    return " and ".join(f"{word} {limit:,.10g}" for word, limit in limits.items())
 
 
 def _is_instance(value: Any, kind: Any) -> bool:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.support.places import ROOT
+from transformer_jax.extension import load_module
 
 DOCS = ROOT / "docs"
 NAMED = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
@@ -31,3 +32,19 @@ def test_every_public_name_is_in_the_reference():
     public = importlib.import_module("transformer_jax").__all__
     documented = {"".join(found).rpartition(".")[2] for page, found in REFERENCE if page != "index.md"}
     assert set(public) - {"__version__"} <= documented
+
+
+def test_links_of_the_landing_page_lead_to_pages_of_the_site():
+    """It is the README, whose links are relative to the root of the repository."""
+    page = load_module(str(DOCS / "assets/landing.py")).landing((ROOT / "README.md").read_text())
+    links = re.findall(r'(?:\]\(|src=")(?!https?:)([^)#"]+)', page)
+    assert len(links) > 20
+    assert [link for link in links if not (DOCS / link).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "verb", ["resume", "fine-tune", "export", "serve", "layer", "metric", "GPU", "several devices"]
+)
+def test_what_users_search_for_is_a_heading(verb):
+    headings = re.findall(r"^### .*", (DOCS / "howto.md").read_text(), re.MULTILINE)
+    assert any(verb.lower() in heading.lower() for heading in headings)

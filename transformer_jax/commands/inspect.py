@@ -11,6 +11,7 @@ transformer-jax inspect --options
 
 import argparse
 import collections
+import itertools
 import json
 import math
 import re
@@ -125,13 +126,18 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
 
 
 def options_table() -> str:
-    """All options as a Markdown table, the content of docs/options.md."""
-    rows = ["| option | default | what it may be | meaning |", "|---|---|---|---|"]
-    for option in schema.options(ExperimentConfig):
-        limits = " and ".join(f"{word} {limit:g}" for word, limit in option.limits.items())
-        kind = schema.type_name(option.kind).replace("|", "\\|") + (f", {limits}" if limits else "")
-        rows.append(f"| `{option.path}` | `{shown(option.default)}` | {kind} | {option.meaning} |")
-    return "\n".join(rows)
+    """All options as Markdown, a table for each group: the content of docs/options.md."""
+    lines = []
+    groups = itertools.groupby(schema.options(ExperimentConfig), lambda option: option.path.partition(".")[0])
+    for name, options in groups:
+        lines += [f"\n## {name}\n"]
+        lines += ["| option | default | what it may be | meaning |", "|---|---|---|---|"]
+        for option in options:
+            kind = schema.type_name(option.kind).replace("|", "\\|")
+            limits = schema.in_words(option.limits)
+            kind += f", {limits}" if limits else ""
+            lines.append(f"| `{option.path}` | `{shown(option.default)}` | {kind} | {option.meaning} |")
+    return "\n".join(lines)
 
 
 def resolved(experiment: ExperimentConfig) -> str:
