@@ -115,7 +115,7 @@ def test_what_each_option_affects_is_declared_with_it():
     affects = {option.path: option.affects for option in OPTIONS}
     assert {path for path, effect in affects.items() if effect == "environment"} == {
         "data.adapt", "data.directory", "data.tfds_data_dir",
-        "train.hours", "train.tensorboard", "train.compile_cache", "train.peak_flops",
+        "train.hours", "train.tensorboard", "train.tracker", "train.compile_cache", "train.peak_flops",
     }  # fmt: skip
     computation = {path for path, effect in affects.items() if effect == "computation"}
     assert {path for path in computation if not path.startswith("mesh.")} == {

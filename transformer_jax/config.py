@@ -138,6 +138,11 @@ class TrainConfig(Section, affects="stopping"):
     )
 
     tensorboard: bool = option(True, "also write TensorBoard files", affects="environment")
+    tracker: Literal["wandb", "mlflow", "trackio"] | Address | None = option(
+        None,
+        "also report metrics to this experiment tracker, or to a custom one (docs/training.md)",
+        affects="environment",
+    )
     compile_cache: FilePath | None = option(
         "~/.cache/transformer_jax",
         "folder for compiled programs, reused by later starts; none = no cache",
@@ -336,8 +341,8 @@ def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Every option that names custom code, with the address."""
-    for path in (each.path for each in schema.options(ExperimentConfig)):
+    """Every option that names custom code on which the results depend, with the address."""
+    for path in (each.path for each in schema.options(ExperimentConfig) if each.affects != "environment"):
         given = schema.value_at(config, path)
         for value in given if isinstance(given, tuple) else (given,):
             if isinstance(value, str) and is_address(value):

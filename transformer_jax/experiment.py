@@ -35,6 +35,7 @@ from transformer_jax.runs import evaluation_record
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.ending import Ending
 from transformer_jax.training.inputs import refuse_unmeasured
@@ -90,6 +91,7 @@ def train_run(
     params: Any = None,
     probes: Probes | None = None,
     accept_changed_code: bool = False,
+    labels: Labels | None = None,
 ) -> str:
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns why it ended.
 
@@ -99,7 +101,7 @@ def train_run(
     try_out(adaptation.consistent(experiment).config)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
-    folder = RunFolder(workdir, team().is_first, accept_changed_code)
+    folder = RunFolder(workdir, team().is_first, accept_changed_code, labels)
     with folder.held():
         prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
         adapted = adaptation.adapted(with_vocabulary(experiment, prepared), prepared, folder.resumed_config())
@@ -125,6 +127,8 @@ def try_out(config: ExperimentConfig) -> None:
     if not config.decode.bleu_sentences:
         refuse_unmeasured(config.train)
     load_metrics(config.decode.metrics)
+    if config.train.tracker is not None:
+        maker(config.train.tracker)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)
     parts = [part for part in schema.to_dict(config.model.parts).values() if part is not None]
@@ -138,7 +142,10 @@ def try_out(config: ExperimentConfig) -> None:
 
 
 def train_runs_together(
-    experiments: Sequence[ExperimentConfig], workdirs: Sequence[str | Path], accept_changed_code: bool = False
+    experiments: Sequence[ExperimentConfig],
+    workdirs: Sequence[str | Path],
+    accept_changed_code: bool = False,
+    labels: Sequence[Labels | None] | None = None,
 ) -> list[Ending]:
     """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
 
@@ -149,7 +156,10 @@ def train_runs_together(
         try_out(experiment)
     keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
-    folders = [RunFolder(workdir, accept_changed_code=accept_changed_code) for workdir in workdirs]
+    folders = [
+        RunFolder(workdir, accept_changed_code=accept_changed_code, labels=label)
+        for workdir, label in zip(workdirs, labels or [None] * len(workdirs), strict=True)
+    ]
     for folder in folders:
         refuse_foreign(folder.path)  # before any data is prepared there
     # Without data.directory each run has the data in its folder.

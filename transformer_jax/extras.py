@@ -10,6 +10,7 @@ MODULES = {
     "data": DATA,
     "tfds": (*DATA, "importlib_resources", "tensorflow_datasets"),
     "train": (*DATA, "optax", "orbax", "sacrebleu", "safetensors", "tensorboardX"),
+    **{tracker: (tracker,) for tracker in ("wandb", "mlflow", "trackio")},
     "report": ("jinja2", "markupsafe", "matplotlib", "scipy", "tqdm"),
 }
 

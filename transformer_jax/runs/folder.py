@@ -23,6 +23,7 @@ from transformer_jax.files.record import parse_object, read_bytes, read_record
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import source_digest
 
 # The update at which the learning rate's schedule ends; None if it has no end.
@@ -47,14 +48,24 @@ class RunFolder:
     With `accept_changed_code` a run is resumed although its custom code was edited, and that is recorded.
     """
 
-    def __init__(self, path: str | Path, writes: bool = True, accept_changed_code: bool = False):
-        self.path, self.writes = Path(paths.expanded(path)), writes
+    def __init__(
+        self,
+        path: str | Path,
+        writes: bool = True,
+        accept_changed_code: bool = False,
+        labels: Labels | None = None,
+    ):
+        self.path, self.writes, self._labels = Path(paths.expanded(path)), writes, labels or Labels()
         self.accept_changed_code, self._has_warned = accept_changed_code, False
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
         self.code = KeptCode(self.path)
         self._versions = self.path / "versions.json"
+
+    def tracking(self, config: ExperimentConfig) -> Tracking | None:
+        """The tracker to which the metrics are reported, if there is one. Of several processes the first has it."""
+        return Tracking(self.path, config, self._labels) if self.writes and config.train.tracker else None
 
     def data(self, config: ExperimentConfig) -> Path:
         return Path(config.data.directory) if config.data.directory else self.path / "data"

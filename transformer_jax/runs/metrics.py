@@ -8,13 +8,14 @@ from typing import Any
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import explained
+from transformer_jax.runs.tracking import Tracking
 
 
 class Metrics:
-    """Appends lines to metrics.jsonl. Of several processes only the first writes."""
+    """Appends lines to metrics.jsonl. Of several processes only the first writes, and has a tracker."""
 
-    def __init__(self, path: Path, tensorboard: bool, writes: bool = True):
-        self._path, self._writes, self._board = path, writes, None
+    def __init__(self, path: Path, tensorboard: bool, writes: bool = True, tracking: Tracking | None = None):
+        self._path, self._writes, self._board, self._tracking = path, writes, None, tracking
         if writes and tensorboard:
             from tensorboardX import SummaryWriter  # here, because it loads slowly
 
@@ -24,6 +25,8 @@ class Metrics:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._tracking is not None:
+            self._tracking.finish()
         if self._board is None:
             return
         try:
@@ -47,6 +50,8 @@ class Metrics:
             for name, value in values.items():
                 if isinstance(value, (int, float)):
                     self._board.add_scalar(name, value, step)
+        if self._tracking is not None:
+            self._tracking.log(step, values)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

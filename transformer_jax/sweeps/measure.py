@@ -19,6 +19,7 @@ from transformer_jax.runs.evaluation_record import IDENTITY, difference, transla
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps.provenance import digests_of_run
+from transformer_jax.sweeps.publish import publish
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import Definition, peak_learning_rate
 from transformer_jax.training.progress import count
@@ -41,23 +42,22 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
         with explained(run.path):
             run.analysis(name).parent.mkdir(exist_ok=True)
             publish_json(run.analysis(name), found)
+    result = {
+        "variant": run.variant,
+        "seed": run.seed,
+        "config_digest": run.digest,
+        "parameters": count(model.params),
+        "learning_rate": peak_learning_rate(config),
+        **training(run, config),
+        "tests": tests,
+        "code": digests_of_run(run, definition),
+        "versions": identifying_versions(),
+        "together": together,
+        "devices": devices(),
+    }
     with explained(run.path):
-        publish_record(
-            run.path / "result.json",
-            {
-                "variant": run.variant,
-                "seed": run.seed,
-                "config_digest": run.digest,
-                "parameters": count(model.params),
-                "learning_rate": peak_learning_rate(config),
-                **training(run, config),
-                "tests": tests,
-                "code": digests_of_run(run, definition),
-                "versions": identifying_versions(),
-                "together": together,
-                "devices": devices(),
-            },
-        )
+        publish_record(run.path / "result.json", result)
+    publish(run, definition, config, result)
 
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.shipped import PACKAGE
-from transformer_jax.sweeps import provenance
+from transformer_jax.sweeps import provenance, publish
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, is_held, now
 from transformer_jax.sweeps.spec import Definition
@@ -127,12 +127,15 @@ class Worker:
         from transformer_jax.experiment import train_run, train_runs_together
 
         accept, endings = self.definition.accept_changed_code, []
+        named = [publish.labels(run, self.definition) for run in runs]
         with self._failing(*runs):
             if len(runs) == 1:
-                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept)
+                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=named[0])
                 endings = [Ending(why, why.startswith("finished"))]
             else:
-                endings = train_runs_together([run.experiment for run in runs], [run.path for run in runs], accept)
+                endings = train_runs_together(
+                    [run.experiment for run in runs], [run.path for run in runs], accept, named
+                )
         complete = []
         for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
             if ending.failed:

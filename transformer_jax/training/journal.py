@@ -78,7 +78,9 @@ class Journal:
             self.record_config()
         with (
             Checkpoints(self.folder.checkpoints, train.keep_latest, train.keep_best) as self.checkpoints,
-            Metrics(self.folder.metrics, train.tensorboard, self.folder.writes) as self.metrics,
+            Metrics(
+                self.folder.metrics, train.tensorboard, self.folder.writes, self.folder.tracking(self.config)
+            ) as self.metrics,
         ):
             yield
 

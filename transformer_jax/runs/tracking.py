@@ -1,0 +1,111 @@
+"""Metrics reported to an experiment tracker, besides metrics.jsonl, on which nothing depends.
+
+RUN/tracker.json has the identity of the run's record there, and the last step at which each metric was reported: a
+resumed run continues its record, and steps that it repeats are not reported again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax import extension, schema
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
+from transformer_jax.extras import require
+from transformer_jax.files.atomic import explained, publish_json
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_record
+from transformer_jax.runs import trackers
+from transformer_jax.runs.trackers import TrackedRun, Tracker
+from transformer_jax.schema import is_address
+
+FILE = "tracker.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What a run is called where its metrics are reported."""
+
+    project: str = "transformer_jax"  # the name of the sweep
+    group: str | None = None  # the variant
+    name: str | None = None  # the variant and the seed; none = the name of the folder
+
+
+class Tracking:
+    """The tracker of a run. It may be refused when it starts; if it fails later it is left out, with one warning."""
+
+    def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels):
+        self._name, self._file = str(config.train.tracker), folder / FILE
+        stored: dict[str, Any] = {}
+        with contextlib.suppress(OSError, BadInput):
+            stored = read_record(self._file)
+        is_resumed = stored.get("tracker") == self._name
+        new = {"tracker": self._name, "id": uuid.uuid4().hex, "reported": {}}
+        self._record: dict[str, Any] = stored if is_resumed else new
+        options = {
+            option.path: schema.value_at(config, option.path)
+            for option in schema.options(ExperimentConfig)
+            if option.has_effect(config)
+        }
+        name = labels.name or folder.absolute().name
+        run = TrackedRun(
+            str(self._record["id"]), labels.project, labels.group, name, options, str(folder.absolute()), is_resumed
+        )
+        make = maker(self._name)
+        try:
+            self._tracker: Tracker | None = make(run)
+        except (Exception, SystemExit) as error:
+            raise BadInput(f"train.tracker = {self._name}: could not start: {error}{_hint(self._name)}") from error
+        with explained(self._file):
+            publish_json(self._file, self._record)
+
+    def log(self, step: int, values: Mapping[str, Any]) -> None:
+        """Reports the finite numbers among these values, each once for a step."""
+        reported = self._record["reported"]
+        new = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, (int, float)) and math.isfinite(value) and reported.get(name, -1) < step
+        }
+        if self._tracker is None or not new:
+            return
+        with self._failing(f"at step {step:,}"):
+            self._tracker.log(step, new)
+        reported.update(dict.fromkeys(new, step))
+        with explained(self._file):
+            publish_json(self._file, self._record)
+
+    def finish(self) -> None:
+        if self._tracker is not None:
+            with self._failing("when it ended its record"):
+                self._tracker.finish()
+
+    @contextlib.contextmanager
+    def _failing(self, when: str) -> Any:
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            self._tracker = None
+            reason = f"{type(error).__name__}: {error}"
+            tell(
+                f"warning: train.tracker = {self._name} failed {when} ({reason}); nothing more is reported to it. "
+                "Training continues, and metrics.jsonl has everything"
+            )
+
+
+def maker(name: str) -> Callable[[TrackedRun], Tracker]:
+    """What makes the tracker of this name or address. Refuses one that is not there."""
+    if not is_address(name):
+        require(f"train.tracker = {name}", name)
+        return trackers.KNOWN[name]
+    return extension.load_function("train.tracker", name, required=("run",)).function
+
+
+def _hint(name: str) -> str:
+    return f"; {trackers.HINTS[name]}" if name in trackers.HINTS else ""
