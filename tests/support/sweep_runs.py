@@ -31,6 +31,18 @@ BASE = {
     },
     "decode": {"beam": 1, "extra_length": 2},
 }
+# Seconds of a run of it, as sweeps/timing.py would measure them.
+PARTS = {
+    "start": 5.0,
+    "preparation": 7.0,
+    "compile": 40.0,
+    "cached": 4.0,
+    "update": 0.5,
+    "validation": 2.0,
+    "checkpoint": 1.0,
+    "tests": 10.0,
+    "lengths": "prepared",
+}
 FOUR = Variant("h = 4", {"model.num_heads": 4})
 
 
@@ -79,7 +91,12 @@ def run(directory: Path, *arguments: str, status: int = 0, **environment: str) -
 
 
 def pretend_finished(
-    run: SweepRun, loss: float = 1.0, flops: float = 1e9, seconds: float = 1.0, together: int = 1
+    run: SweepRun,
+    loss: float = 1.0,
+    flops: float = 1e9,
+    seconds: float = 1.0,
+    together: int = 1,
+    devices: str = "",
 ) -> None:
     """Leaves a result as a worker would."""
     run.path.mkdir(parents=True, exist_ok=True)
@@ -91,6 +108,7 @@ def pretend_finished(
         "training_flops": flops,
         "train_seconds": seconds,
         "together": together,
+        "devices": devices,
     }
     record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
     for split in run.tests:

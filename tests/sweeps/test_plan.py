@@ -1,18 +1,7 @@
-"""--dry-run: the rate that an estimate rests on, and short texts. The whole table is tested with the command."""
+"""--dry-run: what is counted, and short texts. The whole table is tested with the command."""
 
-from tests.support.sweep_runs import FOUR, defined, pretend_finished
-from transformer_jax.sweeps import Variant, plan
-
-
-def test_the_rate_is_that_of_finished_runs(folder):
-    runs = folder.runs(defined(FOUR, seeds=2))
-    assert plan.measured_rate(runs) is None
-    for run, seconds in zip(runs[:3], (1.0, 2.0, 8.0), strict=True):
-        pretend_finished(run, flops=1e9, seconds=seconds)
-    assert plan.measured_rate(runs) == 0.5e9
-    for run in runs[:3]:  # in one program, whose time is the time of each
-        pretend_finished(run, flops=1e9, seconds=6.0, together=3)
-    assert plan.measured_rate(runs) == 0.5e9
+from tests.support.sweep_runs import FOUR, PARTS, defined
+from transformer_jax.sweeps import Variant, estimate, plan
 
 
 def test_the_changes_of_a_variant_in_a_line():
@@ -23,7 +12,7 @@ def test_the_changes_of_a_variant_in_a_line():
 
 
 def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, monkeypatch):
-    monkeypatch.setattr(plan, "fastest_rate", lambda experiment: 1e12)
+    monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True, vary=["split", "initialization"])
     text = plan.plan(folder, definition, ["base", "h = 4"])
     counted = "8 runs to train (and at most 4 without tuned rates), 0 finished"

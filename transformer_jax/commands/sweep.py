@@ -159,12 +159,13 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.status:
             print(overview(sweep, arguments.only))
             return 0
+        use_cpu_only()
         if arguments.dry_run:
             definition = _definition(arguments, sweep)
             merged = sweep.merged(definition, arguments.together is not None)
-            print(plan(sweep, merged, definition.chosen(arguments.only)))
+            jobs = None if arguments.slurm else arguments.jobs
+            print(plan(sweep, merged, definition.chosen(arguments.only), jobs, arguments.together))
             return 0
-        use_cpu_only()
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
         options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -66,6 +67,19 @@ def gpus() -> list[str]:
     return [str(number) for number in range(sum(line.startswith("GPU ") for line in lines))]
 
 
+@contextlib.contextmanager
+def pinned(slot: Slot) -> Iterator[None]:
+    """Processes that are started inside have the cores of the slot."""
+    all_cores = os.sched_getaffinity(0) if slot.cores else ()
+    try:
+        if slot.cores:
+            os.sched_setaffinity(0, slot.cores)  # of this thread; a process inherits it
+        yield
+    finally:
+        if all_cores:
+            os.sched_setaffinity(0, all_cores)
+
+
 class LocalPool:
     """Worker processes on this machine, one in each slot."""
 
@@ -93,15 +107,9 @@ class LocalPool:
 
     def _start(self, job: Job) -> None:
         slot = self.free[0]
-        all_cores = os.sched_getaffinity(0) if slot.cores else ()
-        try:
-            if slot.cores:
-                os.sched_setaffinity(0, slot.cores)  # of this thread; the process inherits it
+        with pinned(slot):
             self.busy.append((WorkerProcess(self.sweep, job, slot.environment), slot))
-            self.free.pop(0)
-        finally:
-            if all_cores:
-                os.sched_setaffinity(0, all_cores)
+        self.free.pop(0)
 
     def is_busy(self) -> bool:
         """Whether there is anything to wait for."""

@@ -3,89 +3,71 @@
 from __future__ import annotations
 
 import functools
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.processes import hardware
+from transformer_jax.data.prepared import MANIFEST
 from transformer_jax.runs.metrics import duration
+from transformer_jax.sweeps.estimate import Work, left, pace_of, total
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun, seconds_of
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"
-# Seconds that even the smallest run takes: the least that were measured in sweeps of models of 5,000 to 500,000
-# parameters on two CPU cores. To start a process, import, initialize and trace;
-STARTING = 3.0
-# to compile, once for a variant: its other seeds use the cache (train.compile_cache);
-COMPILING = 5.0
-# and for each test set to load the weights, compile the search, and translate.
-MEASURING = 3.0
-# Rows of the matrix products that are timed: with more, their rate is the same.
-ROWS = 1024
 
 
-def plan(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> str:
+def plan(
+    sweep: SweepFolder,
+    definition: Definition,
+    variants: Sequence[str],
+    jobs: int | None = None,
+    together: int | None = None,
+) -> str:
     """A table of the variants, and the total of what is not finished yet."""
-    runs = sweep.all_runs(definition, variants)
-    missing = [run for run in runs if not run.is_finished()]
-    rate, experiments = measured_rate(runs), definition.experiments
+    runs, experiments = sweep.all_runs(definition, variants), definition.experiments
     counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
     flops = {name: training_flops(experiments[name], counted[name]) for name in variants}
-
-    def seconds(name: str, tests: int) -> float:
-        pace = rate or fastest_rate(experiments[name])
-        return STARTING + MEASURING * tests + flops[name] / pace
-
+    works = left(runs, counted)
+    pace = pace_of(sweep, definition, runs, works, jobs) if works else None
     rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
     for name in variants:
-        count, first = parameters(experiments[name].model), seconds(name, len(definition.sweep.tests)) + COMPILING
-        rows.append((name, changes(definition.variant(name)), f"{count:,}", f"{flops[name]:.2e}", duration(first)))
-    total = sum(seconds(run.variant, len(run.tests)) for run in missing)
-    total += COMPILING * len({run.variant for run in missing})
+        first = "" if pace is None else duration(pace.start + pace.seconds(_whole(runs, name, counted[name])))
+        count = parameters(experiments[name].model)
+        rows.append((name, changes(definition.variant(name)), f"{count:,}", f"{flops[name]:.2e}", first))
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
-    unchosen = {run.variant for run in missing if run.factor is not None} if definition.sweep.untuned else set()
+    unchosen = (
+        {work.run.variant for work in works if work.run.factor is not None} if definition.sweep.untuned else set()
+    )
     at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
-    estimate = (
-        "at the rate of the runs finished here, about"
-        if rate
-        else "at the rate of matrix products of the model's widths, timed now: if no run ends early, at least"
-    )
-    return "\n".join(
-        [
-            f"{definition.sweep.name}: {definition.sweep.question}",
-            "",
-            _aligned(rows),
-            "",
-            f"{len(variants)} variants, seeds {seeds}{tune}: {len(missing)} runs to train{at_most}, "
-            f"{len(runs) - len(missing)} finished",
-            f"differences between seeds include: {listed(definition.vary)}",
-            f"{estimate} {duration(total)} one after the other on this machine, with {STARTING:g} s a run for its "
-            f"start, {MEASURING:g} s a test set, {COMPILING:g} s a variant for compiling",
-            f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",
-            *([UNCOUNTED] if None in counted.values() else []),
+    lines = [
+        f"{definition.sweep.name}: {definition.sweep.question}",
+        "",
+        _aligned(rows),
+        "",
+        f"{len(variants)} variants, seeds {seeds}{tune}: {len(works)} runs to train{at_most}, "
+        f"{len(runs) - len(works)} finished",
+        f"differences between seeds include: {listed(definition.vary)}",
+    ]
+    if pace is not None:
+        data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
+        seconds = total(works, pace, jobs or 1, together) + pace.start + (pace.preparation or 0) * len(data)
+        how = f"with {jobs} processes at a time" if (jobs or 1) > 1 else "one after the other"
+        lines += [
+            f"about {duration(seconds)} {how} on this machine, if no run ends early and it stays as busy as now",
+            *(f"  {words}" for words in pace.words()),
         ]
-    )
+    lines.append(f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for")
+    return "\n".join([*lines, *([UNCOUNTED] if None in counted.values() else [])])
 
 
-def measured_rate(runs: Sequence[SweepRun]) -> float | None:
-    """The FLOP/s of the sweep's finished runs; None if there are none."""
-    results = [result for run in runs if (result := run.result()) is not None]
-    return statistics.median(r["training_flops"] / seconds_of(r) for r in results) if results else None
-
-
-_products_rate = functools.cache(hardware.products_rate)
-
-
-def fastest_rate(experiment: ExperimentConfig) -> float:
-    """The FLOP/s of matrix products of the model's widths on this machine, measured now; training is slower."""
-    model = experiment.model
-    return _products_rate(ROWS, model.d_model, model.d_ff, model.dtype, model.matmul_precision)
+def _whole(runs: Sequence[SweepRun], name: str, updates: int | None) -> Work:
+    """The first run of a variant, from its start."""
+    run = next(run for run in runs if run.variant == name)
+    return Work(run, updates or run.experiment.train.steps, training_flops(run.experiment, 1), is_first=True)
 
 
 def changes(variant: Variant) -> str:

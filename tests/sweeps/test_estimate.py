@@ -1,0 +1,57 @@
+"""How long a sweep will take: from parts that were timed, or from what its finished runs took."""
+
+import pytest
+
+from tests.support.sweep_runs import FOUR, PARTS, defined, pretend_finished
+from transformer_jax.sweeps import estimate
+from transformer_jax.sweeps.spec import training_flops
+
+# 12 updates, a validation and a checkpoint every 6, and what no part has.
+RUN = 12 * 0.5 + 2 * 2.0 + 2 * 1.0 + 10.0 + estimate.REST
+
+
+@pytest.fixture
+def runs(folder):
+    return folder.runs(defined(FOUR, seeds=2, overrides=[("train.compile_cache", "cache")]))
+
+
+def test_parts_add_up_to_runs_and_runs_to_a_sweep(runs):
+    pace = estimate.TimedPace([(1.0, PARTS)])
+    works = estimate.left(runs, {"base": 12, "h = 4": 12})
+    assert [pace.seconds(work) for work in works] == [RUN + 40] * 2 + [RUN + 4] * 2, "seeds share compiled programs"
+    assert estimate.total(works, pace, 1, None) == 4 * (RUN + 5) + 2 * 40 + 2 * 4
+    assert estimate.total(works, pace, 2, None) == 2 * (RUN + 5) + 40 + 4
+    assert estimate.total(works, pace, 8, None) == RUN + 5 + 40
+    assert estimate.total(works[:1], pace, 8, None) == RUN + 5 + 40
+
+
+def test_a_run_that_was_interrupted_has_less_left(runs):
+    run = runs[0]
+    run.path.mkdir(parents=True)
+    run.folder.metrics.write_text('{"step": 6, "loss": 3.0, "seconds": 1.0}\n')
+    pretend_finished(runs[3])
+    works = estimate.left(runs, {"base": None, "h = 4": 12})
+    assert [(work.updates, work.is_first) for work in works] == [(6, True), (12, False), (12, False)]
+
+
+def test_parts_between_two_timed_configs(runs):
+    costly = {**PARTS, "update": 1.5, "start": 9.0}
+    pace = estimate.TimedPace([(1.0, PARTS), (3.0, costly)])
+    (work, *_) = estimate.left(runs, {"base": 12, "h = 4": 12})
+    assert pace.seconds(work._replace(flops=2.0)) == RUN + 40 + 12 * 0.5
+
+
+def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, monkeypatch):
+    monkeypatch.setattr(estimate, "slots", lambda jobs: [estimate.Slot((0, 1))])
+    monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
+    definition = defined(FOUR, seeds=2)
+    for run, cores in ((runs[0], "2 CPU cores"), (runs[1], "4 CPU cores")):
+        pretend_finished(run, seconds=60.0, devices=cores)
+        run.record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
+    works = estimate.left(runs, {"base": 12, "h = 4": 12})
+    pace = estimate.pace_of(folder, definition, runs, works, None)
+    work = works[0]._replace(updates=6, flops=2 * training_flops(runs[0].experiment, 1))
+    assert pace.seconds(work) == pytest.approx(30 + 60.0), "half the updates, twice the FLOPs"
+    runs[0].record_attempt(tries=2)
+    timed = estimate.pace_of(folder, definition, runs, works, None)
+    assert isinstance(timed, estimate.TimedPace)
