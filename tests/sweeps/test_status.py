@@ -4,6 +4,8 @@ import io
 import json
 import os
 
+import pytest
+
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.sweeps import status
 
@@ -40,20 +42,23 @@ def test_where_a_run_stands(folder):
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
 
 
-def test_without_a_terminal_a_line_at_each_change(folder):
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("where", ["file", "notebook"])
+def test_without_a_terminal_a_line_at_each_change(folder, monkeypatch, where):
+    if where == "notebook":
+        monkeypatch.setenv("JPY_PARENT_PID", "1")
     ((run,), (other,)) = jobs_of(folder, FOUR)
-    display = status.Display([run, other], io.StringIO())
+    display = status.Display([run, other], Terminal() if where == "notebook" else io.StringIO())
     display.refresh(now=True)
     pretend_finished(run)
     display.refresh(now=True)
     display.refresh(now=True)
     (line,) = display.stream.getvalue().splitlines()
     assert line.endswith("base, seed 0: finished: valid loss 1.000, BLEU 50.00")
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_on_a_terminal_the_table_is_drawn_over(folder, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import os
 import shutil
 import sys
 import time
@@ -83,7 +84,8 @@ class Display:
 
     def __init__(self, runs: Sequence[SweepRun], stream: IO[str] | None = None):
         self.runs, self.stream = runs, stream or sys.stdout
-        self.live = self.stream.isatty()
+        # A notebook gives its commands a terminal, but its output cannot be drawn over.
+        self.live = self.stream.isatty() and "JPY_PARENT_PID" not in os.environ
         self.outcomes: dict[str, Outcome] = {}
         # "waiting" or "queued", for runs that are still to start, whatever their last attempt came to.
         self.pending: dict[str, str] = {}
