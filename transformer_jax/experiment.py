@@ -26,7 +26,6 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, publish_record, published
-from transformer_jax.files.progress import tell
 from transformer_jax.model.custom_usage import refuse_ignored
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
@@ -106,8 +105,8 @@ def train_run(
         prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
         adapted = adaptation.adapted(with_vocabulary(experiment, prepared), prepared, folder.resumed_config())
         experiment = adapted.config
-        if team().is_first and (lines := adapted.lines()):
-            tell("\n".join(lines))
+        if team().is_first:
+            adapted.report()
         if params is not None and (differences := other_shapes(experiment, params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
             raise BadInput(

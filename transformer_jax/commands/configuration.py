@@ -61,6 +61,12 @@ def load(
         problems = configuration.unused_options(typed, [experiment])
     if problems:
         raise ConfigError(problems)
+    if experiment.data.adapt:
+        from transformer_jax.data import adaptation  # slow to import
+
+        adapted = adaptation.consistent(experiment)
+        adapted.report()
+        experiment = adapted.config
     return experiment
 
 

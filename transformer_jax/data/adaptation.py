@@ -14,6 +14,7 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.files.progress import tell
 
 # A training text with fewer tokens on its longer side is small: a few thousand sentences.
 SMALL = 80_000
@@ -32,13 +33,14 @@ class Adapted:
     before: ExperimentConfig
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def lines(self) -> list[str]:
-        """A line for each change, under a title."""
+    def report(self) -> None:
+        """Prints a line for each change, under a title."""
         found = []
         for path, reason in self.reasons.items():
             now, before = (schema.value_at(config, path) for config in (self.config, self.before))
             found += [f"  {path} = {now} instead of {before}: {reason}"] * (now != before)
-        return ["adapted, as the command line does not set them:", *found] if found else []
+        if found:
+            tell("\n".join(["adapted, as the command line does not set them:", *found]))
 
     def with_values(self, wanted: Mapping[str, tuple[Any, str]]) -> "Adapted":
         """With each of these (value, reason), by option, of those that may adapt."""
