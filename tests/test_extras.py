@@ -87,7 +87,7 @@ def test_the_modules_are_those_of_the_packages_in_pyproject(extra):
 
 
 def test_what_is_installed_is_not_refused():
-    require("anything", *MODULES)
+    require("anything", "data", "tfds", "train", "report")
 
 
 def test_a_missing_package_is_an_import_error_and_bad_input():
