@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from transformer_jax.errors import ConfigError
 from transformer_jax.files import paths
@@ -111,6 +111,11 @@ class Section:
     def __init_subclass__(cls, affects: Effect = "result", condition: Condition | None = None) -> None:
         cls.affects, cls.condition = affects, condition
 
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        if unknown := _unknown(named, [field.name for field, _ in _fields(cls)]):
+            raise ConfigError(unknown)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         problems = []
         for field, kind in _fields(type(self)):
@@ -186,11 +191,7 @@ def build(section: type, values: Any, path: str = "") -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError([f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"])
     fields = {field.name: (field, kind) for field, kind in _fields(section)}
-    problems = [
-        f"{path}{name}: no such option; {nearest(path + str(name), [path + known for known in fields])}"
-        for name in values
-        if name not in fields
-    ]
+    problems = _unknown(values, list(fields), path)
     chosen: dict[str, Any] = {}
     for name, (field, kind) in fields.items():
         if _is_section(kind):
@@ -280,12 +281,20 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
     return problems
 
 
+def _unknown(given: Iterable[str], known: list[str], path: str = "") -> list[str]:
+    """A problem for each given name of an option that there is not."""
+    paths_known = [path + name for name in known]
+    return [
+        f"{path}{name}: no such option; {nearest(f'{path}{name}', paths_known)}" for name in given if name not in known
+    ]
+
+
 def nearest(name: str, names: list[str]) -> str:
     """The hint for an unknown name: the closest known one, or the whole choice."""
     same_end = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
     if same_end:
         return f"did you mean {same_end[0]}?"
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
     if len(names) > SHOWN_NAMES:

@@ -84,10 +84,10 @@ FAULTS = [
     ),
     Fault(
         "ALiBi rewards distance",
-        "model/positions.py",
-        "return -jnp.asarray(_slopes",
-        "return jnp.asarray(_slopes",
-        "model/test_positions.py",
+        "model/position_functions.py",
+        "return -jnp.asarray(alibi_slopes",
+        "return jnp.asarray(alibi_slopes",
+        "model/test_position_functions.py",
     ),
     Fault(
         "dropout does not scale what it keeps",

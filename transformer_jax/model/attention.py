@@ -13,6 +13,7 @@ from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
 from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.position_interface import AttentionPositions
+from transformer_jax.model.shapes import check_shapes
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -105,6 +106,7 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         mask, positions, cache = context.mask, context.positions, context.cache
+        check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
         q_BTHK = self.queries(query)
         if positions is not None:
             q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
@@ -122,7 +124,7 @@ class MultiHeadAttention(nn.Module):
                 cache = _append(cache, k_BSHK, v_BSHV)
                 k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         if not isinstance(mask, TokenMask):
-            mask = checked_mask(mask, (len(query), self.num_heads, query.shape[1], k_BSHK.shape[1]))
+            mask = checked_mask(mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, context.deterministic)
         if context.head_mask_H is not None:
             heads_BTHV = heads_BTHV * context.head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
@@ -211,9 +213,8 @@ def _from_slots(x_BHKL: jax.Array) -> jax.Array:
 
 def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
     """Writes the new keys and values into the next free slots."""
-    first = (0, 0, 0, cache["filled"])
-    return {
-        "keys": jax.lax.dynamic_update_slice(cache["keys"], _to_slots(k_BTHK).astype(cache["keys"].dtype), first),
-        "values": jax.lax.dynamic_update_slice(cache["values"], _to_slots(v_BTHV).astype(cache["values"].dtype), first),
-        "filled": cache["filled"] + k_BTHK.shape[1],
-    }
+    written, first = {}, (0, 0, 0, cache["filled"])
+    for name, new in (("keys", k_BTHK), ("values", v_BTHV)):
+        slots = _to_slots(new).astype(cache[name].dtype)
+        written[name] = jax.lax.dynamic_update_slice(cache[name], slots, first)
+    return {**written, "filled": cache["filled"] + k_BTHK.shape[1]}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from transformer_jax.model.masks import checked_mask
 from transformer_jax.model.precision import precision_of
+from transformer_jax.model.shapes import check_shapes
 from transformer_jax.model.softmax import WEIGHTS, masked_softmax
 
 
@@ -43,8 +44,8 @@ def attention_weights(
     dtype: Any = jnp.float32,
 ) -> jax.Array:
     """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), computed in float32 and rounded to `dtype`."""
-    scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
-    scores_BHTS = _products(q_BTHK, k_BSHK) * scale
+    scores_BHTS = _products(q_BTHK, k_BSHK)
+    scores_BHTS = scores_BHTS * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
     mask = checked_mask(mask, scores_BHTS.shape)
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
@@ -55,6 +56,7 @@ def attention_weights(
 
 def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     """The second half of equation 1, weights times V."""
+    check_shapes(weights_BHTS=weights_BHTS, v_BSGV=v_BSHV)
     weights_BHTS, groups = weights_BHTS.astype(v_BSHV.dtype), v_BSHV.shape[2]
     if groups == weights_BHTS.shape[1]:
         return jnp.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV, precision=precision_of(v_BSHV))
@@ -65,23 +67,27 @@ def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
 
 def _products(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
     """Q K^T in float32, BHTS."""
+    check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
     product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
     heads, groups = q_BTHK.shape[2], k_BSHK.shape[2]
     if groups == heads:
         return jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **product)
     # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
     q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
-    q_BMGK = q_BTRGK.reshape(len(q_BTHK), -1, *q_BTRGK.shape[3:])
+    q_BMGK = q_BTRGK.reshape(q_BTHK.shape[0], -1, *q_BTRGK.shape[3:])
     scores_BGMS = jnp.einsum("bmgk,bsgk->bgms", q_BMGK, k_BSHK, **product)
     scores_BGTRS = scores_BGMS.reshape(*scores_BGMS.shape[:2], *q_BTRGK.shape[1:3], -1)
-    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(len(q_BTHK), heads, q_BTHK.shape[1], -1)
+    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(q_BTHK.shape[0], heads, q_BTHK.shape[1], -1)
 
 
 def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
     """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
     heads = x.shape[axis]
     if heads % groups:
-        raise ValueError(f"{groups} heads of keys and values must divide the {heads} heads of the queries")
+        raise ValueError(
+            f"{groups} heads of keys and values must divide the {heads} heads of the queries; heads are the third "
+            "axis, [batch, length, heads, width]"
+        )
     return x.reshape(*x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
 
 

@@ -53,6 +53,8 @@ class FeedForward(nn.Module):
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
         inner_BTF = linear(into, name="inner")(x_BTD, self.d_ff)
+        if self.activation not in {**ACTIVATIONS, **GATES}:
+            raise ValueError(f"activation = {self.activation!r}: must be one of {', '.join([*ACTIVATIONS, *GATES])}")
         if self.activation in GATES:
             gate_BTF = linear(into, name="gate")(x_BTD, self.d_ff)
             inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)

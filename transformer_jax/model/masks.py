@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.model.shapes import check_shapes
 
 
 @flax.struct.dataclass
@@ -30,11 +33,16 @@ Mask = jax.Array | TokenMask | None
 
 def padding_mask(tokens_BS: jax.Array, pad_id: int = 0) -> jax.Array:
     """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
+    check_shapes(tokens_BL=tokens_BS)
     return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int) -> jax.Array:
     """Position t attends to positions 0..t, 11TT (section 3.2.3: "preventing leftward information flow")."""
+    if np.ndim(length):
+        raise ValueError(
+            f"length has the shape {np.shape(length)}: must be a number, as in causal_mask(tokens.shape[1])"
+        )
     return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
 
 
@@ -85,6 +93,11 @@ def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
     given = [mask for mask in masks if mask is not None]
     if not given:
         return None
+    try:
+        jnp.broadcast_shapes(*(mask.shape for mask in given))
+    except ValueError:
+        shapes = " and ".join(str(mask.shape) for mask in given)
+        raise ValueError(f"masks have the shapes {shapes}: axes must have the same size, or 1") from None
     combined = given[0]
     for mask in given[1:]:
         combined = combined & mask

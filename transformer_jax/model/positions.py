@@ -1,12 +1,16 @@
 """Position encodings: eight of them behind the interface of `position_interface.py` (the paper's is section 3.5)."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model.linear import xavier
+from transformer_jax.model.position_functions import (
+    alibi_bias,
+    apply_rotary,
+    relative_buckets,
+    relative_distances,
+)
 from transformer_jax.model.position_interface import AttentionPositions, Positions
 from transformer_jax.model.precision import precision_of
 from transformer_jax.model.sinusoid import angles, sinusoid
@@ -37,7 +41,14 @@ class Learned(Positions):
         return x_BTD + vectors.astype(x_BTD.dtype)
 
     def check_length(self, length: int) -> None:
-        if length > self.config.max_length:
+        try:
+            is_too_long = length > self.config.max_length
+        except jax.errors.InconclusiveDimensionOperation:  # jax.export is tracing for any length
+            raise ValueError(
+                f"learned positions end at max_length = {self.config.max_length}: export with "
+                f"jax.export.symbolic_shape(..., constraints=['{length} <= {self.config.max_length}'])"
+            ) from None
+        if is_too_long:
             raise ValueError(
                 f"learned positions end at max_length = {self.config.max_length}, but {length} are asked for: "
                 "raise model.max_length (and train), or use another position encoding"
@@ -51,11 +62,7 @@ class Rotary(Positions):
     """
 
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        angles_BT1P = angles(positions_BT, x_BTHK.shape[-1])[:, :, None]
-        cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
-        even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
-        turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-        return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+        return apply_rotary(x_BTHK, positions_BT)
 
 
 class Relative(Positions):
@@ -93,7 +100,7 @@ class Relative(Positions):
         return jnp.einsum("bhtr,rv->bthv", weights_BHTR, values_RV, precision=precision_of(values_RV))
 
     def _rows(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        return jnp.clip(_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach
+        return jnp.clip(relative_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach
 
 
 class TransformerXL(Positions):
@@ -129,7 +136,7 @@ class TransformerXL(Positions):
         sin, cos = jnp.sin(angles_BT1P), jnp.cos(angles_BT1P)
         turned_BTHD = jnp.concatenate([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1)
         turned_BTHD, keys_BSD = turned_BTHD.astype(dtype), sinusoid(keys_BS, d_model, "halves").astype(dtype)
-        if len(keys_BSD) == 1:  # one row for all sentences, which are then one product
+        if keys_BSD.shape[0] == 1:  # one row for all sentences, which are then one product
             scores_BHTS = jnp.einsum("bthd,sd->bhts", turned_BTHD, keys_BSD[0], **product)
         else:
             scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD, keys_BSD, **product)
@@ -139,8 +146,8 @@ class TransformerXL(Positions):
 class T5(Positions):
     """Raffel et al. 2020: a trained number for each head and bucket of distance, added to the scores.
 
-    Near distances have a bucket each, far ones share logarithmically wider buckets. All layers share the table. Unlike
-    in T5 itself, scores keep their 1 / sqrt(d_k).
+    The buckets are those of `relative_buckets`. All layers share the table. Unlike in T5 itself, scores keep their
+    1 / sqrt(d_k).
     """
 
     buckets: int = 32
@@ -149,19 +156,9 @@ class T5(Positions):
     @nn.compact
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, self.config.num_heads))
-        return jnp.moveaxis(table_RH[self._bucket(_distances(queries_BT, keys_BS))], -1, 1)
-
-    def _bucket(self, distance_BTS: jax.Array) -> jax.Array:
-        """Half of the buckets are single distances, half logarithmic; without a future, all are for the past."""
-        count, offset = self.buckets, jnp.zeros_like(distance_BTS)
-        if not self.causal:
-            count //= 2
-            offset = jnp.where(distance_BTS > 0, count, 0)
-        steps = jnp.maximum(-distance_BTS, 0) if self.causal else jnp.abs(distance_BTS)
-        exact = count // 2
-        spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(self.furthest / exact)
-        far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
-        return offset + jnp.where(steps < exact, steps, far)
+        distances_BTS = relative_distances(queries_BT, keys_BS)
+        rows_BTS = relative_buckets(distances_BTS, self.buckets, self.furthest, self.causal)
+        return jnp.moveaxis(table_RH[rows_BTS], -1, 1)
 
 
 class ALiBi(Positions):
@@ -171,8 +168,7 @@ class ALiBi(Positions):
     """
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        distance_B1TS = jnp.abs(_distances(queries_BT, keys_BS))[:, None].astype(jnp.float32)
-        return -jnp.asarray(_slopes(self.config.num_heads))[None, :, None, None] * distance_B1TS
+        return alibi_bias(self.config.num_heads, queries_BT, keys_BS)
 
 
 ENCODINGS: dict[str, type[Positions]] = {
@@ -185,15 +181,3 @@ ENCODINGS: dict[str, type[Positions]] = {
     "t5": T5,
     "alibi": ALiBi,
 }
-
-
-def _distances(queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-    """The position of each key relative to each query, BTS: negative before it, positive after it."""
-    return keys_BS[:, None, :] - queries_BT[:, :, None]
-
-
-def _slopes(heads: int) -> list[float]:
-    """2^(-8/h), 2^(-16/h) ...; for other h, then every second slope of the next power of two."""
-    power = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
-    return slopes if power == heads else slopes + _slopes(2 * power)[0::2][: heads - power]

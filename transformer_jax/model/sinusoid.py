@@ -14,13 +14,15 @@ def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") ->
 
     The layout "halves" has all sines first, then all cosines, as in Tensor2Tensor and Marian.
     """
+    if d_model % 2:
+        raise ValueError(f"d_model = {d_model} is odd: sinusoids are pairs of sine and cosine")
     turns = angles(positions, d_model)
     if layout == "halves":
         return jnp.concatenate([jnp.sin(turns), jnp.cos(turns)], axis=-1)
     return jnp.stack([jnp.sin(turns), jnp.cos(turns)], axis=-1).reshape(*positions.shape, d_model)
 
 
-def angles(positions: jax.Array, width: int) -> jax.Array:
-    """pos / 10000^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
-    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2) / width)
+def angles(positions: jax.Array, width: int, theta: float = 10_000.0) -> jax.Array:
+    """pos / theta^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
+    wavelengths = theta ** (jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))

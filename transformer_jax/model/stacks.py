@@ -16,6 +16,7 @@ from transformer_jax.model.masks import Mask
 from transformer_jax.model.norm import norm_of
 from transformer_jax.model.position_interface import METHODS, AttentionPositions, Positions
 from transformer_jax.model.positions import ENCODINGS
+from transformer_jax.model.shapes import check_shapes
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
 # The cache of every decoder layer.
@@ -74,6 +75,7 @@ class _Stack(nn.Module):
 
     def enter(self, x_BTD: jax.Array, positions_BT: jax.Array, deterministic: bool) -> jax.Array:
         """The input of the first layer: embeddings with positions, and dropout on the sum."""
+        check_shapes(x_BLD=x_BTD)
         encoding = self.positions[0]
         encoded = encoding.embed(x_BTD, positions_BT)
         if encoded.shape != x_BTD.shape:
@@ -169,6 +171,19 @@ def _encoding(config: ModelConfig) -> type[Positions]:
     if custom_modules.overrides(encoding, Positions, "moved_values") and not encoding.moves_values:
         raise custom_modules.unfit(config, "positions", "has moved_values, but not moves_values = True")
     return encoding
+
+
+def check_head_masks(head_masks: HeadMasks | None, config: ModelConfig) -> None:
+    """Raises ValueError if a name or shape is wrong: the mask would have no effect, or one on other heads."""
+    decoder = config.num_decoder_layers, config.num_heads
+    shapes = {"encoder": (config.num_encoder_layers, config.num_heads), "decoder": decoder, "cross": decoder}
+    for name, mask_NH in (head_masks or {}).items():
+        if name not in shapes:
+            raise ValueError(f"head_masks has {name!r}: must be one of {', '.join(shapes)}")
+        if mask_NH.shape != shapes[name]:
+            raise ValueError(
+                f"head_masks[{name!r}] has the shape {mask_NH.shape}: must be [layers, heads] = {shapes[name]}"
+            )
 
 
 def _head_mask(head_masks: HeadMasks | None, name: str, layer: int) -> jax.Array | None:

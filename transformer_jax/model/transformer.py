@@ -11,7 +11,8 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.embedding import Embedding
 from transformer_jax.model.fused import takes_token_masks
 from transformer_jax.model.masks import Mask, checked_rows, cross_attention_mask, self_attention_mask
-from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks
+from transformer_jax.model.shapes import check_ids
+from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks, check_head_masks
 from transformer_jax.model_config import ModelConfig
 
 
@@ -46,15 +47,14 @@ class Transformer(nn.Module):
     def setup(self) -> None:
         config = self.config
         embedding = custom_modules.choose(config, "embedding", Embedding, ("__call__", "logits"))
-        target_size = config.target_vocab_size or config.vocab_size
         self.source_embedding = embedding(config, config.vocab_size)
         if config.tie_embeddings != "all":
-            self.target_embedding = embedding(config, target_size)
+            self.target_embedding = embedding(config, self._target_size)
         if config.tie_embeddings == "none":
             # Only multiplied with features, never looked up: model.embedding_init does not concern it.
-            self.output_embedding = embedding(dataclasses.replace(config, embedding_init="normal"), target_size)
+            self.output_embedding = embedding(dataclasses.replace(config, embedding_init="normal"), self._target_size)
         if config.output_bias:
-            self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (target_size,))
+            self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (self._target_size,))
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
@@ -112,6 +112,8 @@ class Transformer(nn.Module):
         deterministic: bool = True,
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
+        check_ids("source", source_BS, self.config.vocab_size)
+        check_head_masks(head_masks, self.config)
         mask, positions_BS = layout.source_mask, layout.source_positions
         if mask is None:
             mask = self._self_attention_mask(source_BS, layout.source_segments, causal=False)
@@ -141,6 +143,8 @@ class Transformer(nn.Module):
         head_masks: HeadMasks | None,
         deterministic: bool,
     ) -> jax.Array:
+        check_ids("target", target_BT, self._target_size)
+        check_head_masks(head_masks, self.config)
         mask, positions_BT = layout.target_mask, layout.target_positions
         if mask is None:
             mask = self._self_attention_mask(target_BT, layout.target_segments, causal=True)
@@ -170,6 +174,7 @@ class Transformer(nn.Module):
         key_positions: jax.Array | None = None,
     ) -> tuple[jax.Array, DecoderCache]:
         """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them."""
+        check_ids("tokens", tokens_BT, self._target_size)
         if positions_BT is None:
             positions_BT = cache[0]["self"]["filled"] + jnp.arange(tokens_BT.shape[1])[None]
         if key_positions is None:  # slot l of the cache is at position l
@@ -188,6 +193,10 @@ class Transformer(nn.Module):
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         """An empty cache for decoding `beams` targets a row of up to `length` tokens against this memory."""
         return self.decoder.new_cache(memory_BSD, length, beams)
+
+    @property
+    def _target_size(self) -> int:
+        return self.config.target_vocab_size or self.config.vocab_size
 
     @property
     def _target_embedding(self) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, next_logits
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
 
@@ -64,8 +64,8 @@ def beam_search(
 
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
-        logits_RV, cache = step(beam.last_BK.reshape(-1), cache)
-        candidates = _continuations(beam, rules, logits_RV.astype(jnp.float32))
+        logits_RV, cache = next_logits(step, beam.last_BK.reshape(-1), cache)
+        candidates = _continuations(beam, rules, logits_RV)
         beam, parents_BK = _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
         return beam, reorder(cache, parents_BK)
 

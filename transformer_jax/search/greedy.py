@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, next_logits
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
 
@@ -53,8 +53,7 @@ def roll_out(
     def advance(carry: tuple[Rollout, Cache]) -> tuple[Rollout, Cache]:
         rollout, cache = carry
         position, ended_B = rollout.position, rollout.ended_B
-        logits_BV, cache = step(rollout.last_B, cache)
-        logits_BV = logits_BV.astype(jnp.float32)
+        logits_BV, cache = next_logits(step, rollout.last_B, cache)
         forced_B = rollout.forced_BT[:, position]
         chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from flax.errors import TraceContextError
 from jax import Array, lax
 
 from transformer_jax.search.stages import Cache, Stage
@@ -140,6 +141,27 @@ class SearchRules:
         """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens."""
         penalties = [length_penalty(self.length_penalty, self.alpha, n) for n in range(1, self.max_length + 1)]
         return jnp.asarray(penalties, jnp.float32)
+
+
+def next_logits(step: Step, tokens_R: Array, cache: Cache) -> tuple[Array, Cache]:
+    """The logits of a step, in float32, and its cache."""
+    try:
+        found = step(tokens_R, cache)
+    except TraceContextError as error:
+        error.add_note(
+            "step runs inside a loop, where a ToNNX module made with rngs cannot draw from them. Make it without: "
+            "ToNNX(module).lazy_init(*inputs, rngs=nnx.Rngs(0)), see docs/nnx.md."
+        )
+        raise
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"step returned {type(found).__name__}: must be (logits, cache)")
+    logits_RV, cache = found
+    if logits_RV.ndim != 2 or logits_RV.shape[0] != tokens_R.shape[0]:
+        raise ValueError(
+            f"step returned logits of the shape {logits_RV.shape}: must be [rows, vocabulary], with a row for each of "
+            f"the {tokens_R.shape[0]} tokens that it was given (batch_size times beam_size)"
+        )
+    return logits_RV.astype(jnp.float32), cache
 
 
 def length_penalty(name: str, alpha: float, n: int) -> float:

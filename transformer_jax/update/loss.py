@@ -5,6 +5,7 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
@@ -75,6 +76,13 @@ def label_smoothed_cross_entropy(
 
     `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding).
     """
+    if not jnp.issubdtype(targets.dtype, jnp.integer):
+        raise ValueError(f"targets are {targets.dtype}: must be token ids, int32")
+    if not logits.shape[:-1] == targets.shape == weights.shape:
+        raise ValueError(
+            f"logits, targets and weights have the shapes {logits.shape}, {targets.shape} and {weights.shape}: must be "
+            "[..., classes], [...] and [...], with the same axes before the classes"
+        )
     sums = token_sums(logits, targets, weights, Objective(epsilon, spread))
     return sums.loss, sums.tokens
 
@@ -202,7 +210,7 @@ def _output_loss(
 ) -> TokenSums:
     """Over slices of time, since the batch axis may be divided among devices."""
     (rows, length), classes = features_BTD.shape[:2], len(table_ND)
-    count = min(length, -(-rows * length * classes // held))
+    count = 1 if is_symbolic(rows, length) else min(length, -(-rows * length * classes // held))
 
     def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
         x_BTD, targets_BT, weights_BT = part
@@ -252,9 +260,10 @@ def _output_loss_forward(features_BTD, table_ND, targets_BT, weights_BT, terms, 
         *more, gradients = of_one(group) if count == 1 else of_slices(group)
         return jax.tree.map(jnp.add, carried, tuple(more)), gradients
 
-    tokens = targets_BT.size
-    groups = -(-tokens * classes // HELD_LOGITS)
-    count = max(1, -(-tokens // groups // max(1, held // classes)))
+    tokens, groups, count = targets_BT.size, 1, 1
+    if not is_symbolic(*targets_BT.shape):
+        groups = -(-tokens * classes // HELD_LOGITS)
+        count = max(1, -(-tokens // groups // max(1, held // classes)))
     rows = features_BTD.reshape(tokens, width), targets_BT.reshape(tokens), weights_BT.reshape(tokens)
     parts = _slices(rows, (groups,) if count == 1 else (groups, count), axis=0)
     zero = (zero_sums(), jnp.zeros(table_ND.shape, jnp.float32))
@@ -294,6 +303,11 @@ def _slices(arrays: Any, counts: tuple[int, ...], axis: int) -> Any:
         )
 
     return jax.tree.map(cut, arrays)
+
+
+def is_symbolic(*sizes: Any) -> bool:
+    """Whether jax.export is tracing for any size: how many slices there should be is then unknown."""
+    return any(jax.export.is_symbolic_dim(size) for size in sizes)
 
 
 def zero_sums() -> TokenSums:

@@ -1,0 +1,76 @@
+"""What users pass wrongly: each gets a line that says what would be right, and no wrong result."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.support.small_models import SOURCE, TARGET, built
+from transformer_jax import (
+    MultiHeadAttention,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+    sinusoidal_positions,
+)
+from transformer_jax.model.layers import FeedForward
+from transformer_jax.model.position_functions import apply_rotary, relative_distances
+
+KEY = jax.random.key(0)
+X, HEADS = jnp.ones((2, 4, 8)), jnp.ones((2, 4, 2, 6))
+
+
+def attention(query, key_value, **fields):
+    return MultiHeadAttention(2, **fields).init(KEY, query, key_value)
+
+
+def model(*inputs, **options):
+    transformer, variables = built()
+    return transformer.apply(variables, *inputs, **options)
+
+
+def cached_step(tokens):
+    return model(tokens, model(X, 4, method="new_cache"), None, method="step")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: attention(X[0], X[0]), r"query has the shape .* must be \[batch, queries, width\]; query\[None\]"),
+        (lambda: attention(X, X[None]), r"key_value has the shape .* must be \[batch, keys, width\]"),
+        (lambda: attention(X, jnp.ones((3, 4, 8))), r"key_value .* with batch = 2, as query has"),
+        (lambda: attention(X, jnp.ones((2, 4, 6))), r"k has .* with d_k = 4, as q has"),
+        (lambda: scaled_dot_product_attention(*[HEADS[0]] * 3), r"q has .* \[batch, queries, heads, d_k\]; q\[None"),
+        (lambda: scaled_dot_product_attention(HEADS, HEADS, HEADS[:, :3]), r"v has .* with keys = 4, as weights has"),
+        (lambda: scaled_dot_product_attention(HEADS, *[jnp.ones((2, 4, 5, 6))] * 2), "heads are the third axis"),
+        (lambda: apply_rotary(X, jnp.arange(4)), r"x has .* must be \[batch, queries, heads, d_k\]"),
+        (lambda: apply_rotary(HEADS[..., :3], jnp.arange(4)), "x has d_k = 3: must be even"),
+        (lambda: apply_rotary(HEADS, jnp.arange(3)), "positions has .* with queries = 4, as x has"),
+        (lambda: relative_distances(jnp.arange(4), jnp.arange(4)), r"queries has the shape .*; queries\[None\]"),
+        (lambda: sinusoidal_positions(4, 7), "d_model = 7 is odd"),
+        (lambda: padding_mask(SOURCE[0]), r"tokens has .* must be \[batch, length\]; tokens\[None\]"),
+        (lambda: causal_mask(SOURCE), r"must be a number, as in causal_mask\(tokens.shape\[1\]\)"),
+        (lambda: combine_masks(causal_mask(4), padding_mask(SOURCE)), r"masks have the shapes .* same size, or 1"),
+        (lambda: FeedForward(4, "silu").init(KEY, X), "activation = 'silu': must be one of relu, gelu"),
+        (lambda: model(SOURCE[0], TARGET), r"source has the shape \(5,\): must be \[batch, length\]; source\[None\]"),
+        (lambda: model(SOURCE, TARGET * 1.0), "target is float.*: must be an array of token ids, int32"),
+        (lambda: model(SOURCE.tolist(), TARGET), "source is list: must be an array of token ids"),
+        (lambda: model(SOURCE + 15, TARGET), r"source has the id 25: must be between 0 and 19 \(vocab_size - 1\)"),
+        (lambda: model(SOURCE, -TARGET), "target has the id -17: must be between 0 and 19"),
+        (lambda: model(SOURCE, TARGET[:1]), "key_value .* with batch = 1, as query has"),
+        (lambda: cached_step(TARGET[:, 0]), r"tokens\[:, None\] one token in each row"),
+        (lambda: model(SOURCE, TARGET, head_masks={"enc": X}), "head_masks has 'enc': must be one of encoder, dec"),
+        (
+            lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}),
+            r"head_masks\['encoder'\] has the shape \(4, 8\): must be \[layers, heads\] = \(1, 2\)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_refused_with_what_would_be_right(call, problem):
+    with pytest.raises(ValueError, match=problem):
+        call()
+
+
+def test_one_row_of_keys_serves_every_row_of_queries():
+    one = scaled_dot_product_attention(HEADS, HEADS[:1], HEADS[:1])[0]
+    assert (one == scaled_dot_product_attention(HEADS, HEADS, HEADS)[0]).all()
