@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from transformer_jax.model.attention import MultiHeadAttention
     from transformer_jax.model.dot_product import scaled_dot_product_attention
     from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
+    from transformer_jax.model.position_functions import alibi_slopes, apply_rotary, relative_buckets
     from transformer_jax.model.sinusoid import sinusoidal_positions
     from transformer_jax.model.transformer import Transformer
     from transformer_jax.model_config import ModelConfig
@@ -27,6 +28,8 @@ MODULES = {
     "MultiHeadAttention": "model.attention",
     "SearchRules": "search.rules",
     "Transformer": "model.transformer",
+    "alibi_slopes": "model.position_functions",
+    "apply_rotary": "model.position_functions",
     "beam_search": "search.beam",
     "causal_mask": "model.masks",
     "combine_masks": "model.masks",
@@ -36,6 +39,7 @@ MODULES = {
     "label_smoothed_cross_entropy": "update.loss",
     "load_run": "translation.load",
     "padding_mask": "model.masks",
+    "relative_buckets": "model.position_functions",
     "sample_search": "search.sampling",
     "scaled_dot_product_attention": "model.dot_product",
     "sinusoidal_positions": "model.sinusoid",
@@ -49,6 +53,8 @@ __all__ = [
     "SearchRules",
     "Transformer",
     "__version__",
+    "alibi_slopes",
+    "apply_rotary",
     "beam_search",
     "causal_mask",
     "combine_masks",
@@ -58,6 +64,7 @@ __all__ = [
     "label_smoothed_cross_entropy",
     "load_run",
     "padding_mask",
+    "relative_buckets",
     "sample_search",
     "scaled_dot_product_attention",
     "sinusoidal_positions",

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -175,3 +176,14 @@ def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     np.testing.assert_allclose(evaluated.loss, trained.loss, rtol=1e-5)
     np.testing.assert_allclose(evaluated.nll, trained.nll, rtol=1e-5)
     assert (evaluated.right, evaluated.tokens) == (trained.right, trained.target_tokens)
+
+
+def test_an_update_exports_with_symbolic_batch_and_lengths():
+    run = trainer()
+    b, s, t = jax.export.symbolic_shape("b, s, t")
+    sizes = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in [(b, s), (b, t), (b, t)]]
+    abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), run.plan)
+    exported, batch = jax.export.export(run.step)(abstract, Batch(*sizes)), batch_of(sentences(4))
+    new, pulse = exported.call(run.new(), batch)
+    assert worst_difference(new, run.train([batch])) < (WITHIN,)
+    assert float(pulse.loss) == pytest.approx(float(run.pulse.loss), rel=1e-5)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # docs/modules.md explains the letters.
 AXES = {
@@ -29,7 +30,7 @@ def check_shapes(**arrays: Any) -> None:
     known: dict[str, tuple[Any, str]] = {}
     for argument, array in arrays.items():
         name, _, letters = argument.rpartition("_")
-        shape, axes = jnp.shape(array), ", ".join(AXES[letter] for letter in letters)
+        shape, axes = np.shape(array), ", ".join(AXES[letter] for letter in letters)
         found = f"{name} has the shape {shape}: must be [{axes}]"
         if len(shape) != len(letters):
             lacks_one = len(shape) == len(letters) - 1 and letters[0] == "B"

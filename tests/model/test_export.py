@@ -1,0 +1,63 @@
+"""Programs of jax.export with symbolic sizes equal the model at every size; docs/jax_export.md saves and loads them."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import export
+
+from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built, every_encoding
+from transformer_jax import label_smoothed_cross_entropy
+
+
+def sized(names, **changes):
+    limits = [f"{name} <= 16" for name in names[1:]] if changes.get("positions") == "learned" else []
+    return export.symbolic_shape(", ".join(names), constraints=limits)
+
+
+def ids(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def assert_exports(**changes):
+    """Loss and gradient with dropout, for any batch and lengths; and a step of decoding, which is only traced."""
+    model, variables = built(**changes)
+
+    def loss(variables, source, target):
+        rngs = {"dropout": jax.random.key(0)}
+        logits = model.apply(variables, source, target[:, :-1], deterministic=False, rngs=rngs)
+        return label_smoothed_cross_entropy(logits, target[:, 1:], target[:, 1:] != 0)[0]
+
+    b, s, t = sized("bst", **changes)
+    exported = export.export(jax.jit(jax.value_and_grad(loss)))(variables, ids(b, s), ids(b, t + 1))
+    for sentences in (SOURCE, TARGET), (SOURCE[:1, :3], TARGET[:1, :3]):
+        jax.tree.map(
+            assert_close, exported.call(variables, *sentences), jax.value_and_grad(loss)(variables, *sentences)
+        )
+
+    def start(source, slots):
+        return model.apply(variables, model.apply(variables, source, method="encode"), slots.size, method="new_cache")
+
+    def step(token, source, slots):
+        return model.apply(variables, token, start(source, slots), None, method="step")[0]
+
+    b, s, slots = sized("bsl", **changes)
+    (logits,) = export.export(jax.jit(step))(ids(b, 1), ids(b, s), ids(slots)).out_avals
+    assert logits.shape == (b, 1, 20)
+
+
+@every_encoding
+def test_every_position_encoding_exports_with_symbolic_batch_and_lengths(positions):
+    assert_exports(positions=positions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [ATTENTION, {"attention_dropout": 0.1}, {"attention_implementation": "jax"}])
+def test_every_kind_of_attention_exports(changes):
+    assert_exports(**{"d_v": 6, **changes} if "attention_implementation" in changes else changes)
+
+
+def test_learned_positions_say_which_constraint_they_need():
+    model, variables = built(positions="learned")
+    encode = jax.jit(lambda source: model.apply(variables, source, method="encode"))
+    with pytest.raises(ValueError, match=r"end at max_length = 16: .*constraints=\['length <= 16'\]"):
+        export.export(encode)(ids(*export.symbolic_shape("batch, length")))

@@ -1,0 +1,79 @@
+"""The modules as NNX modules, as in docs/nnx.md: the same results in nnx.jit, nnx.grad and the loop of a search."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+from flax.errors import TraceContextError
+from flax.nnx import bridge
+
+from tests.support.small_models import SOURCE, TARGET, assert_close, small
+from transformer_jax import MultiHeadAttention, SearchRules, Transformer, greedy_search
+from transformer_jax.model.attention import Context
+from transformer_jax.model.embedding import Embedding
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transformer_jax.model.norm import LayerNorm, RMSNorm
+from transformer_jax.model.stacks import Decoder, DecoderContext, Encoder
+
+CONFIG, CONTEXT = small(), Context()
+X = jax.random.normal(jax.random.key(0), (2, 4, 8))
+COUNTED = jnp.arange(4)[None]
+MODULES = {
+    "MultiHeadAttention": (MultiHeadAttention(2), X, X),
+    "FeedForward": (FeedForward(12), X),
+    "LayerNorm": (LayerNorm(1e-6), X),
+    "RMSNorm": (RMSNorm(1e-6), X),
+    "Embedding": (Embedding(CONFIG, 20), TARGET),
+    "EncoderLayer": (EncoderLayer(CONFIG), X, CONTEXT),
+    "DecoderLayer": (DecoderLayer(CONFIG), X, X, CONTEXT, CONTEXT),
+    "Encoder": (Encoder(small(positions="relative")), X, None, COUNTED),
+    "Decoder": (Decoder(CONFIG), X, X, DecoderContext(None, None, COUNTED, COUNTED)),
+    "Transformer": (Transformer(CONFIG), SOURCE, TARGET),
+}
+
+
+def value_and_gradient(module, *inputs):
+    """Of two calls in a loop, in NNX."""
+
+    @nnx.jit
+    @nnx.value_and_grad
+    def total(wrapped):
+        def added(_, total):
+            return total + jnp.sum(jax.tree.leaves(wrapped(*inputs))[0] ** 3)
+
+        return jax.lax.fori_loop(0, 2, added, 0.0)
+
+    value, gradients = total(bridge.ToNNX(module).lazy_init(*inputs, rngs=nnx.Rngs(0)))
+    return value, nnx.to_pure_dict(gradients)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_has_a_gradient_in_nnx_in_a_loop(name):
+    """Traced only: what NNX does not allow it refuses while it traces."""
+    module, *inputs = MODULES[name]
+    _, gradients = jax.eval_shape(lambda: value_and_gradient(module, *inputs))
+    assert gradients == jax.eval_shape(lambda: module.init(jax.random.key(0), *inputs))["params"]
+
+
+def test_the_value_and_the_gradient_are_those_of_linen():
+    module, wrapped = MultiHeadAttention(2), bridge.ToNNX(MultiHeadAttention(2)).lazy_init(X, X, rngs=nnx.Rngs(0))
+    params = nnx.to_pure_dict(nnx.state(wrapped))
+    expected = jax.value_and_grad(lambda params: 2 * jnp.sum(module.apply({"params": params}, X, X) ** 3))(params)
+    jax.tree.map(assert_close, value_and_gradient(module, X, X), expected)
+
+
+def test_a_search_needs_a_module_without_random_state_and_the_error_says_so():
+    model = bridge.ToNNX(Transformer(CONFIG), rngs=nnx.Rngs(0)).lazy_init(SOURCE, TARGET)
+    cache, rules = model.new_cache(model.encode(SOURCE), 4), SearchRules(2, 4, bos_id=1, eos_id=2, pad_id=0)
+
+    def search(**options):
+        def step(tokens_B, cache):
+            logits_B1N, cache = model.step(tokens_B[:, None], cache, None, **options)
+            return logits_B1N[:, 0], cache
+
+        return greedy_search(step, cache, rules)
+
+    with pytest.raises(TraceContextError) as error:
+        search()
+    assert "docs/nnx.md" in "".join(error.value.__notes__)
+    assert search(rngs=nnx.Rngs()).tokens_BNT.shape == (2, 1, 4)
