@@ -28,13 +28,14 @@ def report(folder, name):
 
 
 def test_wandb_offline(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     identity = report(tmp_path, "wandb")
+    wandb.teardown()  # waits until its process has written everything
     found = []
     for file in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb")):
         for content in _leveldb_records(file.read_bytes()):
