@@ -38,7 +38,8 @@ def test_sizes_within_a_few_percent_are_equal(tmp_path):
     assert (
         len(found.leading & {"base", "alike"}) == 1 and not found.shown
     )  # one of the two has the higher mean, by chance
-    assert "Best BLEU for its parameters: shown for none. By the means: small, " in report.markdown
+    assert "- BLEU by parameters: Pareto front of the means: small, " in report.markdown
+    assert "; significantly the best: none." in report.markdown
     assert "Costs within 5 % of each other count as the same." in report.markdown and "◇" in report.page
     assert report.json["sizes"][0]["shown"] == []
 

@@ -17,16 +17,17 @@ from transformer_jax.sweeps.provenance import Made, mixtures
 from transformer_jax.sweeps.spec import tune_text
 
 METHOD = (
-    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus what "
-    f"another choice of test sentences would add (paired bootstrap of the sentences, {SAMPLES:,} samples); the degrees "
-    "of freedom are Satterthwaite's. Variants may differ in variance: a variant's variance counts where it is larger "
-    "than is typical of the others, and a smaller one is drawn towards the typical one.",
-    f"All intervals of one column are simultaneous, with {percent(CONFIDENCE)} confidence, and p-values are corrected "
-    "within the column (Bonferroni). The rates of false alarms, simulated for 2 to 5 seeds, up to 20 comparisons and "
-    "different patterns of variances, are in docs/experiments.md. Each metric on each test set is a family of its own.",
-    f"A difference is called significant where the corrected p is below {1 - CONFIDENCE:.2g}. A difference that is not "
-    "significant is not shown to be absent: the size that would have been found in "
-    f"{percent(POWER)} of such sweeps is given beside it.",
+    "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus that "
+    f"of the choice of test sentences (paired bootstrap over sentences, {SAMPLES:,} samples), with Welch-Satterthwaite "
+    "degrees of freedom. Variants may differ in variance: a variance larger than is typical of the other variants is "
+    "used as it is, a smaller one is shrunk towards the typical one.",
+    f"Confidence intervals of one column are simultaneous, {percent(CONFIDENCE)} for all together, and p-values are "
+    "corrected within the column (Bonferroni), which bounds the family-wise error rate. Rates simulated for 2 to 5 "
+    "seeds, up to 20 comparisons and different patterns of variances are in docs/experiments.md. Each metric on each "
+    "test set is a family of its own.",
+    f"A difference is called significant where the corrected p is below {1 - CONFIDENCE:.2g}. One that is not is "
+    "not shown to be zero: the minimum detectable difference is the true difference that such a sweep would find "
+    f"significant with {percent(POWER)} power.",
     "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
 )
 # In versions.json, but not versions.

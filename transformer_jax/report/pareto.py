@@ -16,7 +16,7 @@ from transformer_jax.pictures.plots import COLOURS
 from transformer_jax.report import document
 from transformer_jax.report.figures import INK, Point, scatter
 from transformer_jax.report.findings import OTHER_TEST_SET, TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, count_text
+from transformer_jax.report.metrics import METRICS, PERPLEXITY, Metric, count_text
 from transformer_jax.report.results import SweepResult, VariantResult
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
@@ -32,10 +32,10 @@ SIZES = {
 # Costs within this factor are the same cost: otherwise the worse of two variants would lead for being a hair smaller.
 SAME_COST = 1.05
 RULE = (
-    "Costs within 5 % of each other count as the same. By its mean, a variant leads if no other of the same cost or "
-    "less has a better one; the cheapest lead because there is nothing to compare them with. A variant is shown to be "
-    "the best of its cost or less only if it is better than each of the others there by a significant difference, or "
-    "by intervals against one baseline that do not overlap."
+    "Costs within 5 % of each other count as the same. The Pareto front of the means has the variants for which no "
+    "other of the same cost or less has a better mean; the cheapest have none to be compared with. A variant is "
+    "significantly the best of its cost or less only if it is better than each of the others there by a significant "
+    "difference, or by intervals against one baseline that do not overlap."
 )
 # The fewest points for a line.
 FEWEST = 3
@@ -150,10 +150,10 @@ def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[docum
     lines = []
     for front in found:
         leading, shown = (sorted(names, key=lambda n: front.points[n]) for names in (front.leading, front.shown))
-        metric = "BLEU" if front.metric is BLEU else "perplexity"
-        best = f"shown for {', '.join(shown) or 'none'}"
-        lines.append(f"Best {metric} for its {COSTS[front.cost]}: {best}. By the means: {', '.join(leading)}.")
-    note = "A ring, and ◇ in the table, marks the variants that lead by their means; ◆ those shown to be the best."
+        metric = front.metric.name
+        best = f"significantly the best: {', '.join(shown) or 'none'}"
+        lines.append(f"{metric} by {COSTS[front.cost]}: Pareto front of the means: {', '.join(leading)}; {best}.")
+    note = "A ring, and ◇ in the table, marks the Pareto front of the means; ◆ those that are significantly the best."
     if resized := next((front.resized for front in found if front.line), ()):
         note += (
             f" The dashed line goes through the models that differ from the baseline in size alone "
