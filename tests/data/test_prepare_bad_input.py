@@ -62,7 +62,7 @@ def test_good_input_is_prepared(bench, capfd):
     assert prepare(bench) == 0
     output, errors = capfd.readouterr()
     assert "train: 240 pairs" in output
-    assert errors == ""
+    assert all(line.startswith("held out for ") for line in errors.splitlines())  # fewer than the default
 
 
 def test_missing_file(bench, capfd):
@@ -221,7 +221,7 @@ def test_what_is_odd_but_good(bench, capfd):
     (bench / "a.en").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n")
     assert prepare(bench) == 0
     output, errors = capfd.readouterr()
-    assert errors == ""
+    assert all(line.startswith("held out for ") for line in errors.splitlines())  # fewer than the default
     for counted in ("left out: 1 too long", "left out: 1 empty"):
         assert counted in output
     for counted in ("carriage return stripped: 300", "byte order mark stripped: 1"):
