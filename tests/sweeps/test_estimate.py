@@ -52,6 +52,12 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
     pace = estimate.pace_of(folder, definition, runs, works, None)
     work = works[0]._replace(updates=6, flops=2 * training_flops(runs[0].experiment, 1))
     assert pace.seconds(work) == pytest.approx(30 + 60.0), "half the updates, twice the FLOPs"
-    runs[0].record_attempt(tries=2)
+    runs[2].path.mkdir(parents=True)
+    pretend_finished(runs[2], seconds=60.0, devices="2 CPU cores")
+    runs[2].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:10+00:00")
+    pace = estimate.pace_of(folder, definition, runs, works, None)
+    assert pace.seconds(work._replace(is_first=True)) - pace.seconds(work._replace(is_first=False)) == 20, "to compile"
+    for run in runs[:3]:
+        run.record_attempt(tries=2)
     timed = estimate.pace_of(folder, definition, runs, works, None)
     assert isinstance(timed, estimate.TimedPace)

@@ -120,7 +120,9 @@ class FinishedPace:
 
     def seconds(self, work: Work) -> float:
         name = work.run.variant if work.run.variant in self._rest else ""
-        return statistics.median(self._rest[name]) + statistics.median(self._training[name]) * work.updates * work.flops
+        # The first run of a variant compiles; others have its programs from the cache.
+        rest = (max if work.is_first else min)(self._rest[name])
+        return rest + statistics.median(self._training[name]) * work.updates * work.flops
 
     def words(self) -> list[str]:
         count = len(self._rest[""])
