@@ -63,15 +63,13 @@ def test_the_value_and_the_gradient_are_those_of_linen():
 
 
 def test_a_search_needs_a_module_without_random_state_and_the_error_says_so():
-    model = bridge.ToNNX(Transformer(CONFIG), rngs=nnx.Rngs(0)).lazy_init(SOURCE, TARGET)
-    cache, rules = model.new_cache(model.encode(SOURCE), 4), SearchRules(2, 4, bos_id=1, eos_id=2, pad_id=0)
+    model = bridge.ToNNX(Embedding(CONFIG, 20), rngs=nnx.Rngs(0)).lazy_init(TARGET)
 
     def search(**options):
         def step(tokens_B, cache):
-            logits_B1N, cache = model.step(tokens_B[:, None], cache, None, **options)
-            return logits_B1N[:, 0], cache
+            return model.logits(model(tokens_B[:, None], **options), **options)[:, 0], cache
 
-        return greedy_search(step, cache, rules)
+        return greedy_search(step, {}, SearchRules(2, 4, bos_id=1, eos_id=2, pad_id=0))
 
     with pytest.raises(TraceContextError) as error:
         search()
