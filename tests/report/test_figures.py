@@ -1,10 +1,11 @@
 """Axes with room for all values, and forest plots."""
 
+import math
 import re
 
 import pytest
 
-from transformer_jax.report.figures import Axis, Forest, Interval, forest
+from transformer_jax.report.figures import Axis, Forest, Interval, forest, tick_text
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -15,6 +16,27 @@ def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
     assert all(0 <= axis.at(value) <= 100 for value in values if value > 0 or not log)
     assert all(-1e-6 <= axis.at(tick) <= 100 + 1e-6 for tick in ticks)
     assert 1 <= len(ticks) <= 12
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (0.88, 1.12, ["−10", "−5", "0", "5", "10"]),
+        (0.009, 110.0, ["−99", "−90", "0", "900", "9.9k"]),
+        (0.0, math.inf, None),
+    ],
+)
+def test_ticks_of_logarithms_are_percents_at_their_places(low, high, texts):
+    axis = Axis(math.log(low) if low else -800.0, min(math.log(high), 800.0), 0, 100)
+    ticks = Forest("", [], "Δ", is_log=True).ticks(axis)
+    assert 3 <= len(ticks) <= 12
+    if texts:
+        assert list(ticks.values()) == texts
+        assert ticks[max(ticks)] == tick_text(100 * (math.exp(max(ticks)) - 1))
+
+
+def test_signs_are_those_of_the_tables():
+    assert Forest("", [], "Δ").ticks(Axis(-45.0, 5.0, 0, 100))[-40.0] == "−40"
 
 
 def test_one_wide_interval_does_not_squeeze_the_others():

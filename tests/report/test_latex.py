@@ -6,7 +6,16 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.support.finished_sweeps import changed, make_sweep, variant
+from tests.support.finished_sweeps import (
+    VARIANTS,
+    changed,
+    edit,
+    make_run,
+    make_sweep,
+    record_file,
+    seed_folder,
+    variant,
+)
 from tests.support.pages import HOSTILE
 from transformer_jax.report.content import Content
 from transformer_jax.report.latex import ESCAPES, KNOWN, escaped, to_latex
@@ -24,11 +33,54 @@ def test_a_row_has_scores_and_differences(whole):
     found = findings.bleu_differences["A h=1"]
     assert difference == rf"$-${-found.value:.2f}\rlap{{$^{{*}}$}}"  # significant
     assert f"$-${-found.low:.2f}" in interval
-    best = max(findings.bleu, key=lambda name: np.mean(findings.bleu[name]))
-    assert row_of(text, best)[1].startswith(r"\textbf{") and text.count(r"\textbf") == 2  # and the best perplexity
-    for needed in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{", r"\label{tab:made-up-test}", "over 3 seeds"):
+    for needed in (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"\caption{",
+        r"\label{tab:made-up-test}",
+        "over 3 seeds",
+        "made-up: test of made-up (40",
+    ):
         assert needed in text
-    assert "% All 15 runs are finished." in text.splitlines()
+    assert "% All 15 runs are finished." in text.splitlines() and "updates" not in text
+
+
+def test_the_best_mean_is_bold_if_it_is_significantly_better_than_the_baseline(tmp_path):
+    variants = (variant("base"), variant("A h=1", 0.1), variant("A h=4", -1.5))
+    made = make_sweep(tmp_path, variants, sentences=40)
+    text, findings = table(content := Content(load_sweep(made))), content.tests[0]
+    best = max(findings.bleu, key=lambda name: np.mean(findings.bleu[name]))
+    assert not findings.bleu_differences["A h=1"].significant and findings.bleu_differences["A h=4"].significant
+    assert best == "A h=1" and r"\textbf" not in text
+    shutil.rmtree(made / "runs" / "A-h-1")
+    for seed in (0, 1, 2):
+        make_run(made, variant("A h=1", 2.5), seed, sentences=40)
+    text = table(Content(load_sweep(made)))
+    bold = [[cell.startswith(r"\textbf{") for cell in row_of(text, name)] for name in ("base", "A h=1", "A h=4")]
+    assert [sum(row) for row in bold] == [0, 2, 0]
+    assert "Bold: the best mean of a column, only if it is significantly better than base" in text
+
+
+def test_the_number_of_updates_where_it_differs(sweep):
+    edit(seed_folder(sweep, "A h=1", 0) / "result.json", steps=1400)
+    edit(record_file(sweep, "A h=1", 0), steps=[1400])
+    text = table(Content(load_sweep(sweep)))
+    assert r"\multicolumn{1}{c}{updates}" in text
+    assert [row_of(text, name)[-1] for name in ("base", "A h=1")] == [r"1,000 \\", r"1,200 \\"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "scope"),
+    [
+        ((0,), "not for that of seeds. What is significant may still be a difference between seeds."),
+        ((0, 1), "both the choice of seeds and of sentences."),
+        ((0, 1), "The same for all seeds, so that the intervals do not account for it: the order of the training"),
+    ],
+)
+def test_a_note_says_what_the_intervals_account_for(tmp_path, seeds, scope):
+    text = table(Content(load_sweep(make_sweep(tmp_path, VARIANTS[:2], seeds, sentences=20))))
+    assert scope in text.partition(r"\bottomrule")[2]
 
 
 def row_of(text, name):

@@ -1,10 +1,11 @@
 """Several test sets together: their own rows, the aggregates, and which runs count."""
 
 import json
+import re
 
 import numpy as np
 
-from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep, record_file, seed_folder
+from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep, record_file, seed_folder, variant
 from transformer_jax import cli
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Table
@@ -27,10 +28,21 @@ def test_every_test_set_has_its_row_and_the_aggregates_theirs(whole):
     np.testing.assert_allclose([cell.value for cell in cells[:2]], np.mean(bleu, axis=1))
     assert cells[2].value == np.mean(np.sort(np.ravel(bleu))[1:-1]) and cells[2].detail.startswith("[")
     assert cells[3].text == ""  # the baseline's own
-    worse = found.rows[3].cells[1]
-    assert worse.value == 0 and worse.detail == "[0.00, 0.00]"
+    worse, other = found.rows[3].cells[1:3]
+    assert worse.value == 0 and worse.detail == ""  # as in all resamples
+    assert 0 < other.value < 1 and other.detail.startswith("[")
+    assert "or where all resamples give the same value" in whole.markdown
     assert whole.json["all_test_sets"]["probability_of_improvement"]["A h=1"] == 0
     assert "performance profiles" in whole.page
+
+
+def test_profiles_are_those_of_the_baseline_and_the_most_different_variants(tmp_path):
+    variants = [variant("base"), *(variant(f"v{n}", n * 5 % 9 / 2 - 2, slug=f"v{n}") for n in range(9))]
+    page = Report(make_sweep(tmp_path, variants, (0,), tests=("test", "other"), sentences=12)).page
+    title, figure = page.partition("performance profiles: base, the 4 best and the 3 worst variants by inter")[1:]
+    shown = re.findall(r'data-tip="(\w+):', figure.partition("</svg>")[0])
+    by_quality = sorted((n * 5 % 9 / 2 - 2, f"v{n}") for n in range(9))
+    assert title and {*shown} == {"base", *(name for _, name in [*by_quality[:3], *by_quality[-4:]])}
 
 
 def test_one_test_set_has_no_aggregate(sweep):

@@ -8,9 +8,9 @@ from transformer_jax.report.published import Comparison, Row
 from transformer_jax.report.statistics import Difference
 
 
-def difference(value, significant=False):
+def difference(value, significant=False, seed_spread="own"):
     p = 0.01 if significant else 0.5
-    return Difference(value, 1.0, 5.0, value - 1, value + 1, p, p, 2.0, (3, 3), "own")
+    return Difference(value, 1.0, 5.0, value - 1, value + 1, p, p, 2.0, (3, 3), seed_spread)
 
 
 def test_counts_and_correlation_in_a_sentence():
@@ -25,6 +25,8 @@ def test_counts_and_correlation_in_a_sentence():
         "Spearman's rank correlation: 0.40 (n = 4)."
     )
     assert Comparison(BLEU, rows[:1]).sentence().endswith("opposite sign: none.")  # of one, no ranks
+    of_one_seed = Comparison(BLEU, [Row("b", difference(-1.0, True, "none"), 0.5)])
+    assert "opposite sign (of one seed: perhaps a difference between seeds): b." in of_one_seed.sentence()
 
 
 def test_every_format_has_the_comparison(whole):

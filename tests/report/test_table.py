@@ -22,6 +22,7 @@ def test_table_has_the_form_of_the_paper(whole):
     }
     shown = table(sweep, whole.content.tests[0])
     keys = [column.key for column in shown.columns]
+    assert shown.columns[keys.index("bleu_p")].title == "p (corrected)"
     assert shown.rows[1].cells[keys.index("model.num_heads")].text == "1"
     assert all(len(row.cells) == len(keys) for row in shown.rows)
 

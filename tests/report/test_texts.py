@@ -24,7 +24,7 @@ from transformer_jax.report.document import (
     Table,
     Text,
 )
-from transformer_jax.report.texts import terminal_table, to_markdown
+from transformer_jax.report.texts import BOLD, terminal_table, to_markdown
 
 
 def rendered(*blocks):
@@ -35,7 +35,7 @@ def test_blocks_in_order():
     columns = [Column("x"), Column("empty")]
     rows = [Row("a", [Cell("1"), Cell()], note="n"), Row("b", [Cell("2", 2.0, "[1, 3]", "better"), Cell()])]
     text = rendered(Heading("H"), Text("t"), Bullets(["i"]), Facts({"k": "v`w"}), Table(columns, rows, "name"))
-    table = "| name | x |\n|---|--:|\n| a (n) | 1 |\n| b | **2 [1, 3]** |"
+    table = f"| name | x |\n|---|--:|\n| a (n) | 1 |\n| b | **2 [1, 3]** |\n\n{BOLD}"
     assert text == f"# T\n\nQ\n\nS\n\n## P\n\n### H\n\nt\n\n- i\n\n- k: `v w`\n\n{table}\n"
 
 
@@ -68,7 +68,7 @@ def test_all_formats_have_the_same_difference(whole):
     assert f"**{value} {interval}**".replace("-", "−") in whole.markdown
     assert f">{value}<small>{interval}</small>".replace("-", "−") in whole.page
     assert found["seeds"] == [3, 3] and found["seed_spread"] == "own"
-    assert "Significant differences are bold." in whole.markdown and "▲" in whole.page
+    assert "Significant differences are bold, for better or worse" in whole.markdown and "▲" in whole.page
     assert found["resolved"] is True  # the name of this key in reports of all versions
 
 

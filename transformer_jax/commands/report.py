@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     for line in content.mixtures:
         print(f"{visible(line)}\n")
     for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
-        print(f"{visible(findings.split)}: {visible(findings.name)}\n")
+        print(f"{visible(findings.title)}\n")
         print(terminal_table(table, width))
         print("", *(visible(line) for line in words), "", sep="\n")
     print(content.state)

@@ -10,8 +10,8 @@ import numpy as np
 from transformer_jax.report.curves import figures_of
 from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Heading, Row, Table, Text, number_cell
 from transformer_jax.report.figures import Curve, Curves, curves
-from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import EXACT_MATCH, mean_and_deviation, p_text
+from transformer_jax.report.findings import TestFindings, titled
+from transformer_jax.report.metrics import EXACT_MATCH, mean_and_deviation, p_text, p_title
 from transformer_jax.report.results import Exact, Measured, RunResult, SweepResult
 from transformer_jax.report.statistics import Difference, compare, share_scores
 from transformer_jax.report.summary import significant
@@ -119,7 +119,7 @@ def blocks(sweep: SweepResult, found: Sequence[Accuracy]) -> list[Block]:
     """The report's part about exact match; empty if nothing is right anywhere."""
     result: list[Block] = []
     for accuracy in found:
-        result += [Heading(f"On {accuracy.split}: {accuracy.name}"), _variants(sweep, accuracy)]
+        result += [Heading(f"On {titled(accuracy.split, accuracy.name)}"), _variants(sweep, accuracy)]
         result += [_by_group(accuracy, label) for label in accuracy.groups]
         if accuracy.longest is not None and accuracy.lengths_N.max() > accuracy.longest:
             about = f"The longest target in training has {accuracy.longest:,} tokens: the dashed line."
@@ -142,7 +142,7 @@ def _variants(sweep: SweepResult, accuracy: Accuracy) -> Table:
     titles = {
         "exact %": f"equal to the reference, of {len(accuracy.lengths_N):,}; mean and deviation over seeds",
         "Δ exact": f"difference from the baseline in percentage points; intervals account for seeds and {unit}",
-        "p Δ exact": "corrected for all comparisons of the column (Bonferroni)",
+        p_title(len(accuracy.differences)): "corrected for all comparisons of the column (Bonferroni)",
         "publ.": "the published score",
     }
     return Table([Column(title, help=about) for title, about in titles.items()], rows)

@@ -100,7 +100,7 @@ def _results(content: Content) -> list[document.Block]:
     blocks: list[document.Block] = []
     for findings, found, words in zip(content.tests, content.tables, content.summaries, strict=True):
         is_main = findings is content.tests[0]
-        blocks.append(document.Heading(f"On {findings.split}: {findings.name}"))
+        blocks.append(document.Heading(f"On {findings.title}"))
         blocks += [] if is_main else [document.Bullets(words.findings), _forests(content, findings)]
         blocks += [found, document.Bullets(words.notes)]
     return blocks

@@ -49,6 +49,11 @@ class Table(NamedTuple):
     title: str = ""
     filtered: bool = False  # whether the page has controls for its rows and columns
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether any difference is marked as significant."""
+        return any(cell.mark for row in self.rows for cell in row.cells)
+
 
 class Figure(NamedTuple):
     title: str

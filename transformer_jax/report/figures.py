@@ -1,7 +1,7 @@
 """The figures of a report as SVG: they take their colours from the page and show values when pointed at."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 from xml.etree import ElementTree
 
@@ -9,13 +9,15 @@ from markupsafe import Markup
 
 from transformer_jax.pictures.plots import COLOURS
 from transformer_jax.report.document import Figure
-from transformer_jax.report.metrics import count_text
+from transformer_jax.report.metrics import LARGEST_EXPONENT, count_text, percents_of
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40
 # Of the forest plot.
 NAMES, ROW = 150, 22
 LONGEST_NAME = 24
+# Ratios on one axis beyond this factor have ticks by decades.
+WIDE = 4.0
 INK = "var(--ink)"
 # Of the forest plot: what shapes and colours mean. The last one is a point without a mark.
 LEGEND = {
@@ -58,11 +60,22 @@ class Interval(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """Differences from the baseline with their intervals."""
+    """Differences from the baseline with their intervals; those of logarithms have an axis in percent."""
 
     title: str
     rows: Sequence[Interval]
     x: str
+    is_log: bool = False
+
+    def ticks(self, axis: "Axis") -> dict[float, str]:
+        """The places of the ticks, and their labels."""
+        if not self.is_log:
+            return {tick: tick_text(tick) for tick in axis.ticks()}
+        low, high = (math.exp(min(max(end, -LARGEST_EXPONENT), LARGEST_EXPONENT)) for end in (axis.low, axis.high))
+        # Ratios of the perplexities: evenly spaced while they are of one size, by decades beyond.
+        is_wide = high / low > WIDE
+        ratios = Axis(math.log10(low), math.log10(high), 0, 1, log=True) if is_wide else Axis(low, high, 0, 1)
+        return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios.ticks()}
 
 
 class Curves(NamedTuple):
@@ -133,11 +146,11 @@ class Drawing:
     def markup(self) -> Markup:
         return Markup(ElementTree.tostring(self.root, encoding="unicode"))
 
-    def x_axis(self, axis: Axis, title: str, bottom: float) -> None:
-        for tick in axis.ticks():
+    def x_axis(self, axis: Axis, ticks: Mapping[float, str], title: str, bottom: float) -> None:
+        for tick, text in ticks.items():
             x = axis.at(tick)
             self.add("line", class_="grid", x1=x, x2=x, y1=TOP, y2=bottom)
-            self.add("text", _tick_text(tick), class_="tick", x=x, y=bottom + 15, text_anchor="middle")
+            self.add("text", text, class_="tick", x=x, y=bottom + 15, text_anchor="middle")
         middle = (axis.start + axis.end) / 2
         self.add("text", title, class_="title", x=middle, y=bottom + 36, text_anchor="middle")
 
@@ -145,7 +158,7 @@ class Drawing:
         for tick in axis.ticks():
             y = axis.at(tick)
             self.add("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-            self.add("text", _tick_text(tick), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
+            self.add("text", tick_text(tick), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
         turn = f"translate(12 {(axis.start + axis.end) / 2}) rotate(-90)"
         self.add("text", title, class_="title", transform=turn, text_anchor="middle")
 
@@ -170,7 +183,7 @@ def curves(plot: Curves) -> Figure:
             class_="line strong" if curve.is_baseline else "line",
             stroke=colour,
             points=_path(list(zip(curve.x, curve.y, strict=True)), across, up),
-            data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {_tick_text(curve.x[-1])}",
+            data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {tick_text(curve.x[-1])}",
         )
     return Figure(plot.title, drawing.markup(), legend)
 
@@ -196,7 +209,7 @@ def forest(plot: Forest) -> Figure:
     across = Axis.around([0.0, *reach(rows)], NAMES, WIDTH - RIGHT)
     bottom = TOP + ROW * len(rows)
     drawing = Drawing(bottom + BOTTOM, f"{plot.x}: {len(rows)} differences with their intervals")
-    drawing.x_axis(across, plot.x, bottom)
+    drawing.x_axis(across, plot.ticks(across), plot.x, bottom)
     drawing.add("line", class_="zero", x1=across.at(0), x2=across.at(0), y1=TOP, y2=bottom)
     for number, row in enumerate(rows):
         y = TOP + ROW * (number + 0.5)
@@ -236,7 +249,7 @@ def reach(rows: Sequence[Interval]) -> list[float]:
 
 def _plane(across: Axis, up: Axis, x: str, y: str) -> Drawing:
     drawing = Drawing(HEIGHT, f"{y} over {x}")
-    drawing.x_axis(across, x, HEIGHT - BOTTOM)
+    drawing.x_axis(across, {tick: tick_text(tick) for tick in across.ticks()}, x, HEIGHT - BOTTOM)
     drawing.y_axis(up, y)
     return drawing
 
@@ -245,5 +258,5 @@ def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
     return " ".join(f"{across.at(a):.1f},{up.at(b):.1f}" for a, b in points if math.isfinite(a) and math.isfinite(b))
 
 
-def _tick_text(value: float) -> str:
-    return count_text(value, digits=4, space="") if abs(value) > 1e-9 else "0"
+def tick_text(value: float) -> str:
+    return count_text(value, digits=4, space="").replace("-", "−") if abs(value) > 1e-9 else "0"

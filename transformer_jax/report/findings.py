@@ -30,6 +30,10 @@ class TestFindings(NamedTuple):
     not_compared: Mapping[str, str]  # variant -> reason
 
     @property
+    def title(self) -> str:
+        return titled(self.split, self.name)
+
+    @property
     def empty(self) -> bool:
         return not self.bleu
 
@@ -45,6 +49,11 @@ class TestFindings(NamedTuple):
         if not (values := self.scores(metric).get(variant)):
             return None
         return float(np.mean(values if metric is BLEU else np.log(values)))
+
+
+def titled(split: str, name: str) -> str:
+    """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""
+    return name if name.split()[:1] == [split] else f"{split}: {name}"
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:

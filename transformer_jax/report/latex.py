@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from transformer_jax.errors import visible
 from transformer_jax.report.document import Cell, Column, Table
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import METRICS, percent
+from transformer_jax.report.method import variance_of_seeds
+from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, percent
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import CONFIDENCE
+from transformer_jax.report.summary import ONE_SEED, baseline_of, intervals
 
+METRIC_OF = {"bleu": BLEU, "perplexity": PERPLEXITY, "word_perplexity": PERPLEXITY}  # by the column of its scores
 # Letters that pdflatex knows as symbols.
 SYMBOLS = (
     r"α\alpha β\beta γ\gamma δ\delta ε\varepsilon ζ\zeta η\eta θ\theta ι\iota κ\kappa λ\lambda μ\mu ν\nu ξ\xi π\pi "
@@ -38,12 +41,12 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     # A value and its interval are two columns, so that values are aligned.
     split = {index for index, column in shown.items() if column.kind == "differences"}
     form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
-    best = {index: _best(column, [row.cells[index].value for row in table.rows]) for index, column in shown.items()}
-    titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
+    bold = {index: _best(table, index) for index in shown}
+    titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{_title(shown[index])}}}" for index in shown]
     rows: list[str] = []
     notes: list[str] = []
     group = ""
-    for row in table.rows:
+    for number, row in enumerate(table.rows):
         if row.group != group:
             group = row.group
             rows.append(r"\addlinespace")
@@ -54,8 +57,9 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
             mark = chr(ord("a") + len(notes) % 26) * (1 + len(notes) // 26)
             notes.append(rf"\textsuperscript{{{mark}}}\,{escaped(row.note)}")
             name += rf"\,\textsuperscript{{{mark}}}"
-        cells = [_cell(row.cells[index], best[index], index in split) for index in shown]
+        cells = [_cell(row.cells[index], bold[index] == number, index in split) for index in shown]
         rows.append(" & ".join([name, *cells]) + r" \\")
+    about = r"\par ".join(["; ".join(notes)] * bool(notes) + _scope(sweep, findings))
     lines = [
         r"\begin{table*}",
         r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
@@ -68,7 +72,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
-        *([rf"\par\smallskip\parbox{{\textwidth}}{{\scriptsize {'; '.join(notes)}}}"] if notes else []),
+        *([rf"\par\smallskip\parbox{{\textwidth}}{{\scriptsize {about}}}"] if about else []),
         r"\end{table*}",
     ]
     unknown = "".join(sorted({*"".join(lines)} - KNOWN))
@@ -80,22 +84,30 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
 def _keys(sweep: SweepResult, findings: TestFindings) -> set[str]:
     """The columns of the report's table that a paper has room for."""
     perplexity = "perplexity" if findings.unit == "token" else "word_perplexity"
-    seeds = {"seeds"} if len({len(variant.finished) for variant in sweep.variants}) > 1 else set()
-    return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *seeds}
+    counts = {"seeds"} if len({len(variant.finished) for variant in sweep.variants}) > 1 else set()
+    steps = {"steps"} if len({run.step for run in sweep.runs if run.finished}) > 1 else set()
+    return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *counts, *steps}
 
 
-def _best(column: Column, values: Sequence[float | str | None]) -> float | None:
-    """The best mean of a column of scores; None of any other column, or if there is nothing to compare."""
-    numbers = [value for value in values if isinstance(value, float)]
-    if len(numbers) < 2 or column.key not in ("bleu", "perplexity", "word_perplexity"):
+def _title(column: Column) -> str:
+    return "updates" if column.key == "steps" else escaped(column.title)
+
+
+def _best(table: Table, index: int) -> int | None:
+    """The row with the best mean of a column of scores, if it is significantly better than its baseline."""
+    keys = [column.key for column in table.columns]
+    metric = METRIC_OF.get(keys[index])
+    if metric is None or (difference := f"{metric.key}_difference") not in keys:
         return None
-    return max(numbers) if column.key == "bleu" else min(numbers)
+    means = {n: v for n, row in enumerate(table.rows) if isinstance(v := row.cells[index].value, float)}
+    best = max(means, key=lambda number: metric.sign * means[number])
+    return best if table.rows[best].cells[keys.index(difference)].mark == "better" else None
 
 
-def _cell(cell: Cell, best: float | None, is_split: bool) -> str:
-    """Bold if it is the best, with an asterisk if it is a significant difference; its interval in the next column."""
+def _cell(cell: Cell, is_bold: bool, is_split: bool) -> str:
+    """With an asterisk if it is a significant difference; its interval in the next column."""
     text = escaped(cell.text if is_split else f"{cell.text} {cell.detail}")
-    if best is not None and cell.value == best:
+    if is_bold:
         text = rf"\textbf{{{text}}}"
     if cell.mark:
         text += r"\rlap{$^{*}$}"
@@ -107,16 +119,24 @@ def _caption(sweep: SweepResult, findings: TestFindings) -> str:
     seeds = {len(variant.finished) for variant in sweep.variants}
     over = f"over {max(seeds)} seeds" if len(seeds) == 1 else "over seeds"
     spread = rf"mean $\pm$ standard deviation {over}" if max(seeds) > 1 else "one seed"
-    text = escaped(f"{sweep.name}: {findings.split} ({findings.name}, {findings.sentences:,} sentences).")
-    text += rf" Scores: {spread}; the best are bold. "
-    if count := len(findings.bleu_differences):
+    text = escaped(f"{sweep.name}: {findings.title} ({findings.sentences:,} sentences).")
+    text += rf" Scores: {spread}. "
+    if findings.bleu_differences:
+        baseline = escaped(baseline_of(sweep, findings.bleu_differences))
         text += (
-            rf"$\Delta$: difference from {escaped(sweep.baseline)}, of perplexity (per {findings.unit}) in percent, "
-            f"with {escaped(percent(CONFIDENCE))} confidence intervals"
-            + (f", simultaneous for {count} comparisons (Bonferroni)" if count > 1 else "")
-            + r"; $^{*}$ significant. "
+            rf"$\Delta$: difference from {baseline}, of perplexity (per {findings.unit}) in percent, with "
+            rf"{escaped(percent(CONFIDENCE))} confidence intervals; $^{{*}}$ significant. Bold: the best mean of "
+            f"a column, only if it is significantly better than {baseline}. "
         )
     return text + rf"BLEU: {{\scriptsize {escaped(findings.signature)}}}."
+
+
+def _scope(sweep: SweepResult, findings: TestFindings) -> list[str]:
+    """What the intervals account for, and what they cannot."""
+    if not findings.bleu_differences:
+        return []
+    is_one_seed = {found.seed_spread for found in findings.bleu_differences.values()} == {"none"}
+    return [escaped(f"{intervals(findings.bleu_differences)} {ONE_SEED if is_one_seed else variance_of_seeds(sweep)}")]
 
 
 def _label(name: str) -> str:

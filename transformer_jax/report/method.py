@@ -61,7 +61,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """What a reader must know about how the runs were made."""
-    lines = [*sweep.notes, _seeds(sweep), tuning.remark(sweep)]
+    lines = [*sweep.notes, variance_of_seeds(sweep), tuning.remark(sweep)]
     if _trained_together(sweep):
         lines.append("Runs of one shape trained together in one program, on the same batches.")
     if any(findings.unit == "word" for findings in tests):
@@ -72,7 +72,7 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     return lines
 
 
-def _seeds(sweep: SweepResult) -> str:
+def variance_of_seeds(sweep: SweepResult) -> str:
     """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
     vary = variance.of_record(sweep.definition) or (variance.INITIALIZATION,)
     text = f"Differences between seeds include: {variance.listed(vary)}."

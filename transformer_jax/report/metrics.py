@@ -29,7 +29,7 @@ class Metric(NamedTuple):
         """+1.20 points, or the change of the perplexity in percent."""
         if self is not PERPLEXITY:
             return f"{difference:{self.form}}".replace("-", "−")
-        percents = 100 * math.expm1(min(difference, LARGEST_EXPONENT))
+        percents = percents_of(difference)
         return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
 
     def interval(self, difference: Difference) -> str:
@@ -53,6 +53,11 @@ METRICS = (BLEU, PERPLEXITY)  # of every report
 EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, "+.1f")  # of those where any translation is right
 
 
+def percents_of(logarithm: float) -> float:
+    """The change in percent of a quantity whose logarithm changes by this much."""
+    return 100 * math.expm1(min(logarithm, LARGEST_EXPONENT))
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -73,6 +78,11 @@ def mean_and_deviation(values: Sequence[float], form: str) -> str:
 
 def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_title(comparisons: int) -> str:
+    """The title of a column of corrected p-values; of a single comparison there is nothing to correct."""
+    return "p (corrected)" if comparisons > 1 else "p"
 
 
 def count_text(count: float, digits: int = 3, space: str = " ") -> str:

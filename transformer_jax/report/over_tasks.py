@@ -1,5 +1,6 @@
 """Several test sets of a report, or of several sweeps, in one score for each variant; each keeps its own row."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -82,7 +83,10 @@ def blocks(found: Tasks | None) -> list[Block]:
         "over seeds, not over sentences, each of 95 %. A run is resampled with its scores on all test sets "
         "of its sweep, which are dependent. With few seeds such intervals are too narrow."
     )
-    return [Text(about), _table(found), Figures([_profiles(found)], large=True)]
+    table = _table(found)
+    if any(cell.text and not cell.detail for row in table.rows[len(found.names) :] for cell in row.cells):
+        about += " No interval is given for a single run, or where all resamples give the same value."
+    return [Text(about), table, Figures([_profiles(found)], large=True)]
 
 
 def _table(found: Tasks) -> Table:
@@ -107,21 +111,35 @@ def _table(found: Tasks) -> Table:
 
 def _with_interval(statistic: Any, form: str, *systems: Blocks) -> Cell:
     value, ends = float(statistic(*systems)), interval(statistic, *systems)
-    return Cell(f"{value:{form}}", value, "" if ends is None else f"[{ends[0]:{form}}, {ends[1]:{form}}]")
+    if ends is None or math.isclose(*ends):
+        return Cell(f"{value:{form}}", value)
+    return Cell(f"{value:{form}}", value, f"[{ends[0]:{form}}, {ends[1]:{form}}]")
 
 
 def _profiles(found: Tasks) -> Figure:
-    """The share of runs above every score, with bands: the baseline, and as many variants as a figure can have."""
+    """The share of runs above every score, with bands: of the baseline, and of the best and worst variants."""
     every = np.concatenate([block.ravel() for given in found.scores.values() for block in given])
     thresholds = np.linspace(every.min() - 1, every.max() + 1, THRESHOLDS)
     profile, series = partial(performance_profile, thresholds=thresholds), []
-    shown = sorted(found.scores, key=lambda name: name != found.baseline)[: len(COLOURS)]
+    shown, which = _extremes(found)
     for name in shown:
         low, high = interval(profile, found.scores[name]) or (np.zeros(0), np.zeros(0))
         line, low, high = ((100 * shares).tolist() for shares in (profile(found.scores[name]), low, high))
         series.append(Curve(name, thresholds.tolist(), line, low, high, name == found.baseline))
-    title = "performance profiles" + (f": the first {len(shown)} variants" if len(shown) < len(found.scores) else "")
-    return curves(Curves(title, series, f"{found.score}, %", "runs with a better score, %"))
+    return curves(Curves(f"performance profiles{which}", series, f"{found.score}, %", "runs with a better score, %"))
+
+
+def _extremes(found: Tasks) -> tuple[list[str], str]:
+    """The baseline and as many of the best and worst variants as a figure has colours, and how to call these."""
+    base = [name for name in found.scores if name == found.baseline]
+    others = [name for name in found.scores if name != found.baseline]
+    if len(found.scores) <= len(COLOURS):
+        return base + others, ""
+    others.sort(key=lambda name: -float(interquartile_mean(found.scores[name])))
+    worst = (len(COLOURS) - len(base)) // 2
+    best = len(COLOURS) - len(base) - worst
+    names = [*base, f"the {best} best and the {worst} worst variants by interquartile mean"]
+    return [*base, *others[:best], *others[-worst:]], f": {', '.join(names)}"
 
 
 def to_json(found: Tasks | None) -> dict[str, Any] | None:

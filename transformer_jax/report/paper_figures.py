@@ -77,6 +77,8 @@ def _forest(plot: Forest) -> Figure:
             if is_beyond:
                 axes.plot(edge, y, shape, color=MARKS[row.mark][0], markersize=3, clip_on=False)
     axes.set(xlim=(axis.low, axis.high), ylim=(len(rows) - 0.5, -0.5), xlabel=literal(plot.x))
+    ticks = plot.ticks(axis)
+    axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_yticks(range(len(rows)), [literal(shortened(row.name)) for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

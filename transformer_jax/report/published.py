@@ -41,7 +41,9 @@ class Comparison(NamedTuple):
         same = sum(row.agrees is True for row in self.rows)
         text = f"Published differences in {self.metric.title}: {same} of {len(self.rows)} have the same sign as ours."
         against = [row.variant for row in self.rows if row.agrees is False and row.ours.significant]
-        text += f" Significant with the opposite sign: {', '.join(against) or 'none'}."
+        is_one_seed = any(row.ours.seed_spread == "none" for row in self.rows)
+        caveat = " (of one seed: perhaps a difference between seeds)" if against and is_one_seed else ""
+        text += f" Significant with the opposite sign{caveat}: {', '.join(against) or 'none'}."
         if (correlation := self.rank_correlation) is not None:
             text += f" Spearman's rank correlation: {correlation:.2f}".replace("-", "−") + f" (n = {len(self.rows)})."
         return text
@@ -83,7 +85,7 @@ def blocks(found: Sequence[Comparison]) -> list[Block]:
     for metric, rows in found:
         by_name = {row.variant: row for row in rows}
         columns += _columns(metric, [by_name.get(name) for name in names])
-    about = "Differences from the baseline, ours and as published; bold ones are significant."
+    about = "Differences from the baseline, ours and as published."
     return [Text(about), Table([column for column, _ in columns], rows_of(names, columns))]
 
 

@@ -16,6 +16,7 @@ from transformer_jax.report.statistics import CONFIDENCE, POWER, Difference
 CEILING = 98.0
 # The most variants named in a sentence, and groups of runs in a list; tables have them all.
 MOST_NAMES, MOST_NEVER_STARTED = 3, 4
+ONE_SEED = "What is significant may still be a difference between seeds."
 STATES = ("finished", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
 
 
@@ -72,7 +73,7 @@ def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
                 f"The baseline's BLEU is {base:.2f}, close to its maximum: variants can hardly be better. "
                 "Perplexity says more here."
             )
-        notes = [_intervals(findings.bleu_differences)]
+        notes = [intervals(findings.bleu_differences)]
         notes += [comparison.sentence() for comparison in comparisons(sweep, findings)]
     reasons: dict[str, list[str]] = {}
     for name, why in findings.not_compared.items():
@@ -127,12 +128,12 @@ def _power(findings: TestFindings) -> str:
     return (
         f"With {many} and {findings.sentences:,} sentences, the minimum detectable difference ({percent(POWER)} "
         f"power{median}) is {detectable[0]} BLEU and {detectable[1]} of perplexity: smaller ones remain undecided."
-        + " What is significant may still be a difference between seeds."
+        + f" {ONE_SEED}"
         * (seeds == [1])
     )
 
 
-def _intervals(differences: Mapping[str, Difference]) -> str:
+def intervals(differences: Mapping[str, Difference]) -> str:
     """What the intervals account for."""
     count, level = len(differences), percent(CONFIDENCE)
     text = f"Intervals are simultaneous {level} confidence intervals for {count} comparisons (Bonferroni)"

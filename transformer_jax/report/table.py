@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.report.document import Cell, Column, Filled, Table, number_cell, rows_of
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, Metric, count_text, mean_and_deviation, p_text
+from transformer_jax.report.metrics import BLEU, METRICS, Metric, count_text, mean_and_deviation, p_text, p_title
 from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import duration
@@ -154,7 +154,7 @@ def _differences(
             [difference_cell(metric, d) for d in found],
         ),
         (
-            Column("p", f"{metric.key}_p", "differences", p_about),
+            Column(p_title(len(differences)), f"{metric.key}_p", "differences", p_about),
             [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found],
         ),
     ]

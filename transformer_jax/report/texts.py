@@ -15,6 +15,7 @@ from transformer_jax.report.metrics import METRICS, deviation
 
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
+BOLD = "Significant differences are bold, for better or worse (corrected p below 0.05)."
 # The columns of the CSV.
 VARIANT = ("test", "group", "variant", "note", "published_perplexity", "published_bleu", "published_parameters")
 COSTS = ("steps", "parameters", "training_flops", "train_seconds", "tokens_per_second", "learning_rate")
@@ -69,8 +70,8 @@ def _markdown_table(table: document.Table) -> str:
         lines.append(line)
     head, *rows = [f"| {' | '.join(line)} |" for line in lines]
     title = [f"#### {_escaped(table.title)}", ""] if table.title else []
-    about = ["", "Significant differences are bold."] if any(c.mark for row in table.rows for c in row.cells) else []
-    return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows, *(about if table.filtered else [])])
+    about = ["", BOLD] if table.is_marked else []
+    return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows, *about])
 
 
 def _translations(block: document.Translations) -> str:
