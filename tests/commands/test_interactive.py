@@ -3,8 +3,7 @@
 import io
 
 from transformer_jax import cli
-from transformer_jax.commands.interactive import Session, training_sources
-from transformer_jax.data.tokenizer import UNK
+from transformer_jax.commands.training_words import training_sources
 from transformer_jax.processes.compilation import CompileWatch
 
 TYPED = b"the dog sees a tree\n\nThe zebra the zebra near near near near near\n"
@@ -41,11 +40,3 @@ def test_sentences_that_are_typed(folder, model, loaded, capsys, monkeypatch):
     assert lines[start + 3] == "Type a sentence and press Enter; Ctrl-D ends."
     unseen = [line.lstrip("> ") for line in lines if "never seen" in line]
     assert unseen == ["warning: never seen in training: The (but the was), zebra"]
-
-
-def test_without_its_data_a_model_warns_of_unknown_tokens_only(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "compile_search", lambda *_: None)
-    session = Session(model, model.config.decode, str(tmp_path))
-    assert session.unseen("the zebra") == []  # spelled in bytes
-    monkeypatch.setattr(model.tokenizer, "encode", lambda word: [UNK] if word == "zebra" else [7])
-    assert session.unseen("the zebra") == ["zebra"]

@@ -6,8 +6,9 @@
   transformer-jax translate --workdir=runs/demo --sample --temperature=0.7 --seed=3 < in.txt
   transformer-jax translate --workdir=runs/demo --config.decode.alpha=1 < in.txt
 
-On a terminal without files, sentences can be typed. An empty line gives an empty line. With --n-best=N every line gives
-N lines, with --scores each begins with its score and a tab. --json writes an object a line, with all details.
+On a terminal without files, sentences can be typed. Words that were never seen in training are warned of on stderr. An
+empty line gives an empty line. With --n-best=N every line gives N lines, with --scores each begins with its score and a
+tab. --json writes an object a line, with all details.
 """
 
 import argparse
@@ -37,13 +38,18 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
 
-    from transformer_jax.commands.interactive import Session  # slow to import
+    from transformer_jax.commands import interactive  # slow to import
+    from transformer_jax.commands.training_words import TrainingWords
 
-    session = Session(model, decode, arguments.workdir) if text_input.is_typed(arguments.files) else None
+    words, is_typed = TrainingWords(model, arguments.workdir), text_input.is_typed(arguments.files)
+    if is_typed:
+        interactive.prepare(model, decode, arguments.workdir)
     done = 0
     for block in text_input.blocks(arguments.files):
-        if session is not None:
-            session.warn(block.lines)
+        if is_typed:
+            interactive.warn(words, block.lines)
+        else:
+            words.count(block.lines)
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)
@@ -53,6 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
                 print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
         done += len(block.lines)
         print(end="", flush=True)  # readers need not wait for the next block
+    words.summarize()
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
