@@ -14,7 +14,10 @@ from transformer_jax import cli
         (["--top-p=1.5"], "--top-p = 1.5: must be at most 1 and above 0"),
         (["--config.decode.alhpa=1"], "--config.decode.alhpa: only decode.* can be changed here; did you mean"),
         (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences: has no effect on translate"),
-        (["--config.model.d_model=8"], "--config.model.d_model: only decode.*"),
+        (
+            ["--config.model.d_model=8"],
+            "--config.model.d_model: only decode.* can be changed here; a run keeps its mod",
+        ),
         (["--attention"], "--attention: has no effect without --json"),
         (["--temperature=0.7"], "--temperature: has no effect here: it needs decode.sample = true (--sample)"),
         (["--config.decode.top_k=3"], "--config.decode.top_k: has no effect here: it needs decode.sample = true"),

@@ -10,6 +10,7 @@ from transformer_jax.errors import BadInput
 def parser():
     parser = Parser(prog="transformer-jax train", allow_abbrev=False)
     parser.add_argument("--workdir", required=True)
+    parser.add_argument("--config")
     parser.set_defaults(overrides=[])
     return parser
 
@@ -18,6 +19,10 @@ def parser():
     ("arguments", "message"),
     [
         (["--wrkdir=a"], "--wrkdir=a: train has no such argument; did you mean --workdir?"),
+        (
+            ["data.source=a"],
+            "data.source=a: train has no such argument; did you mean --config.data.source=a?",
+        ),
         ([], "the following arguments are required: --workdir (see transformer-jax train --help)"),
     ],
 )
@@ -33,6 +38,10 @@ def test_a_mistyped_flag_is_reported_rather_than_the_missing_one(parser, argumen
         ("--num_heads=8", "did you mean --config.model.num_heads=8?"),
         ("--model.num-heads", "did you mean --config.model.num_heads?"),
         ("--qqqq", "transformer-jax train --help lists them"),
+        ("--preset=text", "did you mean --config=preset:text?"),
+        ("--preset", "did you mean --config=preset:NAME?"),
+        ("data.source=train.en", "did you mean --config.data.source=train.en?"),
+        ("data.sorce=train.en", "did you mean --config.data.source=train.en?"),
         ("surplus", "transformer-jax train --help lists them"),
     ],
 )

@@ -17,6 +17,7 @@ from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic
+from transformer_jax.files.lines import CONVERT
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_unreadable_lines_can_be_left_out(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"\xc3\xbc", b"\xff", 1))
     prepared = prepare(config, tmp_path / "data")
     assert prepared.manifest["splits"]["train"]["rejected"] == {
-        "unreadable": {"pairs": 1, "first": [f"{path}:1: is not UTF-8: byte 0xff at 20"]}
+        "unreadable": {"pairs": 1, "first": [f"{path}:1: is not UTF-8: byte 0xff at 20 ({CONVERT})"]}
     }
 
 

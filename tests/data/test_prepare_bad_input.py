@@ -116,6 +116,21 @@ def test_unreadable_line(bench, capfd, side, bad, needle):
     refused(bench, capfd, f"{side}:123: {needle}")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "needle"),
+    [
+        ("utf-16", ": is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it"),
+        ("utf-16-be", ": is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it"),
+        ("latin1", ":1: is not UTF-8: byte 0xe9 at 4 (if the file is Latin-1: iconv -f latin1 -t utf-8)"),
+    ],
+)
+@pytest.mark.parametrize("side", ["a.en", "a.de"])
+def test_another_encoding_is_reported_before_another_number_of_lines(bench, capfd, side, encoding, needle):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (bench / side).write_bytes((mark + "café\n" * 301).encode(encoding))
+    refused(bench, capfd, f"{side}{needle}")
+
+
 def test_nothing_left_by_holding_out(bench, capfd):
     for name in ("a.en", "a.de"):
         (bench / name).write_bytes(b"always the same\n" * 300)

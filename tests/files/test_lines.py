@@ -38,7 +38,7 @@ def test_an_unreadable_line_is_reported_with_its_number(tmp_path):
     path.write_bytes(b"one\n" * 100 + b"ba\xffd\n" + b"two\n" * 50 + b"nu\0l\n")
     faults = {b.place(i): fault for b in read_blocks(str(path), 30) for i, fault in b.faults.items()}
     assert faults == {
-        f"{path}:101": "is not UTF-8: byte 0xff at 3",
+        f"{path}:101": "is not UTF-8: byte 0xff at 3 (if the file is Latin-1: iconv -f latin1 -t utf-8)",
         f"{path}:152": "has a NUL character at 3",
     }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands.arguments import add_run, add_weights
-from transformer_jax.config import DecodeConfig, why_unused
+from transformer_jax.config import DecodeConfig, ExperimentConfig, why_unused
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 
@@ -75,10 +75,13 @@ def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {f"decode.{option.path}": option for option in schema.options(DecodeConfig)}
     used = [f"decode.{name}" for name in arguments.decode_used]
+    fixed = {option.path for option in schema.options(ExperimentConfig)} - {*options}
     changes = {}
     for path, text in arguments.overrides:
         if path in options and path not in used:
             raise BadInput(f"--config.{path}: has no effect on {arguments.command}")
+        if path in fixed:
+            raise BadInput(f"--config.{path}: only decode.* can be changed here; a run keeps its {path}")
         if path not in used:
             raise BadInput(f"--config.{path}: only decode.* can be changed here; {schema.nearest(path, used)}")
         changes[options[path].path] = _value(f"--config.{path}", text, options[path])

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.shipped import PRESET
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,8 +22,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "required" in message and self._subparsers is None:
+            options = self._options()  # without --config. before them
             for word in self.given:
-                if word.startswith("--") and word.partition("=")[0] not in self._option_string_actions:
+                flag, separator, _ = word.partition("=")
+                if (separator and flag in options) or (
+                    flag.startswith("--") and flag not in self._option_string_actions
+                ):
                     raise self.unknown(word)
         raise BadInput(f"{message} (see {self.prog} --help)")
 
@@ -38,12 +43,18 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, word: str) -> str:
         """A suggestion: the nearest flag or option; --num_heads=8 must mean --config.model.num_heads=8."""
         flag, separator, value = word.partition("=")
+        if flag == f"--{PRESET.rstrip(':')}" and "--config" in self._option_string_actions:
+            return f"did you mean --config={PRESET}{value or 'NAME'}?"
         known: dict[str, list[str]] = {}
         for path in self._options():
             for short in {path, path.rpartition(".")[2]}:
                 known.setdefault(_plain(short), []).append(f"--config.{path}{separator}{value}")
         known |= {_plain(known_flag): [known_flag] for known_flag in self._option_string_actions}
-        close = difflib.get_close_matches(_plain(flag), known, n=1, cutoff=0.6) if flag.startswith("--") else []
+        close = (
+            difflib.get_close_matches(_plain(flag), known, n=1, cutoff=0.6)
+            if flag.startswith("--") or separator
+            else []
+        )
         if not close:
             return f"{self.prog} --help lists them"
         return f"did you mean {' or '.join(known[close[0]])}?"

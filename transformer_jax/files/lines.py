@@ -18,6 +18,9 @@ COMPRESSED_BYTES = 1 << 12
 DECODE_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 26
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# After the first byte that is not UTF-8.
+CONVERT = "if the file is Latin-1: iconv -f latin1 -t utf-8"
 
 
 @dataclasses.dataclass
@@ -61,9 +64,12 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
 
 def append(block: Block, text: bytes) -> None:
     """Adds the lines in `text`, which ends at the end of a line or of the file, with their faults."""
-    if block.first_line == 1 and not block.lines and text.startswith(BYTE_ORDER_MARK):
-        text = text.removeprefix(BYTE_ORDER_MARK)
-        block.oddities["byte order mark stripped"] += 1
+    if block.first_line == 1 and not block.lines:
+        if text.startswith(UTF_16_MARKS):
+            raise BadInput(f"{visible(block.path)}: is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it")
+        if text.startswith(BYTE_ORDER_MARK):
+            text = text.removeprefix(BYTE_ORDER_MARK)
+            block.oddities["byte order mark stripped"] += 1
     if not text:
         return
     start = len(block.lines)
@@ -77,7 +83,8 @@ def append(block: Block, text: bytes) -> None:
                 lines.append(raw_line.decode())
             except UnicodeDecodeError as error:
                 lines.append("")
-                block.faults[start + index] = f"is not UTF-8: byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+                byte = f"byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+                block.faults[start + index] = f"is not UTF-8: {byte} ({CONVERT})"
     if b"\0" in text:
         for index, line in enumerate(lines):
             if "\0" in line:

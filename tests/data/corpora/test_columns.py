@@ -5,6 +5,7 @@ import pytest
 from transformer_jax.config import DataConfig, TaskConfig
 from transformer_jax.data.corpora import named_files, open_corpus
 from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import CONVERT
 
 FILES = ("train.tsv", "dev.tsv", "test.tsv", "gen.tsv")
 
@@ -36,7 +37,7 @@ def test_a_line_of_other_columns_is_a_fault_with_its_place(cogs):
     (chunk,) = opened(cogs).chunks("test_gen", 9)
     assert chunk.faults == {
         1: f"{cogs / 'gen.tsv'}:2: has 2 columns; expected three, separated by tabs: sentence, logical form, category",
-        2: f"{cogs / 'gen.tsv'}:3: is not UTF-8: byte 0xff at 1",
+        2: f"{cogs / 'gen.tsv'}:3: is not UTF-8: byte 0xff at 1 ({CONVERT})",
     }
     assert len(chunk.labels) == len(chunk.pairs) == 3
 

@@ -104,11 +104,12 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
     counts = [0, 0]
     for left, right in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
         counts = [count + len(side.lines if side else ()) for count, side in zip(counts, (left, right), strict=True)]
-        if left is None or right is None or len(left.lines) != len(right.lines):
-            continue  # to the end of the longer file, so that its length can be reported
+        # Beyond the end of the shorter file, up to that of the longer one: its lines may be unreadable, which is then
+        # reported, and its length is.
+        left, right = (side or Block(source, 1, []) for side in (left, right))
         faults = _placed(right) | _placed(left)
         oddities = left.oddities + right.oddities
-        pairs = list(zip(left.lines, right.lines, strict=True))
+        pairs = list(itertools.zip_longest(left.lines, right.lines, fillvalue=""))
         yield Chunk(pairs, visible(left.path), left.first_line, faults, oddities)
     if counts[0] != counts[1]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
