@@ -14,7 +14,8 @@ from transformer_jax import (
     sinusoidal_positions,
 )
 from transformer_jax.model.layers import FeedForward
-from transformer_jax.model.position_functions import apply_rotary, relative_distances
+from transformer_jax.model.position_functions import alibi_slopes, apply_rotary, relative_buckets, relative_distances
+from transformer_jax.model.sinusoid import sinusoid
 
 KEY = jax.random.key(0)
 X, HEADS = jnp.ones((2, 4, 8)), jnp.ones((2, 4, 2, 6))
@@ -48,6 +49,14 @@ def cached_step(tokens):
         (lambda: apply_rotary(HEADS, jnp.arange(3)), "positions has .* with queries = 4, as x has"),
         (lambda: relative_distances(jnp.arange(4), jnp.arange(4)), r"queries has the shape .*; queries\[None\]"),
         (lambda: sinusoidal_positions(4, 7), "d_model = 7 is odd"),
+        (lambda: sinusoidal_positions(4, 0), "d_model = 0: must be above 0"),
+        (lambda: sinusoid(jnp.arange(4), 8, "half"), "layout = 'half': must be one of interleaved, halves"),
+        (lambda: apply_rotary(HEADS, jnp.arange(4), theta=-1.0), "theta = -1.0: must be above 0"),
+        (lambda: relative_buckets(jnp.arange(4), 32, furthest=8), "furthest = 8: must be above 8"),
+        (lambda: relative_buckets(jnp.arange(4), 32, furthest=16, causal=True), "furthest = 16: must be above 16"),
+        (lambda: relative_buckets(jnp.arange(4), 3), "buckets = 3: must be at least 4"),
+        (lambda: relative_buckets(jnp.arange(4), 1, causal=True), "buckets = 1: must be at least 2"),
+        (lambda: alibi_slopes(0), "heads = 0: must be above 0"),
         (lambda: padding_mask(SOURCE[0]), r"tokens has .* must be \[batch, length\]; tokens\[None\]"),
         (lambda: causal_mask(SOURCE), r"must be a number, as in causal_mask\(tokens.shape\[1\]\)"),
         (lambda: combine_masks(causal_mask(4), padding_mask(SOURCE)), r"masks have the shapes .* same size, or 1"),

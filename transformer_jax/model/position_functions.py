@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.shapes import check_positive, check_shapes
 from transformer_jax.model.sinusoid import angles
 
 
@@ -19,6 +19,7 @@ def apply_rotary(x_BTHK: jax.Array, positions_BT: jax.Array, theta: float = 10_0
     check_shapes(x_BTHK=x_BTHK, positions_BT=positions_BT)
     if x_BTHK.shape[-1] % 2:
         raise ValueError(f"x has d_k = {x_BTHK.shape[-1]}: must be even, for pairs of numbers are rotated")
+    check_positive(theta=theta)
     angles_BT1P = angles(positions_BT, x_BTHK.shape[-1], theta)[:, :, None]
     cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
     even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
@@ -39,12 +40,14 @@ def relative_buckets(distances: jax.Array, buckets: int = 32, furthest: int = 12
     Near distances have a bucket each, far ones share logarithmically wider buckets, up to `furthest`. If `causal`, keys
     after the query have none of their own: all buckets are for the past.
     """
-    count, offset = buckets, jnp.zeros_like(distances)
-    if not causal:
-        count //= 2
-        offset = jnp.where(distances > 0, count, 0)
-    steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
+    count = buckets if causal else buckets // 2
     exact = count // 2
+    if exact < 1:
+        raise ValueError(f"buckets = {buckets}: must be at least {2 if causal else 4}")
+    if furthest <= exact:
+        raise ValueError(f"furthest = {furthest}: must be above {exact}, for nearer distances have a bucket each")
+    offset = jnp.zeros_like(distances) if causal else jnp.where(distances > 0, count, 0)
+    steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
     spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(furthest / exact)
     far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
     return offset + jnp.where(steps < exact, steps, far)
@@ -55,6 +58,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
     Where h is no power of two, those of the next lower power, then every second slope of the next higher one.
     """
+    check_positive(heads=heads)
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     return slopes if power == heads else slopes + alibi_slopes(2 * power)[0::2][: heads - power]

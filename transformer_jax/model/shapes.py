@@ -42,6 +42,13 @@ def check_shapes(**arrays: Any) -> None:
                 raise ValueError(f"{found} with {AXES[letter]} = {expected}, as {first} has")
 
 
+def check_positive(**numbers: Any) -> None:
+    """Raises ValueError unless each number that is given, and known, is above 0."""
+    for name, number in numbers.items():
+        if number is not None and not isinstance(number, jax.core.Tracer) and not number > 0:
+            raise ValueError(f"{name} = {number}: must be above 0")
+
+
 def check_ids(name: str, ids_BL: Any, vocabulary: int) -> None:
     """Raises ValueError unless these are token ids [batch, length]. Under `jax.jit` their values are not known."""
     kind = getattr(ids_BL, "dtype", None)

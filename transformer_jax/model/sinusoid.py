@@ -3,6 +3,10 @@
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.model.shapes import check_positive
+
+LAYOUTS = ("interleaved", "halves")
+
 
 def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same): the paper's table, (length, d_model)."""
@@ -14,6 +18,9 @@ def sinusoid(positions: jax.Array, d_model: int, layout: str = "interleaved") ->
 
     The layout "halves" has all sines first, then all cosines, as in Tensor2Tensor and Marian.
     """
+    check_positive(d_model=d_model)
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout = {layout!r}: must be one of {', '.join(LAYOUTS)}")
     if d_model % 2:
         raise ValueError(f"d_model = {d_model} is odd: sinusoids are pairs of sine and cosine")
     turns = angles(positions, d_model)
