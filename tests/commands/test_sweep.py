@@ -46,7 +46,8 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
         in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
     )
     # 12 updates, 2 validations and checkpoints, the test set, the start, and compiling once for a variant.
-    assert [line.split()[-2:] for line in lines[3:5]] == [["69", "s"]] * 2
+    first = lines.index("variant  time of the first") + 1
+    assert [line.split()[-2:] for line in lines[first : first + 2]] == [["69", "s"]] * 2
     assert "\nabout 4 min one after the other on this machine, if no run ends early" in out
     assert "timed now: a process starts in 5 s and compiles in 40 s, or from the cache in 4 s;" in out
     assert not (place / "sweep").exists()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.report.metrics import BLEU, PERPLEXITY, count_text, deviation, mean_and_deviation, p_text
+from transformer_jax.report.metrics import BLEU, PERPLEXITY, deviation, mean_and_deviation, p_text
 from transformer_jax.report.statistics import Difference
 
 
@@ -30,13 +30,6 @@ def test_published_differences_are_on_the_scale_of_ours():
     assert BLEU.published_difference((25.0, 26.0)) == -1.0
     assert PERPLEXITY.published_difference((5.0, 4.0)) == pytest.approx(math.log(5 / 4))
     assert PERPLEXITY.published_difference((0.0, 4.0)) is None and BLEU.published_difference(None) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(999, "999"), (63_100_000, "63.1 M"), (1500, "1.5 k"), (2e12, "2 T"), (3.3e18, "3.3e18")]
-)
-def test_counts_are_short(count, text):
-    assert count_text(count) == text
 
 
 def test_deviation_needs_two_seeds_and_must_not_overflow():

@@ -2,7 +2,9 @@
 
 import json
 
-from transformer_jax.runs.metrics import Metrics, duration, read_metrics
+import pytest
+
+from transformer_jax.runs.metrics import Metrics, count_text, duration, read_metrics
 
 
 def test_a_number_that_json_lacks_is_null(tmp_path):
@@ -35,3 +37,10 @@ def test_only_lines_of_metrics_are_read(tmp_path):
 
 def test_durations_are_readable():
     assert [duration(seconds) for seconds in (45, 720, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999"), (63_100_000, "63.1 M"), (1500, "1.5 k"), (2e12, "2 T"), (3.3e18, "3.3e18")]
+)
+def test_counts_are_short(count, text):
+    assert count_text(count) == text

@@ -41,6 +41,26 @@ def test_parts_between_two_timed_configs(runs):
     assert pace.seconds(work._replace(flops=2.0)) == RUN + 40 + 12 * 0.5
 
 
+def test_slow_updates_are_estimated_by_their_flops(folder, runs, monkeypatch):
+    asked = []
+    monkeypatch.setattr(estimate, "timed", lambda _, work, *__: asked.append(work) or {"start": 5.0, "rate": 2e9})
+    works = [work._replace(flops=4e12) for work in estimate.left(runs, {"base": 12, "h = 4": 12})]
+    works[0] = works[0]._replace(flops=1e9)
+    pace = estimate.pace_of(folder, defined(FOUR, seeds=2), runs, works, None)
+    assert [work.flops for work in asked] == [4e12], "the cheapest is not asked for either"
+    assert pace.seconds(works[0]) == 12 * 0.5 + estimate.REST and pace.seconds(works[1]) == 12 * 2000 + estimate.REST
+    assert "would take about 33 min; estimated from FLOPs" in pace.words()[0] and "2 GFLOP/s" in pace.words()[1]
+
+
+def test_seconds_are_durations():
+    assert [estimate.short(seconds) for seconds in (0.034, 4.21, 34.2, 4100.0)] == [
+        "0.034 s",
+        "4.2 s",
+        "34 s",
+        "68 min",
+    ]
+
+
 def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, monkeypatch):
     monkeypatch.setattr(estimate, "slots", lambda jobs: [estimate.Slot((0, 1))])
     monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)

@@ -14,11 +14,22 @@ def test_the_changes_of_a_variant_in_a_line():
 def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, monkeypatch):
     monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True, vary=["split", "initialization"])
-    text = plan.plan(folder, definition, ["base", "h = 4"])
+    text, _ = plan.plan(folder, definition, ["base", "h = 4"])
     counted = "8 runs to train (and at most 4 without tuned rates), 0 finished"
     assert f"2 variants, seeds 0, 1 and 2 learning rates: {counted}" in text
     assert "differences between seeds include: the initial parameters and dropout; which pairs are for" in text
     folder.save(definition)
     folder.record_tuned("base", {"factor": 1.0})
     folder.record_tuned("h = 4", {"factor": 2.0})
-    assert ": 6 runs to train, 0 finished" in plan.plan(folder, definition, ["base", "h = 4"])
+    assert ": 6 runs to train, 0 finished" in next(plan.plan(folder, definition, ["base", "h = 4"]))
+
+
+def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkeypatch):
+    monkeypatch.setattr(estimate, "timed", lambda *_: asked.append(1) or PARTS)
+    asked = []
+    equation = Variant("equation 3", {"optimizer.learning_rate": None})
+    texts = plan.plan(folder, defined(equation), ["base", "equation 3"])
+    heading, base, other = next(texts).splitlines()[2:5]
+    assert not asked and heading.split("  ")[-1] == "peak rate"
+    assert (base.split()[-1], other.split()[-1]) == ("0.003", "0.125"), "(16 x 4) ** -0.5"
+    assert "time of the first" in next(texts) and asked

@@ -8,8 +8,11 @@ def test_every_part_is_timed(folder, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     definition = defined()
     (run,) = folder.runs(definition)
-    parts = estimate.timed(folder, run, definition, estimate.slots(1))
+    (work,) = estimate.left([run], {"base": 12})
+    parts = estimate.timed(folder, work, definition, estimate.slots(1))
     assert parts.pop("lengths") == "sampled"
     assert all(seconds > 0 for seconds in parts.values()), parts
     assert parts["cached"] < parts["compile"] and parts["update"] < parts["compile"]
+    slow = estimate.timed(folder, work._replace(flops=1e18), definition, estimate.slots(1))
+    assert slow.keys() == {"start", "rate"}, "its updates would take too long"
     assert not folder.path.exists()

@@ -16,7 +16,14 @@ def clock(monkeypatch):
     return clock
 
 
-LINE = {"loss": 2.0, "perplexity": 7.4, "learning_rate": 1e-3, "target_tokens_per_second": 500.0, "data_wait": 0.0}
+LINE = {
+    "seconds": 10.0,
+    "loss": 2.0,
+    "perplexity": 7.4,
+    "learning_rate": 1e-3,
+    "target_tokens_per_second": 500.0,
+    "data_wait": 0.0,
+}
 
 
 def started(step):
@@ -55,7 +62,7 @@ def test_steps_that_were_left_out_do_not_make_it_faster(clock):
 
 
 def test_what_is_left_goes_by_the_pace_of_late(clock, capsys):
-    """Compiling counts at first, for nothing else is known; it fades, and so does a night in which all stood still."""
+    """A slow start fades, and so does a night in which all stood still."""
     told = []
     shown = progress.ProgressLine(200, 1200)
     for step, seconds in (
@@ -69,6 +76,24 @@ def test_what_is_left_goes_by_the_pace_of_late(clock, capsys):
         shown.report(step, LINE)
         told.append(capsys.readouterr().err.strip().rpartition("left ")[2])
     assert told == ["28 min", "13 min", "6 min", "6 h 3 min", "2 h 32 min", "61 min", "23 min", "8 min", "2 min"]
+
+
+def test_steps_that_compile_count_for_no_speed(clock, capsys):
+    shown = progress.ProgressLine(0, 100)
+
+    def told(step, seconds, compiling, speed):
+        clock.now += seconds
+        for each in compiling:
+            shown.exclude_step(each)
+        shown.report(step, {**LINE, "seconds": seconds, "target_tokens_per_second": speed})
+        return capsys.readouterr().err.strip().partition("rate 1.00e-03  ")[2]
+
+    assert told(1, 60.0, [60.0], 2.0) == "data wait 0%", "nothing is known yet"
+    # 10 steps of 120 tokens: 2 compiled for 52 s in all, 8 took a second each.
+    assert told(11, 60.0, [26.0, 26.0], 20.0) == "120 tokens/s  data wait 0%  left 89 s"
+    assert told(21, 10.0, [], 120.0) == "120 tokens/s  data wait 0%  left 79 s"
+    shown.exclude(40.0)  # compiling a validation, which took another 10 s
+    assert told(31, 60.0, [], 120.0).endswith("left 2 min")
 
 
 def test_a_line_of_several_runs(clock, capsys):

@@ -164,7 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
             definition = _definition(arguments, sweep)
             merged = sweep.merged(definition, arguments.together is not None)
             jobs = None if arguments.slurm else arguments.jobs
-            print(plan(sweep, merged, definition.chosen(arguments.only), jobs, arguments.together))
+            for text in plan(sweep, merged, definition.chosen(arguments.only), jobs, arguments.together):
+                print(text, flush=True)
             return 0
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from transformer_jax.pictures.plots import COLOURS
 from transformer_jax.report.document import Figure
-from transformer_jax.report.metrics import LARGEST_EXPONENT, count_text, percents_of
+from transformer_jax.report.metrics import LARGEST_EXPONENT, percents_of
+from transformer_jax.runs.metrics import count_text
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40

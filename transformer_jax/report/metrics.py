@@ -83,13 +83,3 @@ def p_text(p: float) -> str:
 def p_title(comparisons: int) -> str:
     """The title of a column of corrected p-values; of a single comparison there is nothing to correct."""
     return "p (corrected)" if comparisons > 1 else "p"
-
-
-def count_text(count: float, digits: int = 3, space: str = " ") -> str:
-    """A count in short: 63.1 M, 3.3e18."""
-    if abs(count) >= 1e15:
-        return f"{count:.2g}".replace("e+", "e")
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= size:
-            return f"{count / size:.{digits}g}{space}{letter}"
-    return f"{count:g}"

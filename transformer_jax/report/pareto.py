@@ -16,8 +16,9 @@ from transformer_jax.pictures.plots import COLOURS
 from transformer_jax.report import document
 from transformer_jax.report.figures import INK, Point, scatter
 from transformer_jax.report.findings import OTHER_TEST_SET, TestFindings
-from transformer_jax.report.metrics import METRICS, PERPLEXITY, Metric, count_text
+from transformer_jax.report.metrics import METRICS, PERPLEXITY, Metric
 from transformer_jax.report.results import SweepResult, VariantResult
+from transformer_jax.runs.metrics import count_text
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
 # A variant that changes nothing else is the baseline in another size.

@@ -7,10 +7,10 @@ import numpy as np
 
 from transformer_jax.report.document import Cell, Column, Filled, Table, number_cell, rows_of
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, Metric, count_text, mean_and_deviation, p_text, p_title
+from transformer_jax.report.metrics import BLEU, METRICS, Metric, mean_and_deviation, p_text, p_title
 from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
-from transformer_jax.runs.metrics import duration
+from transformer_jax.runs.metrics import count_text, duration
 
 # The paper's names of options. Others go by the last part of their path.
 SYMBOLS = {

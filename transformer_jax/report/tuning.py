@@ -8,10 +8,10 @@ import numpy as np
 
 from transformer_jax.report.document import Block, Cell, Column, Filled, Table, Text, number_cell, rows_of
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import METRICS, count_text, mean_and_deviation
+from transformer_jax.report.metrics import METRICS, mean_and_deviation
 from transformer_jax.report.results import SweepResult, json_object, listed, number
 from transformer_jax.report.table import difference_cell
-from transformer_jax.runs.metrics import duration
+from transformer_jax.runs.metrics import count_text, duration
 
 COSTS = ("runs", "updates", "train_seconds", "training_flops")
 

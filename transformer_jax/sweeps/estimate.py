@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from transformer_jax import schema
 from transformer_jax.errors import Failed
 from transformer_jax.files.progress import tell
+from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import grouped
 from transformer_jax.sweeps.lengths import HELD_OUT
@@ -81,8 +82,8 @@ class TimedPace:
         parts, last = self._cheap, self._costly
 
         def both(name: str) -> str:
-            first, second = (f"{each[name]:.2g}" for each in (parts, last))
-            return f"{first} s" if first == second else f"{first} to {second} s"
+            first, second = (short(each[name]) for each in (parts, last))
+            return first if first == second else f"{first} to {second}"
 
         lines = [
             f"timed now: a process starts in {both('start')} and compiles in {both('compile')}, or from the cache in "
@@ -101,6 +102,27 @@ class TimedPace:
         if self.preparation is None:
             lines.append("preparing the data is not included: the text is not here, or too long to be counted now")
         return lines
+
+
+class ProductsPace:
+    """By the FLOPs of updates, at the rate of matrix products: for models whose updates take too long to be timed."""
+
+    def __init__(self, costly: Work, parts: Mapping[str, Any]):
+        self.start: float = parts["start"]
+        self.preparation: float | None = 0.0
+        self._costly, self._rate = costly, parts["rate"]
+
+    def seconds(self, work: Work) -> float:
+        return REST + work.updates * work.flops / self._rate
+
+    def words(self) -> list[str]:
+        update = short(self._costly.flops / self._rate)
+        return [
+            f"not timed: an update of {self._costly.run.variant} would take about {update}; estimated from FLOPs, "
+            "which can be off by a factor of several,",
+            f"at the {count_text(self._rate)}FLOP/s of matrix products timed now, without compilation, validation, "
+            "checkpoints, test sets and preparing the data",
+        ]
 
 
 class FinishedPace:
@@ -166,10 +188,20 @@ def pace_of(
         subprocess.run([*PYTHON, "-c", "import transformer_jax.sweeps.timing"], check=True)
         return FinishedPace(finished, time.monotonic() - begin)
     ordered = sorted({work.run.variant: work for work in works}.values(), key=lambda work: work.flops)
-    chosen = [ordered[0]] if ordered[-1].flops < SIMILAR * ordered[0].flops else [ordered[0], ordered[-1]]
-    names = " and ".join(work.run.variant for work in chosen)
-    tell(f"timing the programs of {names} ...")
-    return TimedPace([(work.flops, timed(sweep, work.run, definition, here)) for work in chosen])
+    cheap, costly = ordered[0], ordered[-1]
+    tell(f"timing the programs of {costly.run.variant} ...")
+    last = timed(sweep, costly, definition, here)
+    if "update" not in last:
+        return ProductsPace(costly, last)
+    if costly.flops < SIMILAR * cheap.flops:
+        return TimedPace([(costly.flops, last)])
+    tell(f"timing the programs of {cheap.run.variant} ...")
+    return TimedPace([(cheap.flops, timed(sweep, cheap, definition, here)), (costly.flops, last)])
+
+
+def short(seconds: float) -> str:
+    """A duration, to two digits if it is below ten seconds."""
+    return f"{seconds:.2g} s" if seconds < 9.95 else duration(seconds)
 
 
 def seconds_taken(run: SweepRun, slot: Slot) -> float | None:
@@ -191,9 +223,12 @@ def cores(slot: Slot) -> str:
     return f"{len(slot.cores)} CPU core{'s' * (len(slot.cores) > 1)}"
 
 
-def timed(sweep: SweepFolder, run: SweepRun, definition: Definition, here: Sequence[Slot]) -> dict[str, Any]:
-    """The mean of the parts of a run, timed in as many processes at the same time as will run."""
+def timed(sweep: SweepFolder, work: Work, definition: Definition, here: Sequence[Slot]) -> dict[str, Any]:
+    """The mean of the parts of a run, timed in as many processes at the same time as will run; only its start and the
+    rate of products if its updates take too long."""
+    run = work.run
     request = {
+        "flops": work.flops,
         "config": schema.to_dict(run.experiment),
         "data": str(sweep.data(run.experiment).absolute()),
         "tests": definition.sweep.tests,
@@ -208,6 +243,7 @@ def timed(sweep: SweepFolder, run: SweepRun, definition: Definition, here: Seque
     return {
         name: statistics.mean(parts[name] for parts in found) if isinstance(value, float) else value
         for name, value in found[0].items()
+        if all(name in parts for parts in found)
     }
 
 

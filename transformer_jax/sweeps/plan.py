@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import MANIFEST
-from transformer_jax.runs.metrics import duration
+from transformer_jax.runs.metrics import count_text, duration
+from transformer_jax.schema import is_address
 from transformer_jax.sweeps.estimate import Work, left, pace_of, total
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
+from transformer_jax.update.optimizer import peak_rate
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"
@@ -25,43 +28,73 @@ def plan(
     variants: Sequence[str],
     jobs: int | None = None,
     together: int | None = None,
-) -> str:
-    """A table of the variants, and the total of what is not finished yet."""
+) -> Iterator[str]:
+    """A table of the variants; then, once programs were timed, how long what is not finished yet will take."""
     runs, experiments = sweep.all_runs(definition, variants), definition.experiments
     counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
     flops = {name: training_flops(experiments[name], counted[name]) for name in variants}
     works = left(runs, counted)
-    pace = pace_of(sweep, definition, runs, works, jobs) if works else None
-    rows = [("variant", "differs in", "parameters", "FLOPs a run", "time of the first")]
+    rows = [("variant", "differs in", "parameters", "FLOPs a run", "peak rate")]
     for name in variants:
-        first = "" if pace is None else duration(pace.start + pace.seconds(_whole(runs, name, counted[name])))
-        count = parameters(experiments[name].model)
-        rows.append((name, changes(definition.variant(name)), f"{count:,}", f"{flops[name]:.2e}", first))
+        count = f"{parameters(experiments[name].model):,}"
+        rows.append(
+            (name, changes(definition.variant(name)), count, count_text(flops[name]), _peak_rate(experiments[name]))
+        )
     seeds = ", ".join(map(str, definition.seeds))
     tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
     unchosen = (
         {work.run.variant for work in works if work.run.factor is not None} if definition.sweep.untuned else set()
     )
     at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
-    lines = [
-        f"{definition.sweep.name}: {definition.sweep.question}",
-        "",
-        _aligned(rows),
-        "",
-        f"{len(variants)} variants, seeds {seeds}{tune}: {len(works)} runs to train{at_most}, "
-        f"{len(runs) - len(works)} finished",
-        f"differences between seeds include: {listed(definition.vary)}",
-    ]
-    if pace is not None:
-        data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
-        seconds = total(works, pace, jobs or 1, together) + pace.start + (pace.preparation or 0) * len(data)
-        how = f"with {jobs} processes at a time" if (jobs or 1) > 1 else "one after the other"
-        lines += [
+    yield "\n".join(
+        [
+            f"{definition.sweep.name}: {definition.sweep.question}",
+            "",
+            _aligned(rows, texts=2),
+            "",
+            f"{len(variants)} variants, seeds {seeds}{tune}: {len(works)} runs to train{at_most}, "
+            f"{len(runs) - len(works)} finished",
+            f"differences between seeds include: {listed(definition.vary)}",
+            f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",
+            *([UNCOUNTED] if None in counted.values() else []),
+        ]
+    )
+    if works:
+        yield _times(sweep, definition, counted, works, jobs, together)
+
+
+def _times(
+    sweep: SweepFolder,
+    definition: Definition,
+    counted: Mapping[str, int | None],
+    works: Sequence[Work],
+    jobs: int | None,
+    together: int | None,
+) -> str:
+    """How long the first run of each variant takes, and all that is left."""
+    runs = sweep.all_runs(definition, list(counted))
+    pace = pace_of(sweep, definition, runs, works, jobs)
+    rows = [("variant", "time of the first")]
+    for name, count in counted.items():
+        rows.append((name, duration(pace.start + pace.seconds(_whole(runs, name, count)))))
+    data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
+    seconds = total(works, pace, jobs or 1, together) + pace.start + (pace.preparation or 0) * len(data)
+    how = f"with {jobs} processes at a time" if (jobs or 1) > 1 else "one after the other"
+    return "\n".join(
+        [
+            "",
+            _aligned(rows, texts=1),
+            "",
             f"about {duration(seconds)} {how} on this machine, if no run ends early and it stays as busy as now",
             *(f"  {words}" for words in pace.words()),
         ]
-    lines.append(f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for")
-    return "\n".join([*lines, *([UNCOUNTED] if None in counted.values() else [])])
+    )
+
+
+def _peak_rate(config: ExperimentConfig) -> str:
+    if is_address(config.optimizer.schedule):
+        return "custom"  # only the user's function knows
+    return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
 
 
 def _whole(runs: Sequence[SweepRun], name: str, updates: int | None) -> Work:
@@ -80,8 +113,8 @@ def _short(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """A table with text aligned left and numbers right."""
+def _aligned(rows: Sequence[Sequence[str]], texts: int) -> str:
+    """A table: so many columns of text aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [[*map(str.ljust, row[:2], widths), *map(str.rjust, row[2:], widths[2:])] for row in rows]
+    aligned = [[*map(str.ljust, row[:texts], widths), *map(str.rjust, row[texts:], widths[texts:])] for row in rows]
     return "\n".join(map("  ".join, aligned))

@@ -4,6 +4,7 @@
 
 `--dry-run` runs this in a process with the cores or the GPU of a worker. Nothing is trained, and nothing is written but
 checkpoints in a temporary folder. One program of each kind is compiled, without the cache, and stands for its shapes.
+Of a config whose updates take long, only matrix products are timed.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.size import training_flops
 from transformer_jax.model.stacks import position_limit
 from transformer_jax.processes.compilation import use_cache
-from transformer_jax.processes.hardware import keep_freed_memory
+from transformer_jax.processes.hardware import keep_freed_memory, products_rate
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.sweeps.lengths import lengths_of
 from transformer_jax.training.programs import Programs
@@ -39,6 +40,10 @@ from transformer_jax.update.optimizer import make_schedule
 
 # A program is called until its calls took this long, and at least this often.
 SECONDS, CALLS = 1.0, 2
+# If matrix products say that an update takes longer, nothing is timed: this would take many minutes.
+LONGEST_UPDATE = 3.0
+# Rows of these products: with more, their rate is the same.
+ROWS = 1024
 # FLOPs of a call: larger batches are timed by a part of their rows.
 MOST_FLOPS = 3e10
 
@@ -233,10 +238,14 @@ def main() -> None:
     jax.devices()
     start = time.time() - request["asked"]
     config = configuration.from_json(json.dumps(request["config"]))
-    with tempfile.TemporaryDirectory() as cache:
-        use_cache(cache)  # of this process alone: what it compiles is not what a run would find
-        parts = time_parts(config, Path(request["data"]), request["tests"], start)
-    print(json.dumps(parts._asdict()))
+    model = config.model
+    rate = products_rate(ROWS, model.d_model, model.d_ff, model.dtype, model.matmul_precision)
+    found = {"start": start, "rate": rate}
+    if request["flops"] / rate <= LONGEST_UPDATE:
+        with tempfile.TemporaryDirectory() as cache:
+            use_cache(cache)  # of this process alone: what it compiles is not what a run would find
+            found |= time_parts(config, Path(request["data"]), request["tests"], start)._asdict()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -60,9 +60,10 @@ def take_steps(
     signals: StopSignals,
 ) -> None:
     """Trains from the state after `step` updates until the end; None is a new run."""
-    train, first, began = inputs.config.train, step, time.monotonic()
+    train, began = inputs.config.train, time.monotonic()
     speed = Throughput(inputs.config.model, inputs.batches.statistics(), inputs.mesh.devices.size, train.peak_flops)
     pulses: collections.deque[Pulse] = collections.deque()
+    compiled: set[tuple[Any, ...]] = set()  # the shapes of batches so far: each has its own program
     announce(inputs, programs, speed, resumed_at=None if state is None else step)
     state = programs.new_state() if state is None else state
     journal.count_tokens(state, step)  # train.tokens may have been lowered
@@ -71,8 +72,12 @@ def take_steps(
         speed.start(batches, step)
         while not journal.end_if_due(state, step, interruption(step, train, began, signals)):
             batch = next(batches)
-            with announced_when_slow(tell) if step == first and team().is_first else contextlib.nullcontext():
+            shape = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
+            if shape in compiled:
                 state, pulse = programs.step(state, batch)
+            else:
+                state, pulse = first_call(programs, state, batch, progress, is_announced=not compiled)
+                compiled.add(shape)
             step += 1
             is_last = step == inputs.last_step
             pulses.append(pulse)
@@ -86,9 +91,23 @@ def take_steps(
                 state = journal.collect(state)
             with speed.paused():
                 if step % train.eval_every == 0 or is_last:
+                    compiling = inputs.compilations.seconds
                     journal.validate(state, step)
+                    progress.exclude(inputs.compilations.seconds - compiling)
                 if step % train.checkpoint_every == 0 or is_last:
                     journal.save(state, step)
+
+
+def first_call(
+    programs: Programs, state: TrainState, batch: Any, progress: ProgressLine, is_announced: bool
+) -> tuple[TrainState, Pulse]:
+    """A step that compiles its program. It runs alone, so that its time can be left out of the speed."""
+    jax.block_until_ready(state)
+    began = time.perf_counter()
+    with announced_when_slow(tell) if is_announced and team().is_first else contextlib.nullcontext():
+        state, pulse = jax.block_until_ready(programs.step(state, batch))
+    progress.exclude_step(time.perf_counter() - began)
+    return state, pulse
 
 
 def interruption(step: int, train: TrainConfig, began: float, signals: StopSignals) -> Ending | None:

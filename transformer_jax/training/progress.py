@@ -91,6 +91,7 @@ class ProgressLine:
         if self._is_shown and sys.stderr.isatty():
             self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
         self._reported_step, self._reported_at = first_step, time.monotonic()
+        self._excluded_seconds, self._excluded_steps = 0.0, 0
         self._seconds_per_step: float | None = None
 
     def close(self) -> None:
@@ -102,23 +103,47 @@ class ProgressLine:
             self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self._bar.update()
 
+    def exclude_step(self, seconds: float) -> None:
+        """Leaves a step that compiled its program, and its time, out of the speed and of the time that is left."""
+        self._excluded_seconds += seconds
+        self._excluded_steps += 1
+        self.exclude(seconds)
+
+    def exclude(self, seconds: float) -> None:
+        """Leaves so much time between steps, such as the compilation of an evaluation, out of the time that is left."""
+        self._reported_at += seconds
+        if self._bar is not None:
+            self._bar.unpause()  # it takes no step to have begun before now
+
     def report(self, step: int, line: Mapping[str, Any]) -> None:
-        """Prints a line of metrics; of several runs their mean, and the speed of all of them together."""
-        left = self._pace(step) * (self._last_step - step)
+        """Prints a line of metrics; of several runs their mean, and the speed of all of them together.
+
+        The speed is that of steps that did not compile; without any, it is not known yet and not printed.
+        """
+        steps, excluded_seconds = step - self._reported_step, self._excluded_seconds
+        counted = steps - self._excluded_steps
+        pace = self._pace(step, counted)
         if self._is_shown and line:
+            speed = left = ""
+            if counted > 0:
+                share = counted / steps * line["seconds"] / (line["seconds"] - excluded_seconds)
+                speed = f"{line['target_tokens_per_second'] * share:,.0f} tokens/s  "
+            if pace is not None:
+                left = f"  left {duration(pace * (self._last_step - step))}"
             tell(
                 (f"{line['runs']} runs  " if "runs" in line else "")
                 + f"step {step:>7,}  loss {line['loss']:.3f}  perplexity {line['perplexity']:.2f}  "
-                f"rate {line['learning_rate']:.2e}  {line['target_tokens_per_second']:,.0f} tokens/s  "
-                f"data wait {line['data_wait']:.0%}  left {duration(left)}"
+                f"rate {line['learning_rate']:.2e}  {speed}data wait {line['data_wait']:.0%}{left}"
             )
 
-    def _pace(self, step: int) -> float:
-        """Seconds per step: a moving average, in which compilation and sleep fade away."""
+    def _pace(self, step: int, counted: int) -> float | None:
+        """Seconds per step: a moving average, in which sleep fades away."""
         now = time.monotonic()
-        pace = (now - self._reported_at) / max(step - self._reported_step, 1)
+        if counted > 0:
+            pace = (now - self._reported_at) / counted
+            self._seconds_per_step = pace if self._seconds_per_step is None else (self._seconds_per_step + pace) / 2
         self._reported_step, self._reported_at = step, now
-        self._seconds_per_step = pace if self._seconds_per_step is None else (self._seconds_per_step + pace) / 2
+        self._excluded_seconds, self._excluded_steps = 0.0, 0
         return self._seconds_per_step
 
 

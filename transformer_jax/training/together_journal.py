@@ -16,7 +16,7 @@ from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.update.step import Pulse, TrainState
 
 # What the progress line shows of several runs.
-MEANS = ("loss", "perplexity", "learning_rate", "data_wait")
+MEANS = ("loss", "perplexity", "learning_rate", "data_wait", "seconds")
 
 
 @contextlib.contextmanager

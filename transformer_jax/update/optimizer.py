@@ -59,10 +59,15 @@ def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float =
     return _warmed_up(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
 
 
+def peak_rate(config: OptimizerConfig, d_model: int) -> float:
+    """The learning rate after warmup: by default that of equation 3 of the paper."""
+    return config.learning_rate or (d_model * max(config.warmup_steps, 1)) ** -0.5
+
+
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
     """The learning rate by number of updates made: a linear warmup to the peak, then the schedule of the config."""
     warmup, steps = config.warmup_steps, min(steps, MOST_UPDATES)
-    peak = config.learning_rate or (d_model * max(warmup, 1)) ** -0.5
+    peak = peak_rate(config, d_model)
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
     after = max(steps - warmup, 1)
