@@ -14,4 +14,4 @@ def test_a_row_for_each_variant_with_its_interval(whole):
     assert (row.value, row.low, row.high, row.mark) == (found.value, found.low, found.high, "worse")
     assert row.published is not None and abs(row.published - -0.9) < 1e-9
     assert rows["A h=4"].mark == ""
-    assert plots["perplexity"].x == "Δ perplexity per token, % (← better)" and plots["perplexity"].is_log
+    assert plots["perplexity"].x == "Δ perplexity per token in %, log scale (← better)" and plots["perplexity"].is_log

@@ -22,6 +22,7 @@ def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
     ("low", "high", "texts"),
     [
         (0.88, 1.12, ["−10", "−5", "0", "5", "10"]),
+        (0.62, 1.75, ["−20", "0", "20", "40", "60"]),
         (0.009, 110.0, ["−99", "−90", "0", "900", "9.9k"]),
         (0.0, math.inf, None),
     ],

@@ -19,5 +19,5 @@ def _forest(sweep: SweepResult, findings: TestFindings, metric: Metric) -> Fores
         published = metric.published_difference(sweep.published(name, metric.key))
         tip += "" if published is None else f"; published {metric.change(published)}"
         rows.append(Interval(name, found.value, found.low, found.high, tip, metric.mark(found), published))
-    x = "Δ BLEU (better →)" if metric is BLEU else f"Δ perplexity per {findings.unit}, % (← better)"
+    x = "Δ BLEU (better →)" if metric is BLEU else f"Δ perplexity per {findings.unit} in %, log scale (← better)"
     return Forest(f"{metric.name}: differences from the baseline", rows, x, is_log=metric is PERPLEXITY)

@@ -76,7 +76,7 @@ class Forest(NamedTuple):
         # Ratios of the perplexities: evenly spaced while they are of one size, by decades beyond.
         is_wide = high / low > WIDE
         ratios = Axis(math.log10(low), math.log10(high), 0, 1, log=True) if is_wide else Axis(low, high, 0, 1)
-        return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios.ticks()}
+        return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios.ticks(5 if is_wide else 8)}
 
 
 class Curves(NamedTuple):
