@@ -45,6 +45,7 @@ def test_every_option_that_the_command_line_does_not_set_adapts(monkeypatch, tmp
     for path in ADAPTABLE:
         assert value_at(config, path) < value_at(preset, path)
         assert f"{path} = {value_at(config, path)} instead of {value_at(preset, path)}: " in said
+    assert said.count("would only memorize") == 1 and said.count(": for the same reason") == 3
     assert config.train.steps >= 10 * config.optimizer.warmup_steps
 
     set_ones = [("train.steps", "700"), ("train.eval_every", "30"), ("model.d_model", "512"), ("data.num_shapes", "5")]

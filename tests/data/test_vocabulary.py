@@ -1,6 +1,7 @@
 """The tokenizer of a corpus, and the sizes that its text supports."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -19,7 +20,12 @@ def test_a_vocabulary_that_may_adapt_has_a_size_that_the_text_supports(tmp_path,
     config = experiment(tmp_path, vocab_size=8000, adapt=("model.vocab_size",))
     prepared = prepare(config, tmp_path / "data")
     assert 300 < prepared.vocab_size < 1000
-    assert f"model.vocab_size = {prepared.vocab_size} instead of 8000" in capsys.readouterr().err
+    said = re.search(
+        rf"model\.vocab_size = {prepared.vocab_size} instead of 8000: the (\d+) that the training text needs, and "
+        r"one for each 100 of its characters; it supports at most (\d+)\n",
+        capsys.readouterr().err,
+    )
+    assert int(said[1]) < prepared.vocab_size <= int(said[2])
     for again in (config, of_size(experiment(tmp_path), prepared.vocab_size)):  # the same command, or its result
         assert prepare(again, tmp_path / "data").fingerprint == prepared.fingerprint
     changed = rf"model\.vocab_size was {prepared.vocab_size} and is now 8000"

@@ -17,6 +17,7 @@ from transformer_jax.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
 from transformer_jax.processes.compilation import FUSION, announced_when_slow, unfused, unfused_if_custom
+from transformer_jax.training.programs import Programs
 from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Translator
@@ -120,6 +121,7 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
     Scorer(model, trainer.mesh)
     Translator(config, None, None, trainer.mesh)
     assert options == [expected] * 4
+    assert Programs(config, lambda count: 1e-3, trainer.mesh).compiler_options == expected
 
 
 def together():
@@ -127,7 +129,7 @@ def together():
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
-    together()
+    assert together().compiler_options == {FUSION: ""}  # the header of the run says it
     assert options.count({FUSION: ""}) == 3  # a new state, the step, the evaluation; others move numbers only
 
 

@@ -23,6 +23,7 @@ SMALLEST_BATCH = 256  # tokens
 FEW_SHAPES = 2  # each takes seconds to compile
 EPOCHS, FEWEST_STEPS, VALIDATIONS = 50, 500, 40
 CHARACTERS_PER_TOKEN = 100
+SAME = "for the same reason"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +36,13 @@ class Adapted:
 
     def report(self) -> None:
         """Prints a line for each change, under a title."""
-        found = []
+        found: list[str] = []
+        last = None
         for path, reason in self.reasons.items():
             now, before = (schema.value_at(config, path) for config in (self.config, self.before))
-            found += [f"  {path} = {now} instead of {before}: {reason}"] * (now != before)
+            if now != before:
+                found.append(f"  {path} = {now} instead of {before}: {reason if reason != last else SAME}")
+                last = reason
         if found:
             tell("\n".join(["adapted, as the command line does not set them:", *found]))
 
@@ -97,10 +101,10 @@ def _in_small_batches(known: Adapted, tokens: int, longest: int) -> Adapted:
         "model.num_encoder_layers": (max(1, model.num_encoder_layers // 2), smaller),
         "model.num_decoder_layers": (max(1, model.num_decoder_layers // 2), smaller),
         "model.d_ff": (max(1, model.d_ff // 2), smaller),
-        "data.num_shapes": (min(data.num_shapes, FEW_SHAPES), "each takes seconds to compile"),
     }
     if not model.d_model % (4 * model.num_heads):
         reasons["model.d_model"] = model.d_model // 2, smaller
+    reasons["data.num_shapes"] = min(data.num_shapes, FEW_SHAPES), "each takes seconds to compile"
     most = max(2 ** int(math.log2(tokens / FEWEST_BATCHES)), SMALLEST_BATCH, 2 * longest)
     if most < data.tokens_per_batch:
         reasons["data.tokens_per_batch"] = most, f"{text}, and an epoch should have at least {FEWEST_BATCHES} batches"

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from transformer_jax import schema
 from transformer_jax.config import DataConfig, ModelConfig
-from transformer_jax.data.adaptation import vocabulary_size
+from transformer_jax.data.adaptation import CHARACTERS_PER_TOKEN, vocabulary_size
 from transformer_jax.data.cleaning import TextShards, read_corpus
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepared import SIDES
@@ -56,7 +56,10 @@ def make_tokenizer(
         if SIZES[side] not in data.adapt:
             raise
         fits = vocabulary_size(sum(map(len, texts())), problem.least, problem.most)
-        tell(f"adapted: {SIZES[side]} = {fits} instead of {size}: the training text supports at most {problem.most}")
+        tell(
+            f"adapted: {SIZES[side]} = {fits} instead of {size}: the {problem.least} that the training text needs, and "
+            f"one for each {CHARACTERS_PER_TOKEN} of its characters; it supports at most {problem.most}"
+        )
         return _trained(data, side, fits, texts, count)
 
 

@@ -8,6 +8,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.update.mup import rate_multiplier
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.schedule_free import STEPS
@@ -31,6 +32,8 @@ class Programs:
         self.config, self.schedule, self.mesh, self._params = config, schedule, mesh, params
         self.optimizer = make_optimizer(config.optimizer, schedule, rate_multiplier(config.model))
         self.plan = abstract_state(config, self.optimizer, mesh)
+        # Those of `step`.
+        self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
         self.step = make_train_step(config, self.optimizer, mesh, self.plan)
         self.evaluate = make_eval_step(config, mesh)
         places = jax.tree.map(lambda leaf: leaf.sharding, self.plan.params)

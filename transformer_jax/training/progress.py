@@ -17,15 +17,14 @@ from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
-from transformer_jax.processes.compilation import unfused
 from transformer_jax.processes.distributed import team
 from transformer_jax.runs.metrics import duration
 from transformer_jax.schema import is_address
 from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.programs import Programs
 
-# Beside the versions where `compilation.unfused` has something to switch off.
-UNFUSED = "this jaxlib's faulty fusion is off in programs of several runs or with custom code"
+# Beside the versions where `compilation.unfused` switches something off.
+UNFUSED = "compiled without an optimization that this jaxlib has a bug in"
 VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -178,7 +177,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
         "peak": str(throughput),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-        + (f"; {UNFUSED}" if unfused(mesh) else ""),
+        + (f"; {UNFUSED}" if programs.compiler_options else ""),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 

@@ -48,7 +48,7 @@ class TogetherPrograms(Programs):
         several = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
         everywhere = NamedSharding(mesh, PartitionSpec())
         self.numbers = jax.device_put(numbers_of(configs), everywhere)
-        options = unfused(mesh)
+        options = self.compiler_options = unfused(mesh)
         self._new = jax.jit(jax.vmap(self._new_run), out_shardings=several, compiler_options=options)
         self._average = jax.jit(jax.vmap(lambda state: state.evaluated_params), out_shardings=several.params)
         self._join = jax.jit(
