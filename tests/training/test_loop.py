@@ -162,10 +162,17 @@ def test_the_workdir_of_another_experiment(straight):
 
 def test_a_limit_of_tokens(place):
     workdir = place / "tokens"
-    assert "target tokens at step" in train_here(workdir, "train.tokens=700")
+    told = train_here(workdir, "train.tokens=700", "train.log_every=1")
+    assert "target tokens at step" in told
+    first, second = (
+        line for line in told.splitlines() if line.startswith(("step       1  loss", "step       2  loss"))
+    )
+    assert "tokens/s" not in first and "tokens/s" in second, "the first step compiles: its time says nothing"
     before = metrics(workdir)
     assert before[-1]["step"] == 8 and "valid_loss" in before[-1]
-    assert "target tokens at step" in train_here(workdir, "train.tokens=700")  # once reached, it stays reached
+    assert "target tokens at step" in train_here(
+        workdir, "train.tokens=700", "train.log_every=1"
+    )  # once reached, it stays reached
     assert metrics(workdir) == before
 
 

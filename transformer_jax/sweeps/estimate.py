@@ -187,8 +187,7 @@ def pace_of(
         begin = time.monotonic()
         subprocess.run([*PYTHON, "-c", "import transformer_jax.sweeps.timing"], check=True)
         return FinishedPace(finished, time.monotonic() - begin)
-    ordered = sorted({work.run.variant: work for work in works}.values(), key=lambda work: work.flops)
-    cheap, costly = ordered[0], ordered[-1]
+    cheap, costly = (choose(works, key=lambda work: work.flops) for choose in (min, max))
     tell(f"timing the programs of {costly.run.variant} ...")
     last = timed(sweep, costly, definition, here)
     if "update" not in last:
