@@ -94,14 +94,11 @@ def _title(column: Column) -> str:
 
 
 def _best(table: Table, index: int) -> int | None:
-    """The row with the best mean of a column of scores, if it is significantly better than its baseline."""
-    keys = [column.key for column in table.columns]
-    metric = METRIC_OF.get(keys[index])
-    if metric is None or (difference := f"{metric.key}_difference") not in keys:
+    """The row with the best mean of a column of scores."""
+    if (metric := METRIC_OF.get(table.columns[index].key)) is None:
         return None
     means = {n: v for n, row in enumerate(table.rows) if isinstance(v := row.cells[index].value, float)}
-    best = max(means, key=lambda number: metric.sign * means[number])
-    return best if table.rows[best].cells[keys.index(difference)].mark == "better" else None
+    return max(means, key=lambda number: metric.sign * means[number], default=None)
 
 
 def _cell(cell: Cell, is_bold: bool, is_split: bool) -> str:
@@ -126,7 +123,7 @@ def _caption(sweep: SweepResult, findings: TestFindings) -> str:
         text += (
             rf"$\Delta$: difference from {baseline}, of perplexity (per {findings.unit}) in percent, with "
             rf"{escaped(percent(CONFIDENCE))} confidence intervals; $^{{*}}$ significant. Bold: the best mean of "
-            f"a column, only if it is significantly better than {baseline}. "
+            "a column, significant or not. "
         )
     return text + rf"BLEU: {{\scriptsize {escaped(findings.signature)}}}."
 
