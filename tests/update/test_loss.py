@@ -1,6 +1,7 @@
 """The loss (section 5.4): textbook values, sums, and the sliced form against the plain one."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,38 @@ def test_padding_has_no_part_in_it():
     assert ours == theirs
     gradient = jax.jit(jax.grad(lambda logits: token_sums(logits, TARGETS, WEIGHTS, Objective()).loss))(logits_of())
     assert not np.any(gradient[WEIGHTS == 0])
+
+
+def test_an_excluded_token_may_have_any_target_and_logits():
+    excluded = WEIGHTS == 0
+    logits = jnp.where(excluded[..., None], jnp.array([jnp.nan, -jnp.inf, 0, jnp.inf, 0]), logits_of())
+
+    def loss_of(logits, targets):
+        return label_smoothed_cross_entropy(logits, targets, WEIGHTS)[0]
+
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(functools.partial(loss_of, targets=targets)))(given)
+        for given, targets in ((logits, np.where(excluded, -100, TARGETS)), (logits_of(), TARGETS))
+    )
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_class_that_is_ruled_out_has_no_part_in_the_plain_loss():
+    """A logit of -inf is the loss of the other classes alone, as in scipy's log_softmax."""
+    logits = logits_of(classes=6).at[..., 5].set(-jnp.inf)
+    ours, theirs = (label_smoothed_cross_entropy(x, TARGETS, WEIGHTS, 0.0)[0] for x in (logits, logits[..., :5]))
+    assert ours == pytest.approx(float(theirs), rel=1e-6)
+
+
+@pytest.mark.parametrize(("targets", "options", "message"), [
+    (TARGETS - 100 * (1 - WEIGHTS) + 1, {}, "targets has the id 5, whose weight is not 0: must be between 0 and 4"),
+    (TARGETS, {"spread": "al"}, "spread is 'al': must be one of all, others"),
+    (TARGETS, {"epsilon": 1.0}, "epsilon is 1.0: must be >= 0 and < 1"),
+    (TARGETS, {"epsilon": float("nan")}, "epsilon is nan: must be >= 0 and < 1"),
+])  # fmt: skip
+def test_bad_arguments_get_one_clear_line(targets, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        label_smoothed_cross_entropy(logits_of(), targets, WEIGHTS, **options)
 
 
 def test_perplexity_is_told_without_smoothing():

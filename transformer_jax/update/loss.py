@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.export
@@ -34,6 +34,10 @@ class Objective(NamedTuple):
     z_loss: Number = 0.0
 
     def terms(self, classes: int) -> "Terms":
+        if self.spread not in get_args(Spread):
+            raise ValueError(f"spread is {self.spread!r}: must be one of {', '.join(get_args(Spread))}")
+        if not isinstance(self.epsilon, jax.core.Tracer) and not 0 <= self.epsilon < 1:
+            raise ValueError(f"epsilon is {self.epsilon}: must be >= 0 and < 1")
         wrong = self.epsilon / classes if self.spread == "all" else self.epsilon / (classes - 1)
         has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
         return Terms(1.0 - wrong * classes, wrong, self.z_loss if has_z else None)
@@ -74,7 +78,9 @@ def label_smoothed_cross_entropy(
 ) -> tuple[jax.Array, jax.Array]:
     """Cross-entropy against (1 - epsilon) on the target and epsilon spread over the classes: (loss_sum, weight_sum).
 
-    `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding).
+    `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding), whatever its
+    target and its logits are. Logits of -inf (classes that are ruled out) need epsilon = 0: smoothing makes them
+    infinitely wrong.
     """
     if not jnp.issubdtype(targets.dtype, jnp.integer):
         raise ValueError(f"targets are {targets.dtype}: must be token ids, int32")
@@ -83,8 +89,25 @@ def label_smoothed_cross_entropy(
             f"logits, targets and weights have the shapes {logits.shape}, {targets.shape} and {weights.shape}: must be "
             "[..., classes], [...] and [...], with the same axes before the classes"
         )
+    _check_targets(targets, weights, logits.shape[-1])
+    # Not multiplied by zero: with a target of -100 or an infinite logit that would be NaN.
+    logits = jnp.where(weights[..., None] == 0, 0, logits)
+    targets = jnp.where(weights == 0, 0, targets)
     sums = token_sums(logits, targets, weights, Objective(epsilon, spread))
     return sums.loss, sums.tokens
+
+
+def _check_targets(targets: jax.Array, weights: jax.Array, classes: int) -> None:
+    """Raises ValueError if a target that counts is not a class. Under `jax.jit` values are not known."""
+    for array in (targets, weights):
+        if isinstance(array, jax.core.Tracer) or not getattr(array, "is_fully_addressable", True):
+            return
+    counted = np.asarray(targets)[np.asarray(weights) != 0]
+    wrong = counted[(counted < 0) | (counted >= classes)]
+    if wrong.size:
+        raise ValueError(
+            f"targets has the id {wrong[0]}, whose weight is not 0: must be between 0 and {classes - 1} (classes - 1)"
+        )
 
 
 def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, objective: Objective) -> TokenSums:
@@ -106,7 +129,8 @@ def _token_sums(
     nll = normalizer - target_logit
     logit_sums = jnp.sum(logits, axis=-1) if logit_sums is None else logit_sums
     everywhere = logits.shape[-1] * normalizer - logit_sums
-    losses = right * nll + wrong * everywhere
+    # Without smoothing not added, as 0: where a class is ruled out (a logit of -inf) that would be NaN.
+    losses = right * nll + wrong * everywhere if isinstance(wrong, jax.Array) or wrong else right * nll
     tokens = jnp.sum(weights)
     return TokenSums(
         loss=jnp.sum((losses if z is None else losses + z * normalizer**2) * weights),
