@@ -191,8 +191,8 @@ FAULTS = [
     Fault(
         "the cache does not follow the beams",
         "search/beam.py",
-        "return beam, reorder(cache, parents_BK)",
-        "return beam, cache",
+        "return beam, reorder(new_cache, parents_BK)",
+        "return beam, new_cache",
         "search",
     ),
     Fault(

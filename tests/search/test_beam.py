@@ -1,6 +1,7 @@
 """Beam search: against every target there is, stopping early, and the cache."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -173,6 +174,19 @@ def test_default_reorder_moves_rows_and_leaves_the_rest():
     np.testing.assert_array_equal(moved["rows"][:, 0], [4, 4, 0, 8, 6, 8])
     np.testing.assert_array_equal(moved["sentences"], [0, 1])
     assert moved["position"] == 7
+
+
+@pytest.mark.parametrize("layers", [3, 2])  # and with as many layers as sentences
+def test_a_cache_with_layers_first_is_refused_without_a_reorder_of_its_own(layers):
+    def layered_step(tokens_R, cache):
+        logits_RV, rows = step(tokens_R, cache)
+        return logits_RV, rows | {"history": cache["history"] + 1, "constant": cache["constant"]}
+
+    cache = start(tables_of(0, 2), 4) | {"history": jnp.zeros((layers, 8, 6)), "constant": jnp.zeros((3, 8))}
+    with pytest.raises(
+        ValueError, match=re.escape(f"cache['history'] has the shape ({layers}, 8, 6): must have 8 rows")
+    ):
+        searched(beam_search, layered_step, cache, batch_size=2)
 
 
 def test_a_repeated_cache_keeps_a_sentence_together():

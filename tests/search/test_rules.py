@@ -4,6 +4,7 @@ import functools
 import re
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.support.searches import (
     BOS,
     EOS,
+    IDS,
     LENGTH,
     PAD,
     VOCABULARY,
@@ -170,6 +172,15 @@ def test_decoding_may_start_from_padding_or_from_the_end():
     (sample_search, {"top_p": 0.0}, "top_p is 0.0: must be in (0, 1]"),
     (sample_search, {"top_p": 1.5}, "top_p is 1.5: must be in (0, 1]"),
     (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys has shape (3,): must be (2,)"),
+    (greedy_search, {"eos_id": -1}, "eos_id is -1: must be >= 0"),
+    (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix has the id -9: must be >= 0"),
+    (greedy_search, {"prefix": np.ones((2, 1))}, "prefix has values of the type float"),
+    *((greedy_search, {name: VOCABULARY}, f"{name} is 5: must be between 0 and 4 (step gives 5 logits)")
+      for name in IDS),
+    (greedy_search, {"prefix": np.array([[A], [9]])}, "prefix has the id 9: must be between 0 and 4"),
+    *((beam_search, {name: value}, f"{name} is {value}: must be an int")
+      for name, value in [("max_length", 5.0), ("eos_id", None), ("bos_id", [2, 3]), ("beam_size", 4.0)]),
+    (beam_search, {"max_length": jax.export.symbolic_shape("n")[0]}, "max_length is n: must be an int, not symbolic"),
     (beam_search, {"tail": 3}, "tail is 3 sentences: must be between 1 and batch_size, 2"),
     (greedy_search, {"tail": 0}, "tail is 0 sentences: must be between 1 and batch_size, 2"),
 ])  # fmt: skip
@@ -177,4 +188,18 @@ def test_bad_arguments_get_one_clear_line(search, options, message):
     options = {"batch_size": 2, **({"keys": jax.random.key(0)} if search is sample_search else {}), **options}
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         searched(search, step, start(tables_of(0, 2)), **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("broken_step", "message"), [
+    (lambda logits, cache: logits, "step returned an array: must be a tuple, (logits, cache)"),
+    (lambda logits, cache: (cache, logits), "step returned (dict, an array): must be (logits, cache), in this order"),
+    (lambda logits, cache: (logits, {}), "step returned a cache that lacks cache['node_R']"),
+    (lambda logits, cache: (logits, cache | {"node_R": cache["node_R"][:1]}),
+     "step returned cache['node_R'] with the shape (1,): must be (2,), as it was given"),
+])  # fmt: skip
+def test_a_step_that_returns_something_else_gets_one_clear_line(broken_step, message):
+    cache = start(tables_of(0, 2))
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        searched(greedy_search, lambda *given: broken_step(*step(*given)), cache, batch_size=2)
     assert "\n" not in str(error.value)

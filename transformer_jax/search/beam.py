@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, next_logits
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_int, next_logits
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
 
@@ -49,6 +49,8 @@ def beam_search(
     continue the target of row parents_BK[b, k]. A beam of one is greedy search: the one target ends as soon as `<eos>`
     is its most probable token.
     """
+    check_int("beam_size", beam_size)
+    check_int("n_best", n_best)
     if beam_size < 1:
         raise ValueError(f"beam_size is {beam_size}: must be >= 1")
     if not 1 <= n_best <= beam_size:
@@ -64,13 +66,32 @@ def beam_search(
 
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
-        logits_RV, cache = next_logits(step, beam.last_BK.reshape(-1), cache)
+        logits_RV, new_cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
+        if reorder is gather_beams:
+            _check_rows(cache, new_cache, *beam.last_BK.shape)
         candidates = _continuations(beam, rules, logits_RV)
         beam, parents_BK = _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
-        return beam, reorder(cache, parents_BK)
+        return beam, reorder(new_cache, parents_BK)
 
     start = _first_beam(rules, beam_size, n_best)
     return run_stages(start, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail).found
+
+
+def _check_rows(cache: Cache, new_cache: Cache, sentences: int, beam_size: int) -> None:
+    """Raises ValueError for an array that `step` changes and `gather_beams` does not reorder.
+
+    Sentences may come first: what all beams of a sentence share. Not in [sentences, rows], which is [layers, rows].
+    """
+    rows = sentences * beam_size
+    leaves = jax.tree_util.tree_leaves_with_path(new_cache)
+    for (path, leaf), given in zip(leaves, jax.tree.leaves(cache), strict=True):
+        shape = jnp.shape(leaf)
+        is_laid_out = not shape or shape[0] == rows or (shape[0] == sentences and shape[1:2] != (rows,))
+        if leaf is not given and not is_laid_out:
+            raise ValueError(
+                f"cache{jax.tree_util.keystr(path)} has the shape {shape}: must have {rows} rows first "
+                "(batch_size times beam_size) to follow the beams; another layout needs its own reorder(cache, parents)"
+            )
 
 
 class _Beam(NamedTuple):

@@ -53,7 +53,7 @@ def roll_out(
     def advance(carry: tuple[Rollout, Cache]) -> tuple[Rollout, Cache]:
         rollout, cache = carry
         position, ended_B = rollout.position, rollout.ended_B
-        logits_BV, cache = next_logits(step, rollout.last_B, cache)
+        logits_BV, cache = next_logits(step, rollout.last_B, cache, rules)
         forced_B = rollout.forced_BT[:, position]
         chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]

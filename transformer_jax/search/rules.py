@@ -9,10 +9,14 @@ V vocabulary (N elsewhere in this package: here N counts the n-best).
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.export
 import jax.numpy as jnp
+import numpy as np
 from flax.errors import TraceContextError
 from jax import Array, lax
 
@@ -71,9 +75,9 @@ UNDIVIDED = Division()
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
-    `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length` on and from a sentence's entry of
-    `min_lengths` on; at its limit, its entry of `max_lengths`, it is forced. `prefix` holds the forced first tokens of
-    each sentence, filled up with `<pad>`.
+    Ids are those of the step's vocabulary. `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length`
+    on and from a sentence's entry of `min_lengths` on; at its limit, its entry of `max_lengths`, it is forced. `prefix`
+    holds the forced first tokens of each sentence, filled up with `<pad>`.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding.
     """
 
@@ -93,6 +97,12 @@ class SearchRules:
     min_lengths: Array | None = None  # [batch_size]
 
     def __post_init__(self) -> None:
+        if not jax.export.is_symbolic_dim(self.batch_size):
+            check_int("batch_size", self.batch_size)
+        if not isinstance(self.bos_id, jax.core.Tracer):
+            check_int("bos_id", self.bos_id)
+        for name in ("max_length", "eos_id", "pad_id", "min_length"):
+            check_int(name, getattr(self, name))
         if self.batch_size < 1 or self.max_length < 1:
             raise ValueError(f"batch_size is {self.batch_size} and max_length {self.max_length}: both must be >= 1")
         if not 0 <= self.min_length <= self.max_length:
@@ -104,13 +114,33 @@ class SearchRules:
         for name in ("min_lengths", "max_lengths"):
             if (lengths := getattr(self, name)) is not None:
                 check_shape(name, lengths, (self.batch_size,))
+                _check_integers(name, lengths)
         if self.prefix is not None:
             width = jnp.size(self.prefix) // self.batch_size
             check_shape("prefix", self.prefix, (self.batch_size, width))
             if width >= self.max_length:
                 raise ValueError(f"prefix has {width} positions: must be less than max_length, {self.max_length}")
-        if self.tail is not None and not 1 <= self.tail <= self.batch_size:
-            raise ValueError(f"tail is {self.tail} sentences: must be between 1 and batch_size, {self.batch_size}")
+            _check_integers("prefix", self.prefix)
+        if self.tail is not None:
+            check_int("tail", self.tail)
+            if not 1 <= self.tail <= self.batch_size:
+                raise ValueError(f"tail is {self.tail} sentences: must be between 1 and batch_size, {self.batch_size}")
+        self.check_ids()
+
+    def check_ids(self, vocabulary: int | None = None) -> None:
+        """Raises ValueError if an id whose value is known is negative or, given its size, not in the vocabulary."""
+        ids = {"bos_id": self.bos_id, "eos_id": self.eos_id, "pad_id": self.pad_id, "prefix": self.prefix}
+        for name, given in ids.items():
+            if given is None or isinstance(given, jax.core.Tracer) or not getattr(given, "is_fully_addressable", True):
+                continue
+            known = np.asarray(given)
+            is_wrong = (known < 0) | (known >= (math.inf if vocabulary is None else vocabulary))
+            if np.any(is_wrong):
+                found = f"{name} has the id {known[is_wrong][0]}" if known.ndim else f"{name} is {known}"
+                limit = (
+                    ">= 0" if vocabulary is None else f"between 0 and {vocabulary - 1} (step gives {vocabulary} logits)"
+                )
+                raise ValueError(f"{found}: must be {limit}")
 
     def limits_and_forced(self) -> tuple[Array, Array]:
         """limits_B, the maximum length of each sentence, and forced_BT, its token at each position, FREE or UNENDED."""
@@ -143,7 +173,7 @@ class SearchRules:
         return jnp.asarray(penalties, jnp.float32)
 
 
-def next_logits(step: Step, tokens_R: Array, cache: Cache) -> tuple[Array, Cache]:
+def next_logits(step: Step, tokens_R: Array, cache: Cache, rules: SearchRules) -> tuple[Array, Cache]:
     """The logits of a step, in float32, and its cache."""
     try:
         found = step(tokens_R, cache)
@@ -154,14 +184,37 @@ def next_logits(step: Step, tokens_R: Array, cache: Cache) -> tuple[Array, Cache
         )
         raise
     if not isinstance(found, tuple) or len(found) != 2:
-        raise ValueError(f"step returned {type(found).__name__}: must be (logits, cache)")
-    logits_RV, cache = found
+        raise ValueError(f"step returned {_kind(found)}: must be a tuple, (logits, cache)")
+    logits_RV, new_cache = found
+    if not isinstance(logits_RV, (Array, np.ndarray)):
+        raise ValueError(
+            f"step returned ({_kind(logits_RV)}, {_kind(new_cache)}): must be (logits, cache), in this order"
+        )
     if logits_RV.ndim != 2 or logits_RV.shape[0] != tokens_R.shape[0]:
         raise ValueError(
             f"step returned logits of the shape {logits_RV.shape}: must be [rows, vocabulary], with a row for each of "
             f"the {tokens_R.shape[0]} tokens that it was given (batch_size times beam_size)"
         )
-    return logits_RV.astype(jnp.float32), cache
+    rules.check_ids(logits_RV.shape[1])
+    before, after = (
+        {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        for tree in (cache, new_cache)
+    )
+    for path in sorted(before.keys() ^ after.keys()):
+        what = "lacks" if path in before else "has"
+        raise ValueError(
+            f"step returned a cache that {what} cache{path}: must have the arrays of the cache it was given"
+        )
+    for path, shape in before.items():
+        if shape != after[path]:
+            raise ValueError(
+                f"step returned cache{path} with the shape {after[path]}: must be {shape}, as it was given"
+            )
+    return logits_RV.astype(jnp.float32), new_cache
+
+
+def _kind(value: Any) -> str:
+    return "an array" if isinstance(value, (Array, np.ndarray)) else type(value).__name__
 
 
 def length_penalty(name: str, alpha: float, n: int) -> float:
@@ -177,6 +230,22 @@ def length_penalty(name: str, alpha: float, n: int) -> float:
     if not _SMALLEST <= penalty <= _LARGEST:
         raise ValueError(f"alpha is {alpha}: the {name} penalty of {n} tokens is {penalty}, beyond float32")
     return penalty
+
+
+def check_int(name: str, value: Any) -> None:
+    if jax.export.is_symbolic_dim(value):
+        raise ValueError(f"{name} is {value}: must be an int, not symbolic")
+    try:
+        operator.index(value)
+    except TypeError:
+        found = "not known while tracing" if isinstance(value, jax.core.Tracer) else repr(value)
+        raise ValueError(f"{name} is {found}: must be an int") from None
+
+
+def _check_integers(name: str, values: Any) -> None:
+    kind = jnp.result_type(values if hasattr(values, "dtype") else np.asarray(values))
+    if jnp.size(values) and not jnp.issubdtype(kind, jnp.integer):
+        raise ValueError(f"{name} has values of the type {kind}: must be integers")
 
 
 def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.search.greedy import Rollout, roll_out
-from transformer_jax.search.rules import SearchResult, SearchRules, Step, check_shape
+from transformer_jax.search.rules import SearchResult, SearchRules, Step, check_int, check_shape
 from transformer_jax.search.stages import Cache
 from transformer_jax.search.vocabulary import RULED_OUT, largest_entries
 
@@ -26,8 +26,10 @@ def sample_search(
     """
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature is {temperature}: must be finite and > 0 (its limit 0 is greedy_search)")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k is {top_k}: must be >= 1, or None for the whole vocabulary")
+    if top_k is not None:
+        check_int("top_k", top_k)
+        if top_k < 1:
+            raise ValueError(f"top_k is {top_k}: must be >= 1, or None for the whole vocabulary")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p is {top_p}: must be in (0, 1]")
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):  # of jax.random.PRNGKey
