@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.support.small_models import SOURCE, TARGET, built
+from tests.support.small_models import SOURCE, TARGET, built, small
 from transformer_jax import (
     MultiHeadAttention,
     causal_mask,
@@ -13,16 +13,27 @@ from transformer_jax import (
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
-from transformer_jax.model.layers import FeedForward
+from transformer_jax.model.attention import Context
+from transformer_jax.model.layers import EncoderLayer, FeedForward
 from transformer_jax.model.position_functions import alibi_slopes, apply_rotary, relative_buckets, relative_distances
 from transformer_jax.model.sinusoid import sinusoid
+from transformer_jax.model.stacks import Decoder
 
 KEY = jax.random.key(0)
-X, HEADS = jnp.ones((2, 4, 8)), jnp.ones((2, 4, 2, 6))
+X, HEADS, SCORES, WIDE = (jnp.ones(shape) for shape in ((2, 4, 8), (2, 4, 2, 6), (2, 2, 4, 4), (2, 4, 16)))
+ADDED = jnp.where(causal_mask(4), 0, -(10**9))
 
 
 def attention(query, key_value, **fields):
     return MultiHeadAttention(2, **fields).init(KEY, query, key_value)
+
+
+def biased(bias):
+    return scaled_dot_product_attention(HEADS, HEADS, HEADS, bias=bias)
+
+
+def layer(x, context):
+    return EncoderLayer(small()).init(KEY, x, context)
 
 
 def model(*inputs, **options):
@@ -44,6 +55,23 @@ def cached_step(tokens):
         (lambda: scaled_dot_product_attention(*[HEADS[0]] * 3), r"q has .* \[batch, queries, heads, d_k\]; q\[None"),
         (lambda: scaled_dot_product_attention(HEADS, HEADS, HEADS[:, :3]), r"v has .* with keys = 4, as weights has"),
         (lambda: scaled_dot_product_attention(HEADS, *[jnp.ones((2, 4, 5, 6))] * 2), "heads are the third axis"),
+        (lambda: scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)), "v is int32: must be floating-point"),
+        (lambda: attention(X, X.astype(int)), "key_value is int32: must be floating-point"),
+        (lambda: apply_rotary(HEADS.astype(int), jnp.arange(4)), "x is int32: must be floating-point"),
+        (lambda: FeedForward(4).init(KEY, SOURCE), "x is int32: must be floating-point"),
+        (lambda: FeedForward(4, dropout=2.0).init(KEY, X), "dropout = 2.0: must be at least 0 and below 1"),
+        (lambda: FeedForward(-4).init(KEY, X), "d_ff = -4: must be above 0"),
+        (lambda: scaled_dot_product_attention(*[HEADS] * 3, softcap=0.0), "softcap = 0.0: must be above 0"),
+        (lambda: biased(SCORES[:, 0]), r"bias has the shape \(2, 4, 4\): must be .* use bias\[:, None\]"),
+        (lambda: biased(jnp.ones((6, 2, 4, 4))), r"bias has .* must be .* = \(2, 2, 4, 4\)"),
+        (lambda: biased(SCORES > 0), "bias is bool: must be floating-point"),
+        (lambda: biased(SCORES.astype(int)), "bias is int32: must be floating-point"),
+        (lambda: scaled_dot_product_attention(*[HEADS] * 3, ADDED), "mask is int32 and has the value -1000000000"),
+        (lambda: combine_masks(causal_mask(4), ADDED), "mask is int32 and has the value -1000000000: must be bool"),
+        (lambda: layer(WIDE, Context()), "x has the width 16: must be d_model = 8"),
+        (lambda: layer(X, causal_mask(4)), r"context must be a Context, as in Context\(mask\)"),
+        (lambda: model(SOURCE, TARGET, padding_mask(SOURCE)), r"layout must be a Layout, as in Layout\(source"),
+        (lambda: Decoder(small()).init(KEY, X, X, causal_mask(4)), "context must be a DecoderContext"),
         (lambda: apply_rotary(X, jnp.arange(4)), r"x has .* must be \[batch, queries, heads, d_k\]"),
         (lambda: apply_rotary(HEADS[..., :3], jnp.arange(4)), "x has d_k = 3: must be even"),
         (lambda: apply_rotary(HEADS, jnp.arange(3)), "positions has .* with queries = 4, as x has"),

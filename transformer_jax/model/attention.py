@@ -9,11 +9,11 @@ from flax import linen as nn
 
 from transformer_jax.model import fused
 from transformer_jax.model.dot_product import attended_values, attention_weights, weighted_values
-from transformer_jax.model.dropout import Dropout, Rate, drops, is_rate
+from transformer_jax.model.dropout import Dropout, Rate, check_rate, drops
 from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.position_interface import AttentionPositions
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, check_type
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -72,15 +72,13 @@ class MultiHeadAttention(nn.Module):
     scale: float | None = None
 
     def setup(self) -> None:
-        if self.num_heads < 1 or not is_rate(self.dropout) or self.implementation not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"num_heads = {self.num_heads} must be at least 1, dropout = {self.dropout} at least 0 and below 1, "
-                f"implementation = {self.implementation!r} one of {', '.join(IMPLEMENTATIONS)}"
-            )
+        check_positive(num_heads=self.num_heads, d_k=self.d_k, d_v=self.d_v, softcap=self.softcap)
+        check_rate(self.dropout)
+        check_floating(dtype=self.dtype)
+        if self.implementation not in IMPLEMENTATIONS:
+            raise ValueError(f"implementation = {self.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}")
         if self.groups < 1 or self.num_heads % self.groups:
             raise ValueError(f"num_key_value_heads = {self.groups} must divide num_heads = {self.num_heads}")
-        if self.softcap is not None and self.softcap <= 0:
-            raise ValueError(f"softcap = {self.softcap} must be above 0")
         self.query, self.key = (Linear(self.use_bias, self.dtype) for _ in range(2))
         self.value, self.output = (Linear(self.use_bias, self.dtype, xavier(self.gain)) for _ in range(2))
         self.drop = Dropout(self.dropout)
@@ -105,6 +103,7 @@ class MultiHeadAttention(nn.Module):
 
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
+        check_type(Context, "Context(mask)", context=context)
         mask, positions, cache = context.mask, context.positions, context.cache
         check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
         q_BTHK = self.queries(query)

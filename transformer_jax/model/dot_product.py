@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.model.masks import checked_mask
+from transformer_jax.model.masks import check_bias, checked_mask
 from transformer_jax.model.precision import precision_of
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.shapes import check_positive, check_shapes
 from transformer_jax.model.softmax import WEIGHTS, masked_softmax
 
 
@@ -24,12 +24,17 @@ def scaled_dot_product_attention(
 ) -> tuple[jax.Array, jax.Array]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V. Returns output_BTHV and weights_BHTS.
 
-    `mask` is boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. `bias` is
-    added to the scores and broadcasts to BHTS; `scale` replaces 1 / sqrt(d_k); `softcap` limits the scores s to
+    `mask` is boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. `bias`, of
+    such a shape, is added to the scores; `scale` replaces 1 / sqrt(d_k); `softcap` limits the scores s to
     softcap tanh(s / softcap) (Gemma 2, 2024). Keys and values may have fewer heads, a divisor of the queries' (Ainslie
     et al. 2023): each serves as many neighbouring heads of the queries.
     The softmax is computed in float32. A row that may attend to nothing has weights and output zero.
     """
+    check_positive(softcap=softcap)
+    if bias is not None:
+        check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
+        (batch, queries, heads, _), keys = q_BTHK.shape, k_BSHK.shape[1]
+        check_bias(bias, (batch, heads, queries, keys))
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 

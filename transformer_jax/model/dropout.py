@@ -15,9 +15,10 @@ LEVELS = 2**16
 Rate = float | jax.Array
 
 
-def is_rate(rate: Rate) -> bool:
-    """Whether this is a valid rate, as far as is known."""
-    return isinstance(rate, jax.Array) or 0 <= rate < 1
+def check_rate(rate: Rate) -> None:
+    """Raises ValueError unless this is a valid rate, as far as is known."""
+    if not isinstance(rate, jax.Array) and not 0 <= rate < 1:
+        raise ValueError(f"dropout = {rate}: must be at least 0 and below 1")
 
 
 def drops(rate: Rate) -> bool:
@@ -31,6 +32,7 @@ class Dropout(nn.Module):
     rate: Rate
 
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        check_rate(self.rate)
         if deterministic or not drops(self.rate):
             return x
         threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some

@@ -14,6 +14,7 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.norm import norm_of
 from transformer_jax.model.residual import Residual, Stack, depth_scaling
+from transformer_jax.model.shapes import check_floating, check_positive
 from transformer_jax.model_config import ModelConfig
 
 # The caches of a decoder layer's two attentions, "self" and "cross".
@@ -50,6 +51,8 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: jax.Array, deterministic: bool = True) -> jax.Array:
+        check_positive(d_ff=self.d_ff)
+        check_floating(x=x_BTD, dtype=self.dtype)
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
         inner_BTF = linear(into, name="inner")(x_BTD, self.d_ff)

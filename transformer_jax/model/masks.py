@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.shapes import check_floating, check_shapes, known_range
 
 
 @flax.struct.dataclass
@@ -98,6 +98,8 @@ def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
     except ValueError:
         shapes = " and ".join(str(mask.shape) for mask in given)
         raise ValueError(f"masks have the shapes {shapes}: axes must have the same size, or 1") from None
+    for mask in given:
+        _check_kind(mask)
     combined = given[0]
     for mask in given[1:]:
         combined = combined & mask
@@ -121,12 +123,8 @@ def checked_mask(mask: jax.Array | None, shape_BHTS: Sequence[int]) -> jax.Array
     """
     if mask is None:
         return None
+    _check_kind(mask)
     mask = jnp.asarray(mask)
-    if not (mask.dtype == bool or jnp.issubdtype(mask.dtype, jnp.integer)):
-        raise ValueError(
-            f"mask is {mask.dtype}: must be bool, True = may attend; for a mask that is to be added, 0 and -1e9, use "
-            "mask == 0"
-        )
     if mask.ndim != 4 or any(size not in (1, full) for size, full in zip(mask.shape, shape_BHTS, strict=True)):
         raise ValueError(
             f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
@@ -134,3 +132,25 @@ def checked_mask(mask: jax.Array | None, shape_BHTS: Sequence[int]) -> jax.Array
             "mask[:, None, None, :]"
         )
     return mask.astype(bool)
+
+
+def _check_kind(mask: jax.Array) -> None:
+    """Refuses what is neither boolean nor, as far as is known, 0 and 1."""
+    if mask.dtype == bool:
+        return
+    use = "must be bool, True = may attend; for a mask that is to be added, 0 and -1e9, use mask == 0"
+    if not jnp.issubdtype(mask.dtype, jnp.integer):
+        raise ValueError(f"mask is {mask.dtype}: {use}")
+    if wrong := [value for value in known_range(mask) if value not in (0, 1)]:
+        raise ValueError(f"mask is {mask.dtype} and has the value {wrong[0]}: {use}")
+
+
+def check_bias(bias: jax.Array, shape_BHTS: Sequence[int]) -> None:
+    """Refuses a bias of the scores that is not floating-point, or has an axis that is neither of full size nor 1."""
+    check_floating(bias=bias)
+    if bias.ndim != 4 or any(size not in (1, full) for size, full in zip(bias.shape, shape_BHTS, strict=True)):
+        raise ValueError(
+            f"bias has the shape {bias.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
+            "where the bias is the same for all; for [batch, queries, keys] use bias[:, None], for [heads, queries, "
+            "keys] bias[None]"
+        )

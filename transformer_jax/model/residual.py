@@ -33,6 +33,8 @@ class Residual(nn.Module):
         self.drop = Dropout(self.config.dropout)
 
     def enter(self, x: jax.Array) -> jax.Array:
+        if x.shape[-1] != self.config.d_model:
+            raise ValueError(f"x has the width {x.shape[-1]}: must be d_model = {self.config.d_model}")
         return self.norm(x) if self.config.is_pre_norm else x
 
     def leave(self, x: jax.Array, sublayer: jax.Array, deterministic: bool) -> jax.Array:

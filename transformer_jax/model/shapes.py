@@ -21,10 +21,13 @@ AXES = {
     "N": "classes",
 }
 
+FEATURES = "DEKV"
+
 
 def check_shapes(**arrays: Any) -> None:
     """Raises ValueError unless each array has the axes that the end of its name says, a letter the same size in all.
 
+    Those with a width, d_k or d_v are features, which must be floating-point numbers.
     Where the first array has more rows, "B" may also be 1: the row is the same for all of them.
     """
     known: dict[str, tuple[Any, str]] = {}
@@ -36,10 +39,27 @@ def check_shapes(**arrays: Any) -> None:
             lacks_one = len(shape) == len(letters) - 1 and letters[0] == "B"
             of_tokens = f", {name}[:, None] one token in each row" if letters == "BL" else ""
             raise ValueError(found + (f"; {name}[None] is a batch of one{of_tokens}" if lacks_one else ""))
+        if letters[-1] in FEATURES:
+            check_floating(**{name: array})
         for letter, size in zip(letters, shape, strict=True):
             expected, first = known.setdefault(letter, (size, name))
             if size != expected and not (letter == "B" and size == 1):
                 raise ValueError(f"{found} with {AXES[letter]} = {expected}, as {first} has")
+
+
+def check_floating(**arrays: Any) -> None:
+    """Raises ValueError unless each array, or type, is floating-point: integers would be rounded to."""
+    for name, array in arrays.items():
+        kind = jnp.result_type(array)
+        if not jnp.issubdtype(kind, jnp.floating):
+            raise ValueError(f"{name} is {kind}: must be floating-point, such as float32")
+
+
+def check_type(kind: type, example: str, **given: Any) -> None:
+    """Raises ValueError unless each argument is of this type."""
+    for name, argument in given.items():
+        if not isinstance(argument, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, as in {example}")
 
 
 def check_positive(**numbers: Any) -> None:
@@ -49,14 +69,20 @@ def check_positive(**numbers: Any) -> None:
             raise ValueError(f"{name} = {number}: must be above 0")
 
 
+def known_range(array: Any) -> tuple[int, ...]:
+    """The least and the greatest value of an array of integers; () where values are not known or there are none."""
+    if isinstance(array, jax.core.Tracer) or not getattr(array, "is_fully_addressable", True) or not array.size:
+        return ()
+    with jax.ensure_compile_time_eval():  # under jax.jit a known array would else become an unknown least value
+        return int(array.min()), int(array.max())
+
+
 def check_ids(name: str, ids_BL: Any, vocabulary: int) -> None:
     """Raises ValueError unless these are token ids [batch, length]. Under `jax.jit` their values are not known."""
     kind = getattr(ids_BL, "dtype", None)
     if kind is None or not jnp.issubdtype(kind, jnp.integer):
         raise ValueError(f"{name} is {kind or type(ids_BL).__name__}: must be an array of token ids, int32")
     check_shapes(**{f"{name}_BL": ids_BL})
-    if isinstance(ids_BL, jax.core.Tracer) or not getattr(ids_BL, "is_fully_addressable", True) or not ids_BL.size:
-        return
-    for wrong in (int(ids_BL.min()), int(ids_BL.max())):
+    for wrong in known_range(ids_BL):
         if not 0 <= wrong < vocabulary:
             raise ValueError(f"{name} has the id {wrong}: must be between 0 and {vocabulary - 1} (vocab_size - 1)")

@@ -16,7 +16,7 @@ from transformer_jax.model.masks import Mask
 from transformer_jax.model.norm import norm_of
 from transformer_jax.model.position_interface import METHODS, AttentionPositions, Positions
 from transformer_jax.model.positions import ENCODINGS
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.shapes import check_shapes, check_type
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
 # The cache of every decoder layer.
@@ -121,6 +121,7 @@ class Decoder(_Stack):
         self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: DecoderContext
     ) -> tuple[jax.Array, DecoderCache | None]:
         """The last layer's output, and the caches of all layers (None without a cache)."""
+        check_type(DecoderContext, "DecoderContext(mask, memory_mask, ...)", context=context)
         x_BTD = self.enter(x_BTD, context.positions_BT, context.deterministic)
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):

@@ -11,7 +11,7 @@ from transformer_jax.model import custom_modules
 from transformer_jax.model.embedding import Embedding
 from transformer_jax.model.fused import takes_token_masks
 from transformer_jax.model.masks import Mask, checked_rows, cross_attention_mask, self_attention_mask
-from transformer_jax.model.shapes import check_ids
+from transformer_jax.model.shapes import check_ids, check_type
 from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks, check_head_masks
 from transformer_jax.model_config import ModelConfig
 
@@ -112,6 +112,7 @@ class Transformer(nn.Module):
         deterministic: bool = True,
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
+        check_type(Layout, "Layout(source_mask=mask)", layout=layout)
         check_ids("source", source_BS, self.config.vocab_size)
         check_head_masks(head_masks, self.config)
         mask, positions_BS = layout.source_mask, layout.source_positions
