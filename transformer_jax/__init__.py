@@ -69,6 +69,10 @@ __all__ = [
     "scaled_dot_product_attention",
     "sinusoidal_positions",
 ]
+if not TYPE_CHECKING:  # `from transformer_jax import *` imports what the installed extras allow
+    from transformer_jax.extras import missing
+
+    __all__ = [name for name in __all__ if name not in EXTRAS or not missing(EXTRAS[name])]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,8 +19,13 @@ class MissingPackages(BadInput, ImportError):
     """Optional dependencies that are not installed; the message has the command that installs them."""
 
 
+def missing(*extras: str) -> list[str]:
+    """Which modules of these extras cannot be imported."""
+    needed = {module for extra in extras for module in MODULES[extra]}
+    return sorted(module for module in needed if importlib.util.find_spec(module) is None)
+
+
 def require(what: str, *extras: str) -> None:
     """Raises `MissingPackages` unless all that the extras install can be imported."""
-    needed = {module for extra in extras for module in MODULES[extra]}
-    if missing := sorted(module for module in needed if importlib.util.find_spec(module) is None):
-        raise MissingPackages(f"{what} needs {', '.join(missing)}: pip install 'transformer_jax[{','.join(extras)}]'")
+    if names := missing(*extras):
+        raise MissingPackages(f"{what} needs {', '.join(names)}: pip install 'transformer_jax[{','.join(extras)}]'")
