@@ -182,7 +182,7 @@ def test_further_arguments_reach_it():
         ({"name": "sgd", "beta2": 0.5}, "optimizer.beta2 = 0.5: optimizer.name = 'sgd' has none"),
         ({"name": "sgd", "weight_decay": 0.1}, "optimizer.weight_decay = 0.1: 'sgd' has none"),
         ({"arguments": ("nesterow=true",)}, "'nesterow=true': adam has no such argument; did you mean"),
-        ({"name": "schedule_free_sgd", "arguments": ("power=1",)}, "argument; there are: weight_decay, weight_lr_power"),
+        ({"name": "schedule_free_sgd", "arguments": ("power=1",)}, "there are: weight_decay, weight_lr_power"),
         ({"arguments": ("nesterov",)}, "optimizer.arguments: 'nesterov': must be NAME=VALUE"),
         ({"arguments": ("b1=0.5",)}, "optimizer.arguments: 'b1=0.5': is set by optimizer.beta1"),
         ({"arguments": ("learning_rate=1",)}, "optimizer.arguments: 'learning_rate=1'"),
