@@ -16,7 +16,7 @@ MOST_PARAMETERS, LONGEST_VALUE = 100, 500
 
 @dataclasses.dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told about a run when it starts or resumes."""
+    """What a tracker receives about a run when it starts or resumes."""
 
     id: str  # the same whenever the run is resumed, and no other run's
     project: str
