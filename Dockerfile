@@ -2,7 +2,7 @@
 # docker build --tag transformer_jax:cuda --build-arg EXTRAS=train,report,cuda .
 #
 # mkdir -p runs   # otherwise Docker makes it, and it is root's
-# docker run --rm --volume "$PWD/runs:/work/runs" transformer_jax train --config=preset:demo --workdir=runs/demo
+# docker run --rm --volume "$PWD/runs:/home/user/runs" transformer_jax train --config=preset:demo --workdir=runs/demo
 # docker run --rm --gpus all ... transformer_jax:cuda ...   # the host needs NVIDIA's driver and container toolkit
 #
 # Both kinds have the same base: the CUDA libraries are Python packages, and the driver is the host's. docs/install.md says
@@ -20,8 +20,8 @@ RUN pip install --disable-pip-version-check -c /src/constraints.txt "/src[$EXTRA
 
 # Runs belong to the user with this number: --build-arg UID=$(id -u)
 ARG UID=1000
-RUN useradd --create-home --uid "$UID" user && install --directory --owner=user /work /work/runs
+RUN useradd --create-home --uid "$UID" user && install --directory --owner=user /home/user/runs
 USER $UID
-WORKDIR /work
+WORKDIR /home/user
 ENTRYPOINT ["transformer-jax"]
 CMD ["--help"]
