@@ -10,7 +10,9 @@ MODULES = {
     "data": DATA,
     "tfds": (*DATA, "importlib_resources", "tensorflow_datasets"),
     "train": (*DATA, "optax", "orbax", "sacrebleu", "safetensors", "tensorboardX"),
+    "tokenizers": (*DATA, "tokenizers"),
     **{tracker: (tracker,) for tracker in ("wandb", "mlflow", "trackio")},
+    "slurm": ("submitit",),
     "report": ("jinja2", "markupsafe", "matplotlib", "scipy", "tqdm"),
 }
 

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from transformer_jax.errors import BadInput
-from transformer_jax.extras import MissingPackages
+from transformer_jax.extras import require
 
 # A character that no text to train on has, and so no vocabulary.
 RARE = "\U0010fffd"
@@ -18,11 +19,9 @@ class TokenizerFile:
     """
 
     def __init__(self, content: bytes, name: str):
-        try:
-            import tokenizers
-        except ImportError:
-            command = "pip install 'transformer_jax[tokenizers]'"
-            raise MissingPackages(f"{name}: a tokenizer.json needs the package tokenizers: {command}") from None
+        require(f"{name}: a tokenizer.json", "tokenizers")
+        import tokenizers
+
         try:
             stored = json.loads(content)
             self._tokenizer: Any = tokenizers.Tokenizer.from_str(content.decode())
@@ -39,9 +38,8 @@ class TokenizerFile:
         special = {token["content"] for token in stored.get("added_tokens") or () if token.get("special")}
         vocabulary = self._tokenizer.get_vocab()
         # The tokens by id, in its order, without special ones.
-        self.tokens = dict(sorted((i, token) for token, i in vocabulary.items()))
-        for i in [self.unknown, *map(vocabulary.get, special)]:
-            self.tokens.pop(i, None)
+        left_out = {self.unknown, *map(vocabulary.get, special)}
+        self.tokens = {i: token for token, i in sorted(vocabulary.items(), key=itemgetter(1)) if i not in left_out}
         if not self.tokens:
             raise BadInput(f"{name}: has no tokens besides special ones")
         self._check_rare_characters(name)

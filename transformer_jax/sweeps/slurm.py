@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.extras import require
 from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
@@ -84,11 +85,10 @@ class Slurm:
     def executor(self, folder: Path) -> Any:
         """The submitit executor; refused if there is no SLURM, or submitit does not accept the options."""
         refuse_unprintable("--workdir", str(folder))
-        try:
-            from submitit import SlurmExecutor
-            from submitit.slurm.slurm import _get_default_parameters
-        except ImportError:
-            raise BadInput("--slurm needs submitit: pip install 'transformer_jax[slurm]'") from None
+        require("--slurm", "slurm")
+        from submitit import SlurmExecutor
+        from submitit.slurm.slurm import _get_default_parameters
+
         if shutil.which("sbatch") is None:
             raise BadInput("--slurm: there is no sbatch on this machine; without --slurm the sweep runs here")
         known: dict[str, Any] = {"time": self.minutes, "job_name": "transformer-jax", "stderr_to_stdout": True}
