@@ -197,7 +197,7 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
     name = (
         f"{split} of {data.corpus_name}"
         if data.corpus
-        else ", ".join(files) or f"{split}, held out of {data.source[0]}"
+        else ", ".join(files) or f"{split} pairs held out of {', '.join(data.source)}"
     )
     prepared = Prepared.open(RunFolder(workdir).data(experiment))
     return TestSet(name, split, *prepared.texts(split), prepared.groups(split), prepared.clusters(split))

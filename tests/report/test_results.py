@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from tests.support.finished_sweeps import Report, changed, record_file, seed_folder, write
+from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
 from transformer_jax import cli
 from transformer_jax.report.findings import find
+from transformer_jax.report.latex import to_latex
 from transformer_jax.report.results import load_sweep
 
 
@@ -16,6 +17,27 @@ def test_split_added_later_is_missing_but_not_damaged(sweep):
     report = Report(changed(sweep, tests=["test", "test_long"]))
     assert report.content.state == "All 6 runs are finished."
     assert report.content.words[1] == ["On test_long, nothing is measured yet."]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("test pairs held out of /home/me/a b/my.en, /c/d.en", "test pairs held out of my.en, d.en"),
+        ("test, held out of /home/me/my.en", "test, held out of my.en"),  # as earlier versions recorded it
+        ("/home/me/newstest.en", "test: newstest.en"),
+        ("test of /home/me/corpus.py:Own", "test of corpus.py:Own"),
+    ],
+)
+def test_names_of_test_sets_have_no_folders(sweep, recorded, shown):
+    for name in ("base", "A h=1", "A h=4"):
+        for seed in (0, 1):
+            edit(record_file(sweep, name, seed), test_set=recorded)
+    assert load_sweep(sweep).problems == []
+    report = Report(sweep)
+    latex = to_latex(report.content.sweep, report.content.tests[0], report.content.tables[0])
+    assert rf"\caption{{made-up: {shown} (20 sentences)." in latex
+    assert shown in report.page and shown in report.markdown
+    assert "/home/me" not in "".join([latex, report.page, report.markdown, json.dumps(report.json)])
 
 
 @pytest.mark.parametrize(

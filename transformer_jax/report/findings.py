@@ -1,6 +1,7 @@
 """What a sweep found: how every variant differs from its baseline on each test set."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class TestFindings(NamedTuple):
 
 def titled(split: str, name: str) -> str:
     """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""
-    return name if name.split()[:1] == [split] else f"{split}: {name}"
+    return name if re.match(rf"{re.escape(split)}\b", name) else f"{split}: {name}"
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:

@@ -6,6 +6,7 @@ Nothing in the folder is trusted. A damaged file invalidates only the run it bel
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +167,11 @@ def json_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def without_folders(test_set: str) -> str:
+    """The name of a test set as a paper has it: "test pairs held out of train.en", whatever folder that is in."""
+    return re.sub(r"((?:^|, )(?:[^/,]* of )?)[^,]*/", r"\1", test_set)
+
+
 def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
@@ -313,7 +319,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
     try:
         sentences = record["sentences"]
         measured = Measured(
-            test_set=str(record["test_set"]),
+            test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
             bleu=float(record["measures"]["bleu"]["score"]),
             perplexity=float(record["perplexity"]["per_token"]),
