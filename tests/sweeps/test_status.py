@@ -30,6 +30,7 @@ def test_where_a_run_stands(folder):
             7.0,
             14.0,
         )
+        assert "2.500 train  7.00 valid" in status.table([now])
         with open(run.folder.metrics, "a") as file:
             file.write(json.dumps({"step": 12, "loss": 2.0, "seconds": 1.0}) + "\n")
         assert status.status_of(run).state == "measuring"
@@ -40,6 +41,23 @@ def test_where_a_run_stands(folder):
     pretend_finished(run, loss=1.5)
     now = status.status_of(run)
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
+    assert "1.500 valid  50.00 test" in status.table([now])
+
+
+def test_run_that_ran_is_not_waiting_again(folder):
+    """It has saved and stopped before its process has ended."""
+    ((run,),) = jobs_of(folder)
+    run.path.mkdir(parents=True)
+    run.record_attempt(state="stopped", error="by SIGINT")
+    display = status.Display([run], io.StringIO())
+    display.pending = {run.address: "waiting"}
+    assert [at.state for at in display.statuses()] == ["waiting"]  # what it came to before
+    with run.held():
+        run.record_attempt(state="running", host=os.uname().nodename)
+        display.refresh(now=True)
+        run.record_attempt(state="stopped", error="by SIGINT")
+        display.refresh(now=True)
+    assert [line.split(": ")[1] for line in display.stream.getvalue().splitlines()] == ["running", "stopped"]
 
 
 class Terminal(io.StringIO):
@@ -58,7 +76,7 @@ def test_without_a_terminal_a_line_at_each_change(folder, monkeypatch, where):
     display.refresh(now=True)
     display.refresh(now=True)
     (line,) = display.stream.getvalue().splitlines()
-    assert line.endswith("base, seed 0: finished: valid loss 1.000, BLEU 50.00")
+    assert line.endswith("base, seed 0: finished: valid loss 1.000, test BLEU 50.00")
 
 
 def test_on_a_terminal_the_table_is_drawn_over(folder, monkeypatch):

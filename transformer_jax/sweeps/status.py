@@ -101,7 +101,9 @@ class Display:
         status = status_of(run, self.outcomes.get(run.address))
         if status.state == "finished":
             self._finished[run.address] = status  # which will not change
-        elif status.state not in ("running", "measuring") and run.address in self.pending:
+        elif status.state in ("running", "measuring"):
+            self.pending.pop(run.address, None)  # how it ends is its state, before its process has ended too
+        elif run.address in self.pending:
             return dataclasses.replace(status, state=self.pending[run.address], error="")
         return status
 
@@ -162,7 +164,7 @@ def described(status: RunStatus) -> str:
     details = []
     if status.state == "finished":
         details += [f"valid loss {status.loss:.3f}"] if status.loss is not None else []
-        details += [f"BLEU {status.bleu:.2f}"] if status.bleu is not None else []
+        details += [f"test BLEU {status.bleu:.2f}"] if status.bleu is not None else []
     elif status.state not in ("waiting", "queued", "failed") and status.step:
         details.append(f"step {status.step:,} of {status.steps:,}")
     details += status.error.splitlines()[:1]
@@ -175,15 +177,19 @@ def table(statuses: Sequence[RunStatus], most: int | None = None) -> str:
     if most is not None and len(statuses) > max(most, 3):
         by_interest = sorted(statuses, key=lambda status: INTEREST.index(status.state))[: max(most, 3)]
         shown = [status for status in statuses if status in by_interest]
-    width = max(len(status.run.name) for status in statuses)
-    lines = [f"{'run':<{width}}  {'state':<11} {'step':>15} {'loss':>7} {'BLEU':>6}  left"]
+    rows = [("run", "state", "step", "loss", "BLEU", "left")]
     for at in shown:
+        of_loss, of_bleu = ("valid", "test") if at.state == "finished" else ("train", "valid")
         step = f"{at.step:,}/{at.steps:,}" if at.step else ""
-        loss = "" if at.loss is None else f"{at.loss:.3f}"
-        bleu = "" if at.bleu is None else f"{at.bleu:.2f}"
-        left = "" if at.seconds_left is None else duration(at.seconds_left)
-        lines.append(f"{at.run.name:<{width}}  {at.state:<11} {step:>15} {loss:>7} {bleu:>6}  {left}".rstrip())
-    return "\n".join(lines)
+        loss = "" if at.loss is None else f"{at.loss:.3f} {of_loss}"
+        bleu = "" if at.bleu is None else f"{at.bleu:.2f} {of_bleu}"
+        rows.append((at.run.name, at.state, step, loss, bleu, duration(at.seconds_left) if at.seconds_left else ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    signs = "<<>>><"
+    return "\n".join(
+        "  ".join(f"{text:{sign}{width}}" for text, sign, width in zip(row, signs, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def failure(status: RunStatus) -> str:
