@@ -4,6 +4,8 @@ import json
 import sys
 
 import pytest
+import tokenizers
+from tokenizers import decoders, pre_tokenizers, trainers
 
 from tests.support.prepared_data import PAIRS, decoded, experiment
 from transformer_jax.data.prepare import prepare
@@ -16,8 +18,6 @@ SPECIAL = ["<s>", "</s>", "<pad>", "[UNK]"]
 
 def trained(kind):
     """A tokenizer.json, as text, that was trained on the texts."""
-    tokenizers = pytest.importorskip("tokenizers")
-    decoders, pre_tokenizers, trainers = tokenizers.decoders, tokenizers.pre_tokenizers, tokenizers.trainers
     options = {"special_tokens": SPECIAL, "show_progress": False}
     if kind == "words":
         made = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="[UNK]"))

@@ -56,7 +56,7 @@ FAULTS = [
     ),
     Fault(
         "scores are divided by d_k",
-        "model/attention.py",
+        "model/dot_product.py",
         "q_BTHK.shape[-1] ** -0.5 if scale is None",
         "q_BTHK.shape[-1] ** -1.0 if scale is None",
         "model/test_attention.py",
@@ -70,10 +70,10 @@ FAULTS = [
     ),
     Fault(
         "rotary positions rotate by half",
-        "model/positions.py",
+        "model/position_functions.py",
         "even * sin + odd * cos",
         "even * sin - odd * cos",
-        "model/test_positions.py",
+        "model/test_position_functions.py",
     ),
     Fault(
         "relative distances are clipped one too early",
@@ -106,22 +106,22 @@ FAULTS = [
     Fault(
         "the gradient of the softmax lacks a term",
         "model/softmax.py",
-        "weights * (change - jnp.sum(change * weights, axis=-1, keepdims=True))",
-        "weights * change",
+        "exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))",
+        "exact * change",
         "model/test_softmax.py",
     ),
     Fault(
         "label smoothing over one class too few",
         "update/loss.py",
-        "epsilon / classes if spread",
-        "epsilon / (classes - 1) if spread",
+        "self.epsilon / classes if self.spread",
+        "self.epsilon / (classes - 1) if self.spread",
         "update/test_loss.py",
     ),
     Fault(
         "the gradient of the loss lacks the target",
         "update/loss.py",
-        "(jax.nn.softmax(logits_BTN) - target_BTN) * weights_BT",
-        "jax.nn.softmax(logits_BTN) * weights_BT",
+        "(probability_MN - target_MN) * weights_M",
+        "probability_MN * weights_M",
         "update/test_loss.py",
     ),
     Fault(
@@ -134,8 +134,9 @@ FAULTS = [
     Fault(
         "the last tokens of uneven slices are lost",
         "update/loss.py",
-        "missing = -array.shape[1] % count",
-        "missing, array = 0, array[:, : array.shape[1] // count * count]",
+        "missing = -array.shape[axis] % math.prod(counts)",
+        "missing, n = 0, array.shape[axis] // math.prod(counts) * math.prod(counts)\n"
+        "        array = jax.lax.slice_in_dim(array, 0, n, axis=axis)",
         "update/test_loss.py",
     ),
     Fault(
@@ -184,8 +185,8 @@ FAULTS = [
     Fault(
         "<eos> is allowed too early",
         "search/rules.py",
-        "position + 1 < self.min_length",
-        "position < self.min_length - 2",
+        "jnp.arange(1, max_length + 1)[None, :] < shortest_B",
+        "jnp.arange(2, max_length + 2)[None, :] < shortest_B",
         "search",
     ),
     Fault(

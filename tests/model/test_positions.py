@@ -99,11 +99,12 @@ def test_transformer_xl_scores_are_the_papers_four_terms_pair_by_pair():
         np.testing.assert_allclose(score, sum(terms) / math.sqrt(D_K), rtol=1e-4, atol=1e-5)
 
 
-def test_t5_bias_is_the_table_at_the_bucket():
-    kind, table = encoding_of("t5"), drawn(32, HEADS)
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+def test_t5_bias_is_the_table_at_the_bucket(causal):
+    kind, table = encoding_of("t5", causal), drawn(32, HEADS)
     bias = kind.apply({"params": {"table": table}}, drawn(1, LENGTH, HEADS, D_K), COUNTED, COUNTED, method="bias")
     for t, s, h in [(0, 0, 0), (3, 5, 1), (19, 0, 0), (0, 19, 1)]:
-        assert bias[0, h, t, s] == table[relative_buckets(jnp.int32(s - t)), h]
+        assert bias[0, h, t, s] == table[relative_buckets(jnp.int32(s - t), causal=causal), h]
 
 
 def test_halves_are_the_same_sinusoids_in_another_order():
