@@ -10,7 +10,14 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
-from transformer_jax.config import ExperimentConfig, addresses, default_config, from_config_dict, with_addresses
+from transformer_jax.config import (
+    ExperimentConfig,
+    addresses,
+    default_config,
+    from_config_dict,
+    with_addresses,
+    with_values,
+)
 from transformer_jax.data_config import ADAPTABLE
 from transformer_jax.errors import ConfigError
 
@@ -147,3 +154,11 @@ def test_addresses_are_changed_and_nothing_else():
     assert moved.train.loss == "/code/train.loss/mine.py:loss"
     assert moved.decode.metrics == ("/code/decode.metrics/a.py:exact", "/code/decode.metrics/b.py:words")
     assert with_addresses(moved, lambda option, address: address.rpartition("/")[2]) == CUSTOM
+
+
+def test_numbers_take_the_place_of_a_configs_own():
+    config = ExperimentConfig()
+    changed = with_values(config, {"seed": 5, "model.dropout": 0.5, "model.parts.attention": "x"})
+    assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
+    assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.1, None)
+    assert changed.train is config.train

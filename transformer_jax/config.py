@@ -5,6 +5,7 @@ A default is the paper's value wherever the paper gives one. `docs/options.md` i
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import re
@@ -352,6 +353,15 @@ def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
 def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:
     """The config with `change(option, address)` in place of each address of custom code."""
     return schema.with_texts(config, lambda option, text: change(option, text) if is_address(text) else text)
+
+
+def with_values(section: Any, values: Mapping[str, Any]) -> Any:
+    """A section of the config with these values by path. They may be traced, so nothing is checked."""
+    changed = copy.copy(section)
+    for path, value in values.items():
+        name, _, inner = path.partition(".")
+        object.__setattr__(changed, name, with_values(getattr(changed, name), {inner: value}) if inner else value)
+    return changed
 
 
 def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:

@@ -115,7 +115,7 @@ def programs(config, runs):
     if runs == 1:
         alone: Any = Programs(config, schedule, mesh())
         state = alone.new_state()
-        yield "step", alone.step, (state, batch)
+        yield "step", alone.step.func, (*alone.step.args, state, batch)
         yield "validation", alone.evaluate, (state.params, batch)
     else:
         together: Any = TogetherPrograms(

@@ -45,7 +45,7 @@ def set_of(asked) -> str:
 
 def train(config):
     trainer = Trainer(config)
-    return trainer.step.trace(trainer.plan, BATCH)
+    return trainer.step.func.trace(*trainer.step.args, trainer.plan, BATCH)
 
 
 def evaluate(config):

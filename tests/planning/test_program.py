@@ -217,7 +217,7 @@ def test_the_products_of_a_training_step_are_those_of_the_formula():
     trainer = Trainer(config, 1)
     batch = batch_of(sentences(16), 8)
     shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch)
-    program = Program(trainer.step.lower(trainer.plan, shapes).compile().as_text())
+    program = Program(trainer.step.func.lower(*trainer.step.args, trainer.plan, shapes).compile().as_text())
     counted = sum(program.flops(each, by_name) * times for each, times, by_name in program.scheduled())
     rows, length = batch.source.shape
     assert counted == pytest.approx(

@@ -61,7 +61,9 @@ def compiled(devices: int, rows: int, width: int = 8, **options) -> Program:
     trainer = Trainer(experiment(**options), devices)
     batch = batch_of(sentences(rows), width)
     shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch)
-    step = trainer.step.lower(trainer.plan, shapes).compile(compiler_options=AS_ON_ACCELERATORS)
+    step = trainer.step.func.lower(*trainer.step.args, trainer.plan, shapes).compile(
+        compiler_options=AS_ON_ACCELERATORS
+    )
     memory = step.memory_analysis()
     shards = [leaf.sharding.shard_shape(leaf.shape) for leaf in jax.tree.leaves(trainer.plan.params)]
     return Program(step.as_text(), shards, memory.argument_size_in_bytes, memory.temp_size_in_bytes)

@@ -74,7 +74,8 @@ class Trainer:
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
         self.optimizer = make_optimizer(self.config.optimizer, schedule, rate_multiplier(self.config.model))
         self.plan = abstract_state(self.config, self.optimizer, self.mesh)
-        self.step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
+        step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
+        self.step = functools.partial(step, np.uint32(self.config.seed))
 
     def new(self):
         """A state at step 0, with parameters from numpy: to compile their initialization takes longer than to train."""

@@ -267,16 +267,20 @@ def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
 
 
 def test_the_compile_cache(place):
-    """On by default, hits are counted, and a damaged entry does no harm."""
+    """On by default, hits are counted, seeds share all programs, and a damaged entry does no harm."""
     assert TrainConfig().compile_cache
     cache = place / "cache"
-    options = ("seed=39", "train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
+    options = ("train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
 
-    def trained(name):
+    def trained(name, seed=39):
         programs_once.cache_clear()
-        return train_here(place / name, f"train.compile_cache={cache}", *options)
+        seeds = (f"seed={seed}", f"data.order_seed={seed}")
+        return train_here(place / name, f"train.compile_cache={cache}", *seeds, *options)
 
-    assert " 0 of them from the cache" in trained("a") and " 0 of them from the cache" not in trained("b")
+    assert " 0 of them from the cache" in trained("a")
+    entries = {entry.name for entry in cache.iterdir()}
+    assert " 0 of them from the cache" not in trained("b", seed=40)
+    assert {entry.name for entry in cache.iterdir()} == entries, "a program that only one seed can use"
     for entry in cache.iterdir():
         if entry.is_file() and "atime" not in entry.name:
             entry.write_bytes(entry.read_bytes()[:100])

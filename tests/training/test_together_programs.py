@@ -7,7 +7,7 @@ import pytest
 from tests.support.small_runs import Trainer, batches, experiment, worst_difference
 from transformer_jax.errors import BadInput
 from transformer_jax.model.layers import FeedForward
-from transformer_jax.training.together_programs import TogetherPrograms, with_values
+from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -75,14 +75,6 @@ def test_ten_updates_are_those_of_a_run_alone():
     for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(left.sums), strict=True):
         assert after[0] == 0 and after[1] == before[1] != 0
         assert after.sharding.is_equivalent_to(before.sharding, after.ndim)
-
-
-def test_numbers_take_the_place_of_a_configs_own():
-    config = experiment()
-    changed = with_values(config, {"seed": 5, "model.dropout": 0.5, "model.parts.attention": "x"})
-    assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
-    assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.0, None)
-    assert changed.train is config.train
 
 
 class KnowsItsRate(FeedForward):

@@ -48,7 +48,8 @@ def compiled_step(
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     programs = Programs(config, schedule, mesh)
     step: Any = programs.step
-    return _compiled(step.trace(programs.plan, Batch(source_BS, target_BT, target_BT)), target)  # type: ignore[arg-type]
+    batch = Batch(source_BS, target_BT, target_BT)  # type: ignore[arg-type]
+    return _compiled(step.func.trace(*step.args, programs.plan, batch), target)
 
 
 def compiled_search(

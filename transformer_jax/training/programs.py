@@ -1,9 +1,12 @@
 """The compiled programs of a run, laid out over a mesh."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -14,6 +17,7 @@ from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.schedule_free import STEPS
 from transformer_jax.update.step import (
     IntervalSums,
+    Pulse,
     TrainState,
     abstract_state,
     init_state,
@@ -34,7 +38,8 @@ class Programs:
         self.plan = abstract_state(config, self.optimizer, mesh)
         # Those of `step`.
         self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
-        self.step = make_train_step(config, self.optimizer, mesh, self.plan)
+        step = functools.partial(make_train_step(config, self.optimizer, mesh, self.plan), np.uint32(config.seed))
+        self.step: Callable[[TrainState, Any], tuple[TrainState, Pulse]] = step
         self.evaluate = make_eval_step(config, mesh)
         places = jax.tree.map(lambda leaf: leaf.sharding, self.plan.params)
         self._average = jax.jit(lambda state: state.evaluated_params, out_shardings=places)

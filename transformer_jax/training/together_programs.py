@@ -3,7 +3,6 @@
 The numbers in which the runs differ are traced arrays, one number for each run.
 """
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
 from transformer_jax.training.programs import Programs
@@ -134,12 +133,3 @@ def numbers_of(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
         for path in OPTIONS
         if path == "seed" or (path in found and path in numbers)
     }
-
-
-def with_values(section: Any, values: Mapping[str, Any]) -> Any:
-    """A section of the config with these values by path. They may be traced, so nothing is checked."""
-    changed = copy.copy(section)
-    for path, value in values.items():
-        name, _, inner = path.partition(".")
-        object.__setattr__(changed, name, with_values(getattr(changed, name), {inner: value}) if inner else value)
-    return changed

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.extension import CustomFunction
 from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.precision import matmul_precision
@@ -97,7 +98,11 @@ def init_state(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, plan: TrainState, params: Any = None
 ) -> TrainState:
     """The state at step 0, with random parameters or the given ones. Each device initializes only its own part."""
-    return jax.jit(lambda params: new_state(config, optimizer, params), out_shardings=_shardings(plan))(params)
+
+    def new(seed: jax.Array, params: Any) -> TrainState:
+        return new_state(with_values(config, {"seed": seed}), optimizer, params)
+
+    return jax.jit(new, out_shardings=_shardings(plan))(np.uint32(config.seed), params)
 
 
 def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
@@ -111,19 +116,23 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation,
 
 def make_train_step(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh, plan: TrainState
-) -> Callable[[TrainState, Any], tuple[TrainState, Pulse]]:
-    """The jitted step (state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory."""
-    shardings, loss = _shardings(plan), load_loss(config.train)
+) -> Callable[[Any, TrainState, Any], tuple[TrainState, Pulse]]:
+    """The jitted step (seed, state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory.
+
+    `config.seed` is not used: runs that differ only in their seeds share the compiled program.
+    """
+    shardings, everywhere = _shardings(plan), NamedSharding(mesh, PartitionSpec())
+    loss = load_loss(config.train)
     config = for_mesh(config, mesh, is_divided=True)
 
-    def update(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
-        return train_step(config, optimizer, loss, state, batch, mesh)
+    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
+        return train_step(with_values(config, {"seed": seed}), optimizer, loss, state, batch, mesh)
 
     return jax.jit(
         update,
-        in_shardings=(shardings, sharding.batch_sharding(mesh)),
-        out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
-        donate_argnums=0,
+        in_shardings=(everywhere, shardings, sharding.batch_sharding(mesh)),
+        out_shardings=(shardings, everywhere),
+        donate_argnums=1,
         compiler_options=unfused_if_custom(mesh, config.model, config.optimizer, config.train),
     )
 
