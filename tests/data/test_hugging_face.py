@@ -53,6 +53,10 @@ def test_what_it_does_not_know_is_our_unknown_token(tmp_path):
     tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     tower, unknown, eos = tokenizer.encode("tower zebra </s>")
     assert (tokenizer.pieces([tower]), unknown, eos) == (["tower"], UNK, UNK)
+    assert tokenizer.decode([tower, unknown]) == "tower [UNK]"
+    stored = json.loads(trained("words")) | {"added_tokens": []}  # its token for them is not marked as a special one
+    (tmp_path / "tokenizer.json").write_text(json.dumps(stored))
+    assert load_tokenizer(tmp_path / "tokenizer.json").encode("zebra") == [UNK]
 
 
 def test_data_is_prepared_with_it_and_knows_the_file(tmp_path):
