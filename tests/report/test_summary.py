@@ -1,15 +1,31 @@
 """The sentences of a report: what is significant, what is missing, and in which state each run is."""
 
 import fcntl
+import math
 import re
 import shutil
 import socket
 
-from tests.support.finished_sweeps import VARIANTS, Report, changed, make_run, make_sweep, seed_folder, variant, write
+import pytest
+
+from tests.support.finished_sweeps import (
+    VARIANTS,
+    Report,
+    changed,
+    edit,
+    make_run,
+    make_sweep,
+    record_file,
+    seed_folder,
+    variant,
+    write,
+)
 from transformer_jax import cli
-from transformer_jax.report.metrics import BLEU, PERPLEXITY
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.statistics import Difference
-from transformer_jax.report.summary import significant
+from transformer_jax.report.summary import Compared, detectable_text, significant
+
+POOLED = "They also use the spread of the other variants: more seeds of one variant can change the interval"
 
 
 def test_summary_says_what_issignificant(whole):
@@ -43,6 +59,37 @@ def difference(value, p):
     return Difference(value, 1.0, 5.0, value - 1, value + 1, p, p, 2.0, (3, 3), "own")
 
 
+@pytest.mark.parametrize(
+    ("metric", "size", "baseline", "text"),
+    [
+        (BLEU, 2.0, 30.0, "±2.00 BLEU"),
+        (BLEU, 2.0, 0.5, "+2.00 BLEU"),  # it cannot fall by 2
+        (BLEU, 2.0, 99.0, "−2.00 BLEU"),
+        (BLEU, 81.0, 46.0, ""),
+        (EXACT_MATCH, 3.0, 46.0, "±3.0 points of exact match"),
+        (PERPLEXITY, 0.154, math.log(4.0), "−14.3 % or +16.6 % of perplexity"),
+        (PERPLEXITY, 0.6, math.log(1.4), "+82.2 % of perplexity"),  # no perplexity is below 1
+    ],
+)
+def test_detectable_differences_are_signed_and_possible(metric, size, baseline, text):
+    found = difference(1.0, 0.5)._replace(detectable=size)
+    assert detectable_text(Compared(metric, "", {"x": found}, baseline)) == text
+
+
+def test_design_that_can_detect_nothing_says_so(tmp_path):
+    findings = Report(make_sweep(tmp_path, VARIANTS[:2], seeds=(0, 1), sentences=5)).content.summaries[0].findings
+    assert findings[-1].endswith("In BLEU, this design cannot detect any possible difference.")
+
+
+def test_baseline_that_has_learned_nothing_comes_first(sweep):
+    for seed in (0, 1):
+        edit(record_file(sweep, "base", seed), measures={"bleu": {"score": 0.25, "signature": ""}})
+        result = {"file": "translations/test.latest.json", "bleu": 0.25}
+        edit(seed_folder(sweep, "base", seed) / "result.json", tests={"test": result})
+    first, *_ = Report(sweep).content.summaries[0].findings
+    assert first.startswith("The baseline's BLEU is 0.25: it has hardly learned to translate")
+
+
 def test_baseline_with_a_nearly_perfect_score(tmp_path):
     perfect = Report(make_sweep(tmp_path, (variant("base", 8.0), variant("worse", 0.0)), sentences=20))
     assert "close to its maximum" in perfect.words
@@ -60,10 +107,11 @@ def test_single_finished_seed_borrows_the_spread_of_others(sweep):
     (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
     words = Report(sweep).words
     assert "the spread of other variants is used (A h=1): these intervals hold only if its seeds vary as much" in words
+    assert POOLED not in words  # two variants with several seeds cannot say what is typical
 
 
 def test_two_seeds_come_with_a_warning(sweep, whole):
-    assert "Two seeds say very little" in Report(sweep).words
+    assert "Two seeds say very little" in Report(sweep).words and POOLED in Report(sweep).words
     assert "Two seeds say very little" not in whole.words
 
 

@@ -14,7 +14,7 @@ from transformer_jax.report.findings import TestFindings, titled
 from transformer_jax.report.metrics import EXACT_MATCH, mean_and_deviation, p_text, p_title
 from transformer_jax.report.results import Exact, Measured, RunResult, SweepResult
 from transformer_jax.report.statistics import Difference, compare, share_scores
-from transformer_jax.report.summary import significant
+from transformer_jax.report.summary import Compared
 from transformer_jax.report.table import difference_cell
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
@@ -109,10 +109,14 @@ def _differences(sweep: SweepResult, runs: Mapping[str, Sequence[Exact]]) -> dic
     return {name: difference for (name, _), difference in zip(pairs, found, strict=True)}
 
 
-def sentence(found: Sequence[Accuracy], split: str, baseline: str) -> list[str]:
-    """Which differences on a test set are significant; empty if there are none to compare."""
-    here = [each.differences for each in found if each.split == split and each.differences]
-    return [significant(differences, EXACT_MATCH, "Exact match (points)", baseline) for differences in here]
+def compared(found: Sequence[Accuracy], split: str, baseline: str) -> list[Compared]:
+    """The differences on a test set; empty if there are none."""
+    here = [each for each in found if each.split == split and each.differences]
+    rates = [each.rates(lambda exact: float(exact.right_N.mean())).get(baseline) for each in here]
+    return [
+        Compared(EXACT_MATCH, "Exact match (points)", each.differences, float(np.mean(rate)) if rate else None)
+        for each, rate in zip(here, rates, strict=True)
+    ]
 
 
 def blocks(sweep: SweepResult, found: Sequence[Accuracy]) -> list[Block]:

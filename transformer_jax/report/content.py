@@ -14,7 +14,7 @@ from transformer_jax.report.metrics import METRICS, percent
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.samples import samples
 from transformer_jax.report.statistics import CONFIDENCE
-from transformer_jax.report.summary import baseline_of, state_name, state_sentence, summary, unfinished
+from transformer_jax.report.summary import state_name, state_sentence, summary, unfinished
 from transformer_jax.report.table import table
 from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.provenance import SHOWN_DIGITS
@@ -30,9 +30,10 @@ class Content:
         self.unfinished = unfinished(sweep.all_runs)
         self.tables = [table(sweep, findings) for findings in self.tests]
         self.accuracies = accuracy.accuracies(sweep, self.tests)
-        self.summaries = [summary(sweep, findings) for findings in self.tests]
-        for findings, found in zip(self.tests, self.summaries, strict=True):
-            found.findings[:0] = accuracy.sentence(self.accuracies, findings.split, baseline_of(sweep, findings.bleu))
+        self.summaries = [
+            summary(sweep, findings, accuracy.compared(self.accuracies, findings.split, sweep.baseline))
+            for findings in self.tests
+        ]
         self.words = [found.findings + found.notes for found in self.summaries]
         self.tasks = over_tasks.tasks([sweep, *others])  # all test sets together
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained

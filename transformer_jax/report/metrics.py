@@ -40,6 +40,12 @@ class Metric(NamedTuple):
         """ "better" or "worse" for a significant difference."""
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
+    def room(self, score: float | None) -> tuple[float, float]:
+        """How far a score as it is compared can fall and rise: BLEU and shares to 0 and 100, perplexity to 1."""
+        if score is None:
+            return math.inf, math.inf
+        return score, math.inf if self is PERPLEXITY else 100 - score
+
     def published_difference(self, scores: tuple[float, float] | None) -> float | None:
         """The difference between the published scores of a variant and its baseline."""
         if scores is None or min(scores) <= 0:

@@ -59,6 +59,7 @@ class Difference(NamedTuple):
     # "own": both sides have several seeds; "borrowed": one side has one seed, and the spread of other variants is used;
     # "none": no variant has two seeds, and the interval accounts for sentences only.
     seed_spread: str
+    is_pooled: bool = False  # whether the spread of other variants also counts for a side that has several seeds
 
     @property
     def significant(self) -> bool:
@@ -137,6 +138,7 @@ class Spread(NamedTuple):
     freedom_G: np.ndarray
     most_freedom: float  # the most degrees of freedom that any comparison may claim
     with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
+    is_pooled_G: np.ndarray  # whether groups with a variance of their own also use the typical one of the others
 
 
 def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
@@ -156,7 +158,8 @@ def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tup
     differences = []
     for numbers, pair in zip(np.stack(columns, axis=-1).tolist(), pairs, strict=True):
         seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
-        differences.append(Difference._make([*numbers, seeds, _seed_spread(spread, seeds)]))
+        is_pooled = bool(spread.is_pooled_G[list(pair)].any())
+        differences.append(Difference._make([*numbers, seeds, _seed_spread(spread, seeds), is_pooled]))
     return differences
 
 
@@ -179,7 +182,7 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     known = freedoms > 0
     if not known.any():
         zeros = np.zeros(len(groups))
-        return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros)
+        return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros, known)
     observed, crossed = np.zeros(len(groups)), np.zeros(len(groups))
     for g in (int(index) for index in np.flatnonzero(known)):
         covariance = scores.covariance_RR[np.ix_(groups[g], groups[g])]
@@ -192,12 +195,13 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     typical = np.maximum((observed @ telling - observed * telling) / np.maximum(of_others, 1), 0)
     others = (telling > 0).sum() - (telling > 0)
     weight = np.where(others > 1, np.minimum(freedoms**2 / 2, of_others), 0)
+    is_pooled = known & (weight > 0)
     weight = np.where(known, weight, of_others)
     pooled = (freedoms * observed + weight * typical) / (freedoms + weight)
     wild = observed > typical
     share = np.sqrt(np.divide(typical, observed, out=np.ones(len(groups)), where=wild))
     most = max(min(freedoms.sum() / 2, freedoms.sum() - freedoms.max()), 1.0)
-    return Spread(np.where(wild, observed, pooled), freedoms + weight * share, most, crossed)
+    return Spread(np.where(wild, observed, pooled), freedoms + weight * share, most, crossed, is_pooled)
 
 
 def _is_outlying(observed_G: np.ndarray, known_G: np.ndarray) -> np.ndarray:

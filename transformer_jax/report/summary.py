@@ -7,13 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, percent
+from transformer_jax.report.metrics import BLEU, PERPLEXITY, Metric, percent
 from transformer_jax.report.published import comparisons
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.statistics import CONFIDENCE, POWER, Difference
 
 # From here on, BLEU leaves hardly any room for improvement.
 CEILING = 98.0
+# Below this BLEU and this percentage of exact matches, a model has hardly learned anything.
+FLOOR = 1.0
 # The most variants named in a sentence, and groups of runs in a list; tables have them all.
 MOST_NAMES, MOST_NEVER_STARTED = 3, 4
 ONE_SEED = "What is significant may still be a difference between seeds."
@@ -49,6 +51,15 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     return lines
 
 
+class Compared(NamedTuple):
+    """The differences from the baseline by one metric on a test set."""
+
+    metric: Metric
+    title: str
+    differences: Mapping[str, Difference]
+    baseline: float | None  # the baseline's mean score as it is compared; None if it has none
+
+
 class Summary(NamedTuple):
     """What was found on a test set, in about three sentences, and what a reader must know to judge it."""
 
@@ -56,18 +67,28 @@ class Summary(NamedTuple):
     notes: list[str]
 
 
-def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
+def summary(sweep: SweepResult, findings: TestFindings, exact: Sequence[Compared] = ()) -> Summary:
+    """`exact`: the differences in exact match, if there are any."""
     if findings.empty:
         return Summary([f"On {findings.split}, nothing is measured yet."], [])
     lines, notes = [], []
     if findings.bleu_differences:
+        titles = {BLEU: "BLEU", PERPLEXITY: f"Perplexity per {findings.unit}"}
+        compared = [*exact]
+        for metric, title in titles.items():
+            mean = findings.mean(metric, sweep.baseline)
+            compared.append(Compared(metric, title, findings.differences(metric), mean))
         baseline = baseline_of(sweep, findings.bleu_differences)
-        lines.append(significant(findings.bleu_differences, BLEU, "BLEU", baseline))
-        lines.append(
-            significant(findings.perplexity_differences, PERPLEXITY, f"Perplexity per {findings.unit}", baseline)
-        )
-        lines.append(_power(findings))
         base = findings.mean(BLEU, sweep.baseline)
+        if base is not None and all(
+            (found.baseline or 0) < FLOOR for found in compared if found.metric is not PERPLEXITY
+        ):
+            lines.append(
+                f"The baseline's BLEU is {base:.2f}: it has hardly learned to translate, and differences from it say "
+                "little about models that have. It may need more updates or another learning rate."
+            )
+        lines += [significant(found.differences, found.metric, found.title, baseline) for found in compared]
+        lines.append(_power(findings, compared))
         if base is not None and base >= CEILING:
             lines.append(
                 f"The baseline's BLEU is {base:.2f}, close to its maximum: variants can hardly be better. "
@@ -116,21 +137,31 @@ def significant(differences: Mapping[str, Difference], metric: Metric, title: st
     return f"{title}: of {count} variant{'s' * (count > 1)}, {' and '.join(parts)}."
 
 
-def _power(findings: TestFindings) -> str:
+def _power(findings: TestFindings, compared: Sequence[Compared]) -> str:
     """The minimum detectable differences, without which "not significant" says nothing."""
-    detectable = [
-        metric.change(float(np.median([d.detectable for d in findings.differences(metric).values()]))).removeprefix("+")
-        for metric in METRICS
-    ]
+    texts = {found.metric: detectable_text(found) for found in compared}
+    possible = [text for text in texts.values() if text]
+    impossible = [metric.name for metric, text in texts.items() if not text]
     seeds = sorted({count for d in findings.bleu_differences.values() for count in d.seeds})
     many = f"{seeds[0]} seed{'s' * (seeds[0] > 1)}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     median = ", the median of the comparisons" if len(findings.bleu_differences) > 1 else ""
     return (
         f"With {many} and {findings.sentences:,} sentences, the minimum detectable difference ({percent(POWER)} "
-        f"power{median}) is {detectable[0]} BLEU and {detectable[1]} of perplexity: smaller ones remain undecided."
-        + f" {ONE_SEED}"
-        * (seeds == [1])
+        f"power{median}) is {', '.join(possible)}: smaller ones remain undecided."
+        + f" In {' and '.join(impossible)}, this design cannot detect any possible difference." * bool(impossible)
+        + f" {ONE_SEED}" * (seeds == [1])
     )
+
+
+def detectable_text(compared: Compared) -> str:
+    """The minimum detectable difference in the directions in which a score can change so much; "" if in none."""
+    metric, size = compared.metric, float(np.median([d.detectable for d in compared.differences.values()]))
+    room = metric.room(compared.baseline)
+    changes = [metric.change(sign * size) for sign, most in zip((-1, 1), room, strict=True) if size <= most]
+    if metric is PERPLEXITY:
+        return f"{' or '.join(changes)} of perplexity"
+    what = "BLEU" if metric is BLEU else "points of exact match"
+    return f"{changes[0] if len(changes) == 1 else changes[1].replace('+', '±')} {what}" if changes else ""
 
 
 def intervals(differences: Mapping[str, Difference]) -> str:
@@ -142,6 +173,11 @@ def intervals(differences: Mapping[str, Difference]) -> str:
     if {difference.seed_spread for difference in differences.values()} == {"none"}:
         return f"{text}; {they} for the choice of sentences, not for that of seeds."
     text += f"; {they} for both the choice of seeds and of sentences."
+    if any(difference.is_pooled for difference in differences.values()):
+        text += (
+            " They also use the spread of the other variants: more seeds of one variant can "
+            "change the interval and p-value of another."
+        )
     borrowed = [name for name, difference in differences.items() if difference.seed_spread == "borrowed"]
     if borrowed:
         text += (
