@@ -183,7 +183,10 @@ def test_an_update_exports_with_symbolic_batch_and_lengths():
     b, s, t = jax.export.symbolic_shape("b, s, t")
     sizes = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in [(b, s), (b, t), (b, t)]]
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), run.plan)
-    exported, batch = jax.export.export(run.step)(abstract, Batch(*sizes)), batch_of(sentences(4))
-    new, pulse = exported.call(run.new(), batch)
+    step, (seed,), batch = run.step.func, run.step.args, batch_of(sentences(4))
+    new, pulse = jax.export.export(step)(seed, abstract, Batch(*sizes)).call(seed, run.new(), batch)
     assert worst_difference(new, run.train([batch])) < (WITHIN,)
     assert float(pulse.loss) == pytest.approx(float(run.pulse.loss), rel=1e-5)
+    evaluate = make_eval_step(experiment(), run.mesh)
+    evaluated = jax.export.export(evaluate)(abstract.params, Batch(*sizes)).call(new.params, batch)
+    assert float(evaluated.loss) == pytest.approx(float(evaluate(new.params, batch).loss), rel=1e-5)
