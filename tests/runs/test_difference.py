@@ -65,6 +65,18 @@ def test_versions_custom_code_and_data(pair, tmp_path):
     content["splits"]["train"]["arrays"]["source.tokens"]["sha256"] = "0" * 64
     publish_record(manifest, content)
     assert set(compared(difference.data, pair)) == {"train pairs"}
+    content["splits"]["valid"]["arrays"]["source.tokens"]["sha256"] = "0" * 64
+    content["tokenizers"]["source"]["fingerprint"] = "0" * 64
+    publish_record(manifest, content)
+    for folder in pair:
+        (folder / "translations").mkdir()
+        record = {"measures": {"exact_match": {"score": 5.0}}, "perplexity": {"per_token": 4.0}, "test_set_sha256": "a"}
+        publish_record(folder / "translations/test.latest.json", record)
+    assert difference.notes(*map(RecordedRun, pair)) == [
+        "metrics of validation: not comparable: the valid pairs and the source vocabulary are not the same",
+        "test.latest: perplexity per token: not comparable: the vocabularies are not the same",
+    ]
+    assert "test.latest: exact_match, %" in [row.name for row in difference.metrics(*map(RecordedRun, pair))]
 
 
 def test_metrics_are_the_last_ones_and_incomparable_scores_are_named(pair):

@@ -84,7 +84,7 @@ class RecordedRun:
             scores = {measure: facts["score"] for measure, facts in record["measures"].items()}
             scores["perplexity per token"] = record["perplexity"]["per_token"]
             found |= {f"{name}: {measure}": score for measure, score in scores.items()}
-        return found
+        return {f"{name}, %" if name.endswith("exact_match") else name: value for name, value in found.items()}
 
     def evaluations(self) -> dict[str, dict[str, Any]]:
         """The records in translations/, by the names of their files; damaged ones are left out."""
@@ -118,7 +118,12 @@ def metrics(first: RecordedRun, second: RecordedRun) -> list[Row]:
 
 def notes(first: RecordedRun, second: RecordedRun) -> list[str]:
     """What makes metrics of the same name incomparable, and what is known about how each run was made."""
+    there, here = first.data(), second.data()
+    data = [name for name in there.keys() & here.keys() if there[name] != here[name]]
+    vocabularies = sorted(name for name in data if name.endswith(" vocabulary"))
     lines = []
+    if different := ["valid pairs"] * ("valid pairs" in data) + vocabularies:
+        lines.append(f"metrics of validation: not comparable: the {' and the '.join(different)} are not the same")
     evaluations = first.evaluations(), second.evaluations()
     for name in evaluations[0].keys() & evaluations[1].keys():
         one, other = (records[name] for records in evaluations)
@@ -126,6 +131,8 @@ def notes(first: RecordedRun, second: RecordedRun) -> list[str]:
         changed = [words for key, words in what if one.get(key) != other.get(key)]
         if changed:
             lines.append(f"{name}: not comparable: the {' and the '.join(changed)} are not the same")
+        elif vocabularies:
+            lines.append(f"{name}: perplexity per token: not comparable: the vocabularies are not the same")
     return lines + [f"{run.folder.path}: {note}" for run in (first, second) for note in run.folder.notes()]
 
 
