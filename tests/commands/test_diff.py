@@ -5,8 +5,10 @@ import shutil
 import pytest
 
 from transformer_jax import cli
+from transformer_jax.commands.diff import metrics_table
 from transformer_jax.files.atomic import publish_record
 from transformer_jax.files.record import read_record
+from transformer_jax.runs.difference import Row
 
 
 @pytest.fixture
@@ -31,6 +33,15 @@ def test_differences_fit_a_terminal_of_80_columns(folder, other, monkeypatch, ca
     assert r"0.0.1\x1b[31m" in code, "escaped"
     assert all(len(line) <= 80 for text in (options, code, metrics) for line in text.splitlines())
     assert metrics.split()[:5] == ["metrics", "A", "B", "B", "-"]
+
+
+def test_the_last_column_is_the_second_run_minus_the_first():
+    rows = [Row("updates", 1000, 1200), Row("loss", 2.5, 2.0), Row("bleu", None, 31.25)]
+    assert [line.split() for line in metrics_table(rows).splitlines()[1:]] == [
+        ["updates", "1,000", "1,200", "+200"],
+        ["loss", "2.5", "2", "-0.5"],
+        ["bleu", "-", "31.25"],
+    ]
 
 
 def test_what_is_not_a_run_gets_one_line(folder, tmp_path, capsys):

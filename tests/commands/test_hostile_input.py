@@ -57,6 +57,8 @@ def file(tmp_path_factory):
 
 @often
 @given(st.binary(), st.sampled_from(["txt", "gz", "zst"]))
+@example(UTF_16_MARKS[0] + b"a\0", "txt")
+@example(b"\0\xff\xfe", "txt")
 def test_any_bytes_as_lines(file, content, suffix):
     path = file / f"text.{suffix}"
     path.write_bytes(content)

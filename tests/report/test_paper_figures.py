@@ -7,9 +7,10 @@ import pytest
 from transformer_jax.report.figures import Curve, Curves, Forest, Interval
 from transformer_jax.report.paper_figures import drawn
 
-ROWS = [Interval("h=1", -1.0, -2.0, -0.1, "", "worse"), Interval("cost $5 & <b>", 0.1, -0.3, 0.5, "", "", 0.2)]
-FOREST = Forest("BLEU", ROWS, "Δ BLEU")
-CURVES = Curves("loss", [Curve("base", [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0], True)], "step", "loss", log=True)
+ROWS = [Interval("h=1", -1.0, -2.0, -0.1, "", "worse"), Interval(r"cost $\frac$ & <b>", 0.1, -0.3, 0.5, "", "", 0.2)]
+FOREST = Forest("BLEU", ROWS, r"Δ $\frac$")
+BASE = Curve(r"$\frac$", [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0], True)
+CURVES = Curves("loss", [BASE], r"$\step$", r"$\loss$", log=True)
 
 
 @pytest.mark.parametrize("plot", [FOREST, CURVES], ids=["forest", "curves"])

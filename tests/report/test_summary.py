@@ -23,12 +23,12 @@ from tests.support.finished_sweeps import (
 from transformer_jax import cli
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.statistics import Difference
-from transformer_jax.report.summary import Compared, detectable_text, significant
+from transformer_jax.report.summary import Compared, detectable_text, significant, some
 
 POOLED = "They also use the spread of the other variants: more seeds of one variant can change the interval"
 
 
-def test_summary_says_what_issignificant(whole):
+def test_summary_says_what_is_significant(whole):
     differences = whole.content.tests[0].bleu_differences
     significant = {name for name, difference in differences.items() if difference.significant}
     assert "A h=1" in significant and "A h=4" not in significant  # as they were made
@@ -53,6 +53,11 @@ def test_only_the_largest_differences_are_named():
     assert significant(alone | {"y": alone["x"]}, PERPLEXITY, "PPL", "its baseline") == (
         "PPL: none of the 2 differences from its baseline is significant."
     )
+
+
+def test_a_single_name_is_not_counted_but_named():
+    names = ["a", "b", "c", "d", "e"]
+    assert some(names[:4], 3) == "a, b, c, d" and some(names, 3) == "a, b, c and 2 more"
 
 
 def difference(value, p):

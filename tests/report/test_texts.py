@@ -37,6 +37,7 @@ def test_blocks_in_order():
     text = rendered(Heading("H"), Text("t"), Bullets(["i"]), Facts({"k": "v`w"}), Table(columns, rows, "name"))
     table = f"| name | x |\n|---|--:|\n| a (n) | 1 |\n| b | **2 [1, 3]** |\n\n{BOLD}"
     assert text == f"# T\n\nQ\n\nS\n\n## P\n\n### H\n\nt\n\n- i\n\n- k: `v w`\n\n{table}\n"
+    assert BOLD not in rendered(Table(columns, rows[:1]))
 
 
 def test_figures_and_folded_details_are_left_out():

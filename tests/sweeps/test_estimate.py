@@ -22,6 +22,7 @@ def test_parts_add_up_to_runs_and_runs_to_a_sweep(runs):
     assert estimate.total(works, pace, 1, None) == 4 * (RUN + 5) + 2 * 40 + 2 * 4
     assert estimate.total(works, pace, 2, None) == 2 * (RUN + 5) + 40 + 4
     assert estimate.total(works, pace, 8, None) == RUN + 5 + 40
+    assert estimate.total(works[1:], pace, 2, None) == RUN + 5 + 40, "the longest first"
     assert estimate.total(works[:1], pace, 8, None) == RUN + 5 + 40
 
 
@@ -39,6 +40,7 @@ def test_parts_between_two_timed_configs(runs):
     pace = estimate.TimedPace([(1.0, PARTS), (3.0, costly)])
     (work, *_) = estimate.left(runs, {"base": 12, "h = 4": 12})
     assert pace.seconds(work._replace(flops=2.0)) == RUN + 40 + 12 * 0.5
+    assert (pace.start, pace.preparation) == (5.0, 7.0)
 
 
 def test_slow_updates_are_estimated_by_their_flops(folder, runs, monkeypatch):
@@ -65,13 +67,15 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
     monkeypatch.setattr(estimate, "slots", lambda jobs: [estimate.Slot((0, 1))])
     monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
     definition = defined(FOUR, seeds=2)
-    for run, cores in ((runs[0], "2 CPU cores"), (runs[1], "4 CPU cores")):
-        pretend_finished(run, seconds=60.0, devices=cores)
+    for run, seconds, cores in ((runs[0], 60.0, "2 CPU cores"), (runs[1], 20.0, "4 CPU cores")):
+        pretend_finished(run, seconds=seconds, devices=cores)
         run.record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
     works = estimate.left(runs, {"base": 12, "h = 4": 12})
     pace = estimate.pace_of(folder, definition, runs, works, None)
     work = works[0]._replace(updates=6, flops=2 * training_flops(runs[0].experiment, 1))
     assert pace.seconds(work) == pytest.approx(30 + 60.0), "half the updates, twice the FLOPs"
+    other = works[1]._replace(updates=12, flops=work.flops)
+    assert pace.seconds(other) == pytest.approx(30 + 120.0), "its own variant's run had other cores"
     runs[2].path.mkdir(parents=True)
     pretend_finished(runs[2], seconds=60.0, devices="2 CPU cores")
     runs[2].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:10+00:00")
@@ -81,3 +85,10 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
         run.record_attempt(tries=2)
     timed = estimate.pace_of(folder, definition, runs, works, None)
     assert isinstance(timed, estimate.TimedPace)
+
+
+def test_runs_of_one_program_share_its_seconds(runs):
+    pretend_finished(runs[0], devices="2 CPU cores", together=3)
+    runs[0].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
+    assert estimate.seconds_taken(runs[0], estimate.Slot((0, 1))) == 30.0
+    assert estimate.seconds_taken(runs[0], estimate.Slot((0,))) is None
