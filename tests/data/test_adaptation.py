@@ -33,7 +33,7 @@ def trained_config(monkeypatch, folder, options) -> ExperimentConfig:
         trained.append(config)
 
     monkeypatch.setattr(experiment, "train", train)
-    experiment.train_run(configuration.load("preset:text", options, with_text=True), folder)
+    experiment.train_run(configuration.load("preset:text", options, adapt=False), folder)
     assert RunFolder(folder).load_config().train == trained[0].train
     return trained[0]
 
@@ -45,7 +45,10 @@ def test_every_option_that_the_command_line_does_not_set_adapts(monkeypatch, tmp
     for path in ADAPTABLE:
         assert value_at(config, path) < value_at(preset, path)
         assert f"{path} = {value_at(config, path)} instead of {value_at(preset, path)}: " in said
-    assert said.count("would only memorize") == 1 and said.count(": for the same reason") == 3
+    assert (
+        said.count("as the command line does not set them") == said.count("would only memorize") == 1
+        and said.count(": for the same reason") == 3
+    )
     assert config.train.steps >= 10 * config.optimizer.warmup_steps
 
     set_ones = [("train.steps", "700"), ("train.eval_every", "30"), ("model.d_model", "512"), ("data.num_shapes", "5")]
@@ -55,11 +58,13 @@ def test_every_option_that_the_command_line_does_not_set_adapts(monkeypatch, tmp
     assert not {path for path, _ in set_ones} & set(config.data.adapt)
 
 
-def test_a_run_that_is_resumed_keeps_its_values_whatever_the_text_is_now(monkeypatch, tmp_path, texts):
+def test_a_run_that_is_resumed_keeps_its_values_whatever_the_text_is_now(monkeypatch, tmp_path, texts, capsys):
     first = trained_config(monkeypatch, tmp_path, texts)
+    capsys.readouterr()
     (tmp_path / "checkpoints" / "45").mkdir(parents=True)
     monkeypatch.setattr(adaptation, "SMALL", 0)
     assert trained_config(monkeypatch, tmp_path, texts) == first
+    assert "adapted" not in capsys.readouterr().err
     longer = trained_config(monkeypatch, tmp_path, [*texts, ("train.steps", "9000")])
     assert longer.train.steps == 9000
     assert longer.optimizer == first.optimizer

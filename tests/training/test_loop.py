@@ -57,7 +57,8 @@ def in_sixes(place):
 @pytest.fixture(scope="module")
 def by_epochs(place):
     """A run that train.epochs ends after 12 updates, and the schedule with it."""
-    assert "finished at step 12" in train_here(place / "by epochs", *BY_EPOCHS)
+    printed = train_here(place / "by epochs", *BY_EPOCHS)
+    assert "epochs (train.epochs)\n" in printed and "finished at step 12" in printed
     return place / "by epochs"
 
 
@@ -105,6 +106,7 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, number):
     printed = process.stderr.read()
     assert process.wait() == 0, printed
     assert f"{number.name}: saving, then ending" in printed and f"stopped by {number.name} at step" in printed
+    assert "; the same command resumes the run; " in printed
     assert_quiet(printed)
     assert "resuming from the checkpoint of step" in train_here(workdir)
     assert_same_run(workdir, straight)
@@ -203,7 +205,9 @@ def test_another_metric_is_not_compared_with_the_old_one(place, straight):
     options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
     printed = train_here(workdir, *options, f"train.patience={since}")
     assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in printed
-    assert f"finished: no better valid_accuracy in {since} validations at step 24" in printed
+    assert "updates = " in printed and f"earlier after train.patience = {since} validations without" in printed
+    why = f"no better valid_accuracy in {since} validations (a higher train.patience trains on)"
+    assert f"finished: {why} at step 24" in printed
     kept = SavedWeights(RunFolder(workdir))
     steps = [step for step in accuracies if (workdir / f"checkpoints/{step}").is_dir()]
     assert kept.best_steps(1) == [max(steps, key=accuracies.__getitem__)]

@@ -123,7 +123,7 @@ def joined(place, runs):
     *healthy, diverged, idle = train_runs_together(runs, folders_in(place, "joined"))
     assert healthy == [Ending("finished")] * 2
     assert diverged.failed and "not finite in 3 steps in a row" in diverged.why
-    assert idle == Ending("finished: no better valid_loss in 1 validations")
+    assert idle == Ending("finished: no better valid_loss in 1 validations (a higher train.patience trains on)")
     return place / "joined"
 
 

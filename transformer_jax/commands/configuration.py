@@ -30,11 +30,13 @@ def load(
     overrides: list[tuple[str, str]],
     replaced: Mapping[str, Mapping[str, Any]] | None = None,
     with_text: bool = False,
+    adapt: bool = True,
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 
     `replaced`: options, by group, that replace those of the file, but not those of the command line. `with_text`: a
-    small text is read, because it limits the size of the vocabulary.
+    small text is read, because it limits the size of the vocabulary. `adapt`: options that may adapt do so here, and
+    not only when the data is known.
     """
     values = _values_of(file)
     for group, options in (replaced or {}).items():
@@ -43,8 +45,8 @@ def load(
     typed = [path for path, _ in overrides]
     given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
     data = values.get("data")
-    if isinstance(data, dict) and isinstance(adapt := data.get("adapt"), list | tuple):
-        data["adapt"] = tuple(path for path in adapt if path not in given)
+    if isinstance(data, dict) and isinstance(listed := data.get("adapt"), list | tuple):
+        data["adapt"] = tuple(path for path in listed if path not in given)
     found: list[str] = []
     try:
         experiment = configuration.from_config_dict(values)
@@ -61,7 +63,7 @@ def load(
         problems = configuration.unused_options(typed, [experiment])
     if problems:
         raise ConfigError(problems)
-    if experiment.data.adapt:
+    if adapt and experiment.data.adapt:
         from transformer_jax.data import adaptation  # slow to import
 
         adapted = adaptation.consistent(experiment)

@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.init_weights is not None and arguments.init_from is None:
         raise BadInput(f"--init-weights={arguments.init_weights}: has no effect without --init-from")
     is_new = arguments.init_from is None  # otherwise the other run's vocabulary counts
-    experiment, params = configuration.load(arguments.config, arguments.overrides, with_text=is_new), None
+    experiment = configuration.load(arguments.config, arguments.overrides, with_text=is_new, adapt=False)
+    params = None
 
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
@@ -94,4 +95,4 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
         "model": schema.to_dict(found.config.model),
         "data": {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")},
     }
-    return configuration.load(arguments.config, arguments.overrides, replaced), found.params
+    return configuration.load(arguments.config, arguments.overrides, replaced, adapt=False), found.params

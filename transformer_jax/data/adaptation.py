@@ -21,9 +21,11 @@ SMALL = 80_000
 FEWEST_BATCHES = 10  # in an epoch of a small text
 SMALLEST_BATCH = 256  # tokens
 FEW_SHAPES = 2  # each takes seconds to compile
-EPOCHS, FEWEST_STEPS, VALIDATIONS = 50, 500, 40
+EPOCHS, FEWEST_STEPS = 50, 500
+VALIDATIONS, SHORTEST_INTERVAL = 20, 10  # at least so many updates apart
 CHARACTERS_PER_TOKEN = 100
 SAME = "for the same reason"
+AS_BEFORE = "as in the resumed run"  # not reported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +37,12 @@ class Adapted:
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
-        """Prints a line for each change, under a title."""
+        """Prints a line for each change, under a title; not for what a run that is resumed keeps."""
         found: list[str] = []
         last = None
         for path, reason in self.reasons.items():
             now, before = (schema.value_at(config, path) for config in (self.config, self.before))
-            if now != before:
+            if now != before and reason != AS_BEFORE:
                 found.append(f"  {path} = {now} instead of {before}: {reason if reason != last else SAME}")
                 last = reason
         if found:
@@ -81,7 +83,7 @@ def adapted(config: ExperimentConfig, prepared: Prepared, resumed: ExperimentCon
     known = Adapted(config, config)
     if resumed is not None:
         paths = [path for path in config.data.adapt if path != "model.vocab_size"]  # which is that of the data
-        known = known.with_values({path: (schema.value_at(resumed, path), "as in the resumed run") for path in paths})
+        known = known.with_values({path: (schema.value_at(resumed, path), AS_BEFORE) for path in paths})
     elif config.data.adapt:
         pairs = prepared.pairs("train")
         tokens = max(len(pairs.source_tokens), len(pairs.target_tokens)) + len(pairs)  # with <eos>
@@ -122,7 +124,7 @@ def _shortened(known: Adapted, epoch: int) -> Adapted:
         reasons["train.steps"] = steps, f"{steps / epoch:,.0f} epochs of {epoch} batches"
     known = known.with_values(reasons)
     steps = known.config.train.steps
-    every = min(train.eval_every, max(1, steps // VALIDATIONS))
+    every = min(train.eval_every, max(min(SHORTEST_INTERVAL, steps), steps // VALIDATIONS))
     reasons = {
         "optimizer.warmup_steps": (min(warmup, max(1, steps // 10)), f"a tenth of train.steps = {steps}"),
         "train.eval_every": (every, f"{steps // every} validations in {steps} updates"),

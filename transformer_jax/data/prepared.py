@@ -213,14 +213,19 @@ class Prepared:
             pairs, facts = self.pairs(split), self._facts(split)
             sizes = f"{len(pairs.source_tokens):,} source and {len(pairs.target_tokens):,} target tokens"
             lines.append(f"  {split}: {len(pairs):,} pairs, {sizes}")
-            for reason, rejected in facts.get("rejected", {}).items():
-                first = ", ".join(rejected["first"][:3])
-                lines.append(f"    left out: {rejected['pairs']:,} {reason} (first: {first})")
+            lines += [f"    {left_out}" for left_out in self.left_out(split)]
             for oddity, count in facts.get("oddities", {}).items():
                 lines.append(f"    {oddity}: {count:,}")
         target = "" if self.target_vocab_size is None else f" source and {self.target_vocab_size:,} target"
         lines.append(f"  vocabulary: {self.vocab_size:,}{target} tokens")
         return "\n".join(lines)
+
+    def left_out(self, split: str) -> list[str]:
+        """How many pairs of the text were left out for each reason, and where the first of them are."""
+        return [
+            f"left out: {rejected['pairs']:,} {reason} (first: {', '.join(rejected['first'][:3])})"
+            for reason, rejected in self._facts(split).get("rejected", {}).items()
+        ]
 
     def verify(self) -> None:
         """Reads everything and refuses what has changed since it was written (opening only checks sizes)."""

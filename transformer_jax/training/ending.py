@@ -37,11 +37,15 @@ def ending(
     if train.tokens is not None and target_tokens >= train.tokens:
         return Ending(f"finished {target_tokens:,} target tokens")
     if train.patience is not None and validations.since_best >= train.patience:
-        return Ending(f"finished: no better {train.best_metric} in {train.patience} validations")
+        return Ending(
+            f"finished: no better {train.best_metric} in {train.patience} validations "
+            "(a higher train.patience trains on)"
+        )
     improvement = validations.improvement
     if train.until_flat is not None and improvement is not None and improvement < train.until_flat:
         return Ending(
-            f"finished: the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates"
+            f"finished: the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates "
+            "(a lower train.until_flat trains on)"
         )
     return None
 

@@ -41,6 +41,7 @@ class Inputs:
                 num_shapes=config.data.num_shapes,
                 row_multiple=sharding.batch_devices(self.mesh),
             )
+        self.left_out = prepared.left_out("train")
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         self.compilations = CompileWatch()
         self._check(has_evaluators)

@@ -293,7 +293,8 @@ class Journal:
     def end(self, step: int, ending: Ending) -> None:
         """Waits for the last checkpoint and says why the run ended."""
         self.checkpoints.wait()
-        self._tell(f"{self.label}{ending.why} at step {step:,}; {self.inputs.compilations}")
+        then = "" if ending.final else "; the same command resumes the run"
+        self._tell(f"{self.label}{ending.why} at step {step:,}{then}; {self.inputs.compilations}")
         self.ending = ending
 
     def _tell(self, line: str) -> None:

@@ -125,4 +125,5 @@ def announce(inputs: Inputs, programs: Programs, speed: Throughput, resumed_at: 
     if inputs.validation is None:
         tell("warning: there is no validation data: the loss on unseen sentences will not be known")
     if resumed_at is not None:
-        tell(f"resuming from the checkpoint of step {resumed_at:,}")
+        kept = "; options in data.adapt keep the run's values" if inputs.config.data.adapt else ""
+        tell(f"resuming from the checkpoint of step {resumed_at:,}{kept}")

@@ -154,6 +154,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     per_step = statistics.steps_per_epoch
     loss = f"loss {config.train.loss}" if config.train.loss else f"label smoothing {config.train.label_smoothing:g}"
+    loss += " (in valid_loss, not in perplexities)" if config.train.label_smoothing and not config.train.loss else ""
     loss += f"; z-loss {config.train.z_loss:g}" if config.train.z_loss else ""
     optimizer = config.optimizer.name + (" of hidden matrices and adam" if config.optimizer.name == "muon" else "")
     optimizer += "".join(f" {argument}" for argument in config.optimizer.arguments)
@@ -166,13 +167,13 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
         + f"; embeddings tied: {model.tie_embeddings}; positions: {model.parts.positions or model.positions}",
         "data": f"{statistics.pairs:,} pairs an epoch in {per_step:,} batches of {len(batches.shapes)} shapes; "
-        f"{statistics.dropped:,} dropped as longer than {config.data.max_length}",
+        + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *inputs.left_out]),
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the token budget, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
         "optimizer": f"{optimizer}, {config.optimizer.schedule}, {_rates(inputs, programs)}{groups}; "
         f"{loss}; dropout {model.dropout:g}",
-        "length": f"{inputs.last_step:,} updates = {inputs.last_step / per_step:.1f} epochs",
+        "length": f"{inputs.last_step:,} updates = {inputs.last_step / per_step:.1f} epochs ({_limits(inputs)})",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
         "peak": str(throughput),
@@ -180,6 +181,21 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         + (f"; {UNFUSED}" if programs.compiler_options else ""),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
+
+
+def _limits(inputs: Inputs) -> str:
+    """Which option ends the run, and those that may end it earlier."""
+    train = inputs.config.train
+    limits = ["train.steps" if inputs.last_step == train.steps else "train.epochs"]
+    if train.tokens is not None:
+        limits.append(f"earlier after train.tokens = {train.tokens:,} target tokens")
+    if train.patience is not None:
+        limits.append(
+            f"earlier after train.patience = {train.patience} validations without a better {train.best_metric}"
+        )
+    if train.until_flat is not None:
+        limits.append(f"earlier when valid_loss is flat (train.until_flat = {train.until_flat:g})")
+    return "; ".join(limits)
 
 
 def _rates(inputs: Inputs, programs: Programs) -> str:
