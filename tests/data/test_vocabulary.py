@@ -8,7 +8,8 @@ import pytest
 from tests.support.prepared_data import PAIRS, experiment
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.vocabulary import evenly_spread, size_problems
+from transformer_jax.data.tokenizer import UnsupportedSize, train_sentencepiece
+from transformer_jax.data.vocabulary import evenly_spread, learned_often, size_problems
 from transformer_jax.errors import BadInput
 
 
@@ -22,7 +23,7 @@ def test_a_vocabulary_that_may_adapt_has_a_size_that_the_text_supports(tmp_path,
     assert 300 < prepared.vocab_size < 1000
     said = re.search(
         rf"model\.vocab_size = {prepared.vocab_size} instead of 8000: the (\d+) that the training text needs, and "
-        r"one for each 100 of its characters; it supports at most (\d+)\n",
+        r"those that occur at least 10 times in it; it supports at most (\d+)\n",
         capsys.readouterr().err,
     )
     assert int(said[1]) < prepared.vocab_size <= int(said[2])
@@ -50,6 +51,16 @@ def test_what_the_text_supports_is_what_prepare_accepts(tmp_path):
     [problem] = size_problems(schema.to_dict(experiment(tmp_path, PAIRS, vocab_size=8000)))
     most = int(problem.partition(" and ")[2].partition(";")[0])
     assert prepare(experiment(tmp_path, PAIRS, vocab_size=most), tmp_path / "data").vocab_size == most
+
+
+def test_frequent_words_are_tokens_of_a_vocabulary_that_adapts_and_rare_ones_are_spelled():
+    texts = ["vague zebra"] * 7 + ["vague zebra quick fjord"] * 3
+    with pytest.raises(UnsupportedSize) as refused:
+        train_sentencepiece(texts.__iter__, "bpe", 8000)
+    least, most = refused.value.least, refused.value.most
+    often = learned_often(train_sentencepiece(texts.__iter__, "bpe", most), texts)
+    tokenizer = train_sentencepiece(texts.__iter__, "bpe", least + often)
+    assert [len(tokenizer.encode(word)) for word in ("vague", "zebra", "quick", "fjord")] == [1, 1, 6, 6]
 
 
 def test_evenly_spread():

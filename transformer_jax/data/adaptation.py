@@ -23,7 +23,6 @@ SMALLEST_BATCH = 256  # tokens
 FEW_SHAPES = 2  # each takes seconds to compile
 EPOCHS, FEWEST_STEPS = 50, 500
 VALIDATIONS, SHORTEST_INTERVAL = 20, 10  # at least so many updates apart
-CHARACTERS_PER_TOKEN = 100
 SAME = "for the same reason"
 AS_BEFORE = "as in the resumed run"  # not reported
 
@@ -136,8 +135,3 @@ def _shortened(known: Adapted, epoch: int) -> Adapted:
         "train.log_every": (min(train.log_every, every), "at each validation"),
     }
     return known.with_values(reasons)
-
-
-def vocabulary_size(characters: int, least: int, most: int) -> int:
-    """The number of tokens for a text of so many characters, for which SentencePiece allows `least` to `most`."""
-    return min(most, least + characters // CHARACTERS_PER_TOKEN)

@@ -1,5 +1,6 @@
 """The tokenizer of a corpus: trained on its text, counted from it, or read from a file."""
 
+import collections
 import contextlib
 import itertools
 import os
@@ -10,11 +11,11 @@ from typing import Any, Literal, cast
 
 from transformer_jax import schema
 from transformer_jax.config import DataConfig, ModelConfig
-from transformer_jax.data.adaptation import CHARACTERS_PER_TOKEN, vocabulary_size
 from transformer_jax.data.cleaning import TextShards, read_corpus
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepared import SIDES
 from transformer_jax.data.tokenizer import (
+    SPECIAL_PIECES,
     Tokenizer,
     UnsupportedSize,
     load_tokenizer,
@@ -26,6 +27,8 @@ from transformer_jax.files.progress import tell
 
 # Texts of at most this size are read before anything else, to check the sizes of vocabularies.
 QUICKLY_READ = 1 << 20
+# A size that adapts has the tokens that occur at least so often in the training text; rarer ones are hard to learn.
+OFTEN = 10
 SIZES = {"source": "model.vocab_size", "target": "model.target_vocab_size"}
 
 
@@ -49,18 +52,32 @@ def make_tokenizer(
     if kind != "bpe" and kind != "unigram":
         return train_symbols(texts(), kind)
     size = _size(model, side)
-    tell(f"training a {kind} tokenizer of {size:,} tokens")
+    most = "at most " if SIZES[side] in data.adapt else ""
+    tell(f"training a {kind} tokenizer of {most}{size:,} tokens")
     try:
         return _trained(data, side, size, texts, count)
     except UnsupportedSize as problem:
         if SIZES[side] not in data.adapt:
             raise
-        fits = vocabulary_size(sum(map(len, texts())), problem.least, problem.most)
+        fits = problem.least + learned_often(_trained(data, side, problem.most, texts, count), texts())
         tell(
             f"adapted: {SIZES[side]} = {fits} instead of {size}: the {problem.least} that the training text needs, and "
-            f"one for each {CHARACTERS_PER_TOKEN} of its characters; it supports at most {problem.most}"
+            f"those that occur at least {OFTEN} times in it; it supports at most {problem.most}"
         )
         return _trained(data, side, fits, texts, count)
+
+
+def learned_often(tokenizer: Tokenizer, texts: Iterable[str]) -> int:
+    """The number of tokens that a tokenizer learned up to the last one that occurs often, in the order of learning.
+
+    Tokens for single characters and bytes are not learned. Where the order is that of merges, the last ones that occur
+    often are whole words, and shorter tokens that they consist of come before them.
+    """
+    counts = collections.Counter(itertools.chain.from_iterable(map(tokenizer.encode, texts)))
+    given = {*SPECIAL_PIECES, *(f"<0x{byte:02X}>" for byte in range(256))}
+    pieces = enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))
+    learned = [index for index, piece in pieces if len(piece) > 1 and piece not in given]
+    return max((rank for rank, index in enumerate(learned, 1) if counts[index] >= OFTEN), default=0)
 
 
 def _size(model: ModelConfig, side: str) -> int:
