@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from transformer_jax.report.figures import Axis, Forest, Interval, forest, tick_text
+from transformer_jax.report.figures import BAND, Axis, Curve, Curves, Forest, Interval, curves, forest, tick_text
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -40,14 +40,23 @@ def test_signs_are_those_of_the_tables():
     assert Forest("", [], "Δ").ticks(Axis(-45.0, 5.0, 0, 100))[-40.0] == "−40"
 
 
+def test_a_long_name_is_whole_and_curves_differ_by_their_dashes():
+    name = "RMSNorm_rotary, 30 letters wide"
+    assert f">{name}</text>" in forest(Forest("", [Interval(name, 0.5, 0.2, 0.8, "")], "Δ")).image
+    lines = [Curve(letter, [1, 2], [2.0, 1.0], [1.0, 0.5], [3.0, 2.0]) for letter in "abcd"]
+    figure = curves(Curves("", lines, "updates", "loss"))
+    assert len({key.dashes for key in figure.legend[:4]}) == 4 and figure.legend[4].name == BAND
+    assert all(f'stroke-dasharray="{key.dashes or "none"}"' in figure.image for key in figure.legend[:4])
+
+
 def test_one_wide_interval_does_not_squeeze_the_others():
     rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
     image = forest(Forest("", rows, "Δ")).image
     drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', image)
     assert image.count(" -4v8z") == 2  # arrowheads where it goes on
     widths = [float(right) - float(left) for left, right in drawn]
-    assert min(widths) > 40  # of 300
-    assert 280 < max(widths) <= 310  # to the edges and no further
+    assert min(widths) > 40  # of 438
+    assert 400 < max(widths) <= 448  # to the edges and no further
     alone = forest(Forest("", [Interval("v", -2.5, -12.0, 7.0, "")], "Δ")).image
     left, right = map(float, re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', alone).groups())
-    assert 150 < left < right < 448  # whole
+    assert 10 < left < right < 448  # whole

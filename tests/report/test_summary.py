@@ -144,11 +144,11 @@ def test_unfinished_runs_are_listed(sweep, capsys):
     assert report.content.state == "Of 6 runs: 2 finished, 1 running, 1 interrupted, 1 failed, 1 never started."
     for text in (report.page, report.markdown):
         assert "the disk is full" in text
-    assert "running at step 1,000" in report.page
+    assert "running after 1,000 updates" in report.page
     assert "Not compared: A h=1, A h=4: no finished run." in report.words
     assert cli.main(["report", str(sweep)]) == 0
     out = capsys.readouterr().out
-    assert "A h=1, seed 0: failed at step 1,000: the disk is full" in out
+    assert "A h=1, seed 0: failed after 1,000 updates: the disk is full" in out
     assert "never started: A h=4 (seed 1)" in out
 
 

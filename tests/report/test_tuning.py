@@ -57,7 +57,7 @@ def test_time_in_one_program_counts_once(tuned):
         edit(path, train_seconds=480.0, together=8)
     report = Report(tuned)
     assert "the compared runs took 8 runs, 8,000 updates, 8 min, " in report.markdown
-    assert report.json["facts"]["training time"] == "0.10 hours in all, 60 s per run"  # without the untuned ones
+    assert report.json["facts"]["training time"] == "6 min in all, 60 s per run"  # without the untuned ones
 
 
 def test_tuned_and_untuned_results_are_side_by_side(tuned):

@@ -149,6 +149,9 @@ def _variants(sweep: SweepResult, accuracy: Accuracy) -> Table:
         p_title(len(accuracy.differences)): "corrected for all comparisons of the column (Bonferroni)",
         "publ.": "the published score",
     }
+    if not published:
+        del titles["publ."]
+        rows = [row._replace(cells=row.cells[:-1]) for row in rows]
     return Table([Column(title, help=about) for title, about in titles.items()], rows)
 
 

@@ -130,7 +130,7 @@ def _runs(sweep: SweepResult) -> document.Table:
             *(document.number_cell(measured and measured.bleu, "{:.2f}".format) for measured in scores),
         ]
         rows.append(document.Row(run.name, cells))
-    titles = ("state", "code", "step", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
+    titles = ("state", "code", "updates", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
     columns = [document.Column(title, kind="left" if title in ("state", "code") else "") for title in titles]
     return document.Table(columns, rows, "run")
 

@@ -25,7 +25,7 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
         for heading, names in figures_of(sweep, found):
             series = [*base, *(found[name] for name in names)]
             figures.append(
-                Curves(f"{title}: {heading}" if heading else title, series, "step", title, log=metric != "bleu")
+                Curves(f"{title}: {heading}" if heading else title, series, "updates", title, log=metric != "bleu")
             )
     return figures
 

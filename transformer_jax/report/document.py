@@ -55,10 +55,18 @@ class Table(NamedTuple):
         return any(cell.mark for row in self.rows for cell in row.cells)
 
 
+class Key(NamedTuple):
+    """An entry of a figure's legend."""
+
+    name: str
+    colour: str
+    dashes: str = ""  # lengths of lines and gaps, as in SVG
+
+
 class Figure(NamedTuple):
     title: str
     image: Markup
-    legend: Sequence[tuple[str, str]] = ()  # name, colour
+    legend: Sequence[Key] = ()
 
 
 class Text(NamedTuple):

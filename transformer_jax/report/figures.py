@@ -8,15 +8,18 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from transformer_jax.pictures.plots import COLOURS
-from transformer_jax.report.document import Figure
+from transformer_jax.report.document import Figure, Key
 from transformer_jax.report.metrics import LARGEST_EXPONENT, percents_of
 from transformer_jax.runs.metrics import count_text
 
 WIDTH, HEIGHT = 460, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 40
-# Of the forest plot.
-NAMES, ROW = 150, 22
-LONGEST_NAME = 24
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 42
+# Of the forest plot: a row has its name above its interval. More letters do not fit on a narrow screen.
+SIDE, ROW = 10, 36
+LONGEST_NAME = 48
+# Of curves, repeated with their colours: the lengths of lines and gaps.
+DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (7, 3, 2, 3), (2, 2.5))
+BAND = "lowest to highest seed"
 # Ratios on one axis beyond this factor have ticks by decades.
 WIDE = 4.0
 INK = "var(--ink)"
@@ -175,7 +178,8 @@ def curves(plot: Curves) -> Figure:
     legend = []
     for number, curve in enumerate(series):
         colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]
-        legend.append((curve.name, colour))
+        dashes = "" if curve.is_baseline else " ".join(map(str, DASHES[number % len(DASHES)]))
+        legend.append(Key(curve.name, colour, dashes))
         if curve.low:
             edge = [*zip(curve.x, curve.high, strict=True), *reversed(list(zip(curve.x, curve.low, strict=True)))]
             drawing.add("polygon", class_="band", fill=colour, points=_path(edge, across, up))
@@ -183,9 +187,12 @@ def curves(plot: Curves) -> Figure:
             "polyline",
             class_="line strong" if curve.is_baseline else "line",
             stroke=colour,
+            stroke_dasharray=dashes or "none",
             points=_path(list(zip(curve.x, curve.y, strict=True)), across, up),
             data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {tick_text(curve.x[-1])}",
         )
+    if any(curve.low for curve in series):
+        legend.append(Key(BAND, "color-mix(in srgb, var(--soft) 35%, transparent)"))
     return Figure(plot.title, drawing.markup(), legend)
 
 
@@ -207,24 +214,25 @@ def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float,
 def forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
     rows = plot.rows
-    across = Axis.around([0.0, *reach(rows)], NAMES, WIDTH - RIGHT)
+    across = Axis.around([0.0, *reach(rows)], SIDE, WIDTH - RIGHT)
     bottom = TOP + ROW * len(rows)
     drawing = Drawing(bottom + BOTTOM, f"{plot.x}: {len(rows)} differences with their intervals")
     drawing.x_axis(across, plot.ticks(across), plot.x, bottom)
     drawing.add("line", class_="zero", x1=across.at(0), x2=across.at(0), y1=TOP, y2=bottom)
     for number, row in enumerate(rows):
-        y = TOP + ROW * (number + 0.5)
-        left, right = (min(max(across.at(value), NAMES), WIDTH - 2.0) for value in (row.low, row.high))
+        top = TOP + ROW * number
+        y = top + 0.77 * ROW
+        left, right = (min(max(across.at(value), SIDE), WIDTH - 2.0) for value in (row.low, row.high))
         group = ElementTree.SubElement(
             drawing.root, "g", {"class": f"row {row.mark}", "data-tip": f"{row.name}: {row.tip}"}
         )
-        drawing.add("rect", inside=group, class_="hit", x=0, y=y - ROW / 2, width=WIDTH, height=ROW)
-        drawing.add("text", shortened(row.name), inside=group, x=NAMES - 8, y=y + 4, text_anchor="end")
+        drawing.add("rect", inside=group, class_="hit", x=0, y=top, width=WIDTH, height=ROW)
+        drawing.add("text", shortened(row.name), inside=group, class_="name", x=SIDE, y=top + 0.4 * ROW)
         drawing.add("line", inside=group, class_="interval", x1=left, x2=right, y1=y, y2=y)
         for is_beyond, edge, back in ((across.at(row.low) < left, left, 6), (across.at(row.high) > right, right, -6)):
             if is_beyond:  # an arrowhead, as the interval goes on
                 drawing.add("path", inside=group, class_="value", d=f"M{edge:.1f} {y}l{back} -4v8z")
-        if row.published is not None and NAMES <= (place := across.at(row.published)) <= WIDTH:
+        if row.published is not None and SIDE <= (place := across.at(row.published)) <= WIDTH:
             drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
         x = across.at(row.value)
         if row.mark:
@@ -233,7 +241,7 @@ def forest(plot: Forest) -> Figure:
         else:
             drawing.add("circle", inside=group, class_="value hollow", cx=x, cy=y, r=3.5)
     shown = {row.mark for row in rows} | {"published" for row in rows if row.published is not None}
-    return Figure(plot.title, drawing.markup(), [entry for mark, entry in LEGEND.items() if mark in shown])
+    return Figure(plot.title, drawing.markup(), [Key(*entry) for mark, entry in LEGEND.items() if mark in shown])
 
 
 def shortened(name: str) -> str:

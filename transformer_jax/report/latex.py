@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from transformer_jax.errors import visible
-from transformer_jax.report.document import Cell, Column, Table
+from transformer_jax.report.document import Cell, Table
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.method import variance_of_seeds
 from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, percent
@@ -42,7 +42,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     split = {index for index, column in shown.items() if column.kind == "differences"}
     form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
     bold = {index: _best(table, index) for index in shown}
-    titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{_title(shown[index])}}}" for index in shown]
+    titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
     rows: list[str] = []
     notes: list[str] = []
     group = ""
@@ -87,10 +87,6 @@ def _keys(sweep: SweepResult, findings: TestFindings) -> set[str]:
     counts = {"seeds"} if len({len(variant.finished) for variant in sweep.variants}) > 1 else set()
     steps = {"steps"} if len({run.step for run in sweep.runs if run.finished}) > 1 else set()
     return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *counts, *steps}
-
-
-def _title(column: Column) -> str:
-    return "updates" if column.key == "steps" else escaped(column.title)
 
 
 def _best(table: Table, index: int) -> int | None:

@@ -185,7 +185,10 @@ def _figure(sweep: SweepResult, front: Front, unit: str) -> document.Figure:
     for cost in np.geomspace(*front.reach, 20).clip(*front.reach).tolist() if front.line else ():
         if (expected := front.expected(cost)) is not None:
             line.append((cost, metric.displayed(expected)))
-    legend = [(sweep.baseline, INK), *((group or "others", colour) for group, colour in colours.items())]
+    legend = [
+        document.Key(sweep.baseline, INK),
+        *(document.Key(group or "others", colour) for group, colour in colours.items()),
+    ]
     y = metric.title + (" per word" if metric is PERPLEXITY and unit == "word" else "")
     return document.Figure(front.title, scatter(points, COSTS[front.cost], y, line), legend)
 

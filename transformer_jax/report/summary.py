@@ -43,7 +43,7 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
         if run.state == "waiting":
             never.setdefault(run.variant + ", untuned" * run.is_untuned, []).append(str(run.seed))
         elif not run.finished:
-            step = "" if run.step is None else f" at step {run.step:,}"
+            step = "" if run.step is None else f" after {run.step:,} updates"
             lines.append((run.name, f"{run.state}{step}" + (f": {run.reason}" if run.reason else "")))
     if never:
         seeds = [f"{name} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})" for name, seeds in never.items()]

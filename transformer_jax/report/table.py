@@ -24,7 +24,7 @@ SYMBOLS = {
 LAYERS = ("model.num_encoder_layers", "model.num_decoder_layers")
 # The order of the paper's columns; other options follow.
 PAPER_ORDER = ("model.layers", *LAYERS, "model.d_model", "model.d_ff", "model.num_heads", "model.d_k", "model.d_v")
-# The steps are shown as they were made, not as they were planned.
+# The updates are shown as they were made, not as they were planned.
 WITHOUT_COLUMN = {"train.steps"}
 WIDEST_CELL = 40
 
@@ -36,7 +36,7 @@ COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 )
 SIZES: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("params", "parameters", "parameters", count_text),
-    ("steps", "steps", "updates made", "{:,.0f}".format),
+    ("updates", "steps", "updates made", "{:,.0f}".format),
 )
 PUBLISHED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("PPL", "perplexity", "{:g}".format),

@@ -15,7 +15,7 @@ from transformer_jax.report.metrics import METRICS, deviation
 
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
-BOLD = "Significant differences are bold, for better or worse (corrected p below 0.05)."
+BOLD = "Significant differences are bold, for better or worse (p below 0.05, corrected where several are compared)."
 # The columns of the CSV.
 VARIANT = ("test", "group", "variant", "note", "published_perplexity", "published_bleu", "published_parameters")
 COSTS = ("steps", "parameters", "training_flops", "train_seconds", "tokens_per_second", "learning_rate")
