@@ -46,7 +46,7 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
         in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
     )
     # 12 updates, 2 validations and checkpoints, the test set, the start, and compiling once for a variant.
-    first = lines.index("variant  time of the first") + 1
+    first = lines.index("variant  time of the next run") + 1
     assert [line.split()[-2:] for line in lines[first : first + 2]] == [["69", "s"]] * 2
     assert "\nabout 4 min one after the other on this machine, if no run ends early" in out
     assert "timed now: a process starts in 5 s and compiles in 40 s, or from the cache in 4 s;" in out
@@ -59,7 +59,7 @@ def test_dry_run_counts_what_is_left(run, place):
     folder.save(definition)
     pretend_finished(folder.runs(definition)[0], flops=1e12, seconds=10.0)
     _, out, err = run("experiment.py", "--workdir=sweep", "--dry-run", "--only=base", "--seeds=3")
-    assert "1 variants, seeds 0, 1, 2: 2 runs to train, 1 finished" in out, err
+    assert "1 variant, seeds 0, 1, 2: 2 runs to train, 1 finished" in out, err
     assert "1 finished\n" in out and "\nabout " in out
 
 

@@ -1,8 +1,11 @@
 """How long a sweep will take: from parts that were timed, or from what its finished runs took."""
 
+import json
+
 import pytest
 
 from tests.support.sweep_runs import FOUR, PARTS, defined, pretend_finished
+from transformer_jax.files.atomic import publish_json
 from transformer_jax.sweeps import estimate
 from transformer_jax.sweeps.spec import training_flops
 
@@ -81,6 +84,10 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
     runs[2].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:10+00:00")
     pace = estimate.pace_of(folder, definition, runs, works, None)
     assert pace.seconds(work._replace(is_first=True)) - pace.seconds(work._replace(is_first=False)) == 20, "to compile"
+    result = runs[2].path / "result.json"
+    publish_json(result, {**json.loads(result.read_text()), "train_seconds": 63.0, "compile_seconds": 6.0})
+    recorded = estimate.pace_of(folder, definition, runs, works, None)
+    assert pace.seconds(work) - recorded.seconds(work) == pytest.approx(6), "only the first run of a variant compiles"
     for run in runs[:3]:
         run.record_attempt(tries=2)
     timed = estimate.pace_of(folder, definition, runs, works, None)

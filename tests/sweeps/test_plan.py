@@ -32,4 +32,4 @@ def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkey
     heading, base, other = next(texts).splitlines()[2:5]
     assert not asked and heading.split("  ")[-1] == "peak rate"
     assert (base.split()[-1], other.split()[-1]) == ("0.003", "0.125"), "(16 x 4) ** -0.5"
-    assert "time of the first" in next(texts) and asked
+    assert "time of the next run" in next(texts) and asked

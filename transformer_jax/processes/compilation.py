@@ -65,6 +65,7 @@ class CompileWatch:
 
     def __init__(self) -> None:
         self.programs, self.seconds, self.cached = 0, 0.0, 0
+        self.uncached_seconds, self._cached_before = 0.0, 0
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
 
@@ -75,6 +76,9 @@ class CompileWatch:
         if event == COMPILED:
             self.programs += 1
             self.seconds += duration_secs
+            if self.cached == self._cached_before:  # its CACHE_HIT would have come first
+                self.uncached_seconds += duration_secs
+            self._cached_before = self.cached
 
     def _on_event(self, event: str, **_: str | int) -> None:
         if event == CACHE_HIT:

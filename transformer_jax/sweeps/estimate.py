@@ -132,22 +132,27 @@ class FinishedPace:
         self.start: float = start
         self.preparation: float | None = 0.0
         self._training: dict[str, list[float]] = collections.defaultdict(list)  # seconds for each FLOP, by variant
-        self._rest: dict[str, list[float]] = collections.defaultdict(list)  # other seconds of a run
+        # Other seconds of a run, with and without compiling.
+        self._first: dict[str, list[float]] = collections.defaultdict(list)
+        self._later: dict[str, list[float]] = collections.defaultdict(list)
         for run, taken in runs:
             result = run.result() or {}
-            training = seconds_of(result)
+            # Of updates alone: train_seconds includes compiling them.
+            training = seconds_of({**result, "train_seconds": result["target_tokens"] / result["tokens_per_second"]})
+            compiling = result.get("compile_seconds", 0.0) / result.get("together", 1)  # earlier versions have none
             for name in (run.variant, ""):
                 self._training[name].append(training / training_flops(run.experiment, result["steps"]))
-                self._rest[name].append(max(taken - training, 0))
+                self._first[name].append(max(taken - training, 0))
+                self._later[name].append(max(taken - training - compiling, 0))
 
     def seconds(self, work: Work) -> float:
-        name = work.run.variant if work.run.variant in self._rest else ""
+        name = work.run.variant if work.run.variant in self._first else ""
         # The first run of a variant compiles; others have its programs from the cache.
-        rest = (max if work.is_first else min)(self._rest[name])
+        rest = max(self._first[name]) if work.is_first else min(self._later[name])
         return rest + statistics.median(self._training[name]) * work.updates * work.flops
 
     def words(self) -> list[str]:
-        count = len(self._rest[""])
+        count = len(self._first[""])
         return [f"by what {f'{count} finished runs' if count > 1 else 'the finished run'} took"]
 
 

@@ -15,6 +15,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, publish_json, publish_record
 from transformer_jax.model.size import training_flops
+from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.runs.evaluation_record import IDENTITY, difference, translations
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
@@ -26,7 +27,7 @@ from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 
 
-def finish(run: SweepRun, definition: Definition, together: int) -> None:
+def finish(run: SweepRun, definition: Definition, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     model = load_run(run.path)
     if model.steps[-1] > run.experiment.train.steps:
@@ -54,6 +55,7 @@ def finish(run: SweepRun, definition: Definition, together: int) -> None:
         "versions": identifying_versions(),
         "together": together,
         "devices": devices(),
+        "compile_seconds": watch.uncached_seconds,
     }
     with explained(run.path):
         publish_record(run.path / "result.json", result)

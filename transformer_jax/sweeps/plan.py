@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_jax.config import ExperimentConfig
@@ -12,7 +12,6 @@ from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.schema import is_address
 from transformer_jax.sweeps.estimate import Work, left, pace_of, total
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
@@ -52,7 +51,7 @@ def plan(
             "",
             _aligned(rows, texts=2),
             "",
-            f"{len(variants)} variants, seeds {seeds}{tune}: {len(works)} runs to train{at_most}, "
+            f"{number(len(variants), 'variant')}, seeds {seeds}{tune}: {number(len(works), 'run')} to train{at_most}, "
             f"{len(runs) - len(works)} finished",
             f"differences between seeds include: {listed(definition.vary)}",
             f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",
@@ -60,23 +59,24 @@ def plan(
         ]
     )
     if works:
-        yield _times(sweep, definition, counted, works, jobs, together)
+        yield _times(sweep, definition, works, jobs, together)
 
 
 def _times(
     sweep: SweepFolder,
     definition: Definition,
-    counted: Mapping[str, int | None],
     works: Sequence[Work],
     jobs: int | None,
     together: int | None,
 ) -> str:
-    """How long the first run of each variant takes, and all that is left."""
-    runs = sweep.all_runs(definition, list(counted))
+    """How long the next run of each variant takes, and all that is left."""
+    runs = sweep.all_runs(definition)
     pace = pace_of(sweep, definition, runs, works, jobs)
-    rows = [("variant", "time of the first")]
-    for name, count in counted.items():
-        rows.append((name, duration(pace.start + pace.seconds(_whole(runs, name, count)))))
+    following: dict[str, Work] = {}
+    for work in works:
+        following.setdefault(work.run.variant, work)
+    rows = [("variant", "time of the next run")]
+    rows += [(name, duration(pace.start + pace.seconds(work))) for name, work in following.items()]
     data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
     seconds = total(works, pace, jobs or 1, together) + pace.start + (pace.preparation or 0) * len(data)
     how = f"with {jobs} processes at a time" if (jobs or 1) > 1 else "one after the other"
@@ -97,10 +97,9 @@ def _peak_rate(config: ExperimentConfig) -> str:
     return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
 
 
-def _whole(runs: Sequence[SweepRun], name: str, updates: int | None) -> Work:
-    """The first run of a variant, from its start."""
-    run = next(run for run in runs if run.variant == name)
-    return Work(run, updates or run.experiment.train.steps, training_flops(run.experiment, 1), is_first=True)
+def number(count: int, what: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def changes(variant: Variant) -> str:

@@ -97,7 +97,9 @@ class Worker:
         return unfinished
 
     def _train_and_evaluate(self, runs: list[SweepRun]) -> None:
-        ready = []
+        from transformer_jax.processes.compilation import CompileWatch
+
+        ready, watch = [], CompileWatch()
         for run in runs:
             with self._failing(run):
                 provenance.refuse_edited(run, self.definition)
@@ -109,7 +111,7 @@ class Worker:
             with self._failing(run):
                 from transformer_jax.sweeps.measure import finish
 
-                finish(run, self.definition, len(ready))
+                finish(run, self.definition, len(ready), watch)
                 self.record(run, "finished")
 
     def _link_data(self, run: SweepRun) -> None:
