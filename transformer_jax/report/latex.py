@@ -40,7 +40,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     shown = {index: column for index, column in enumerate(table.columns) if column.key in keys}
     # A value and its interval are two columns, so that values are aligned.
     split = {index for index, column in shown.items() if column.kind == "differences"}
-    form = "l" + "".join(r"r@{\enspace}l" if index in split else "r" for index in shown)
+    form = "l" + "".join(r"r@{\hspace{0.7em}}l" if index in split else "r" for index in shown)
     bold = {index: _best(table, index) for index in shown}
     titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
     rows: list[str] = []
