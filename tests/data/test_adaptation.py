@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.support.prepared_data import PAIRS, write_text
-from transformer_jax import experiment
+from transformer_jax import cli, experiment
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data import adaptation
@@ -33,7 +33,8 @@ def trained_config(monkeypatch, folder, options) -> ExperimentConfig:
         trained.append(config)
 
     monkeypatch.setattr(experiment, "train", train)
-    experiment.train_run(configuration.load("preset:text", options, adapt=False), folder)
+    options = [f"--config.{path}={value}" for path, value in options]
+    assert cli.main(["train", "--config=preset:text", f"--workdir={folder}", *options]) == 0
     assert RunFolder(folder).load_config().train == trained[0].train
     return trained[0]
 
@@ -53,6 +54,7 @@ def test_every_option_that_the_command_line_does_not_set_adapts(monkeypatch, tmp
 
     set_ones = [("train.steps", "700"), ("train.eval_every", "30"), ("model.d_model", "512"), ("data.num_shapes", "5")]
     config = trained_config(monkeypatch, tmp_path / "other", texts + set_ones)
+    assert capsys.readouterr().err.count("as the command line does not set them") == 1
     assert (config.train.steps, config.model.d_model, config.data.num_shapes) == (700, 512, 5)
     assert (config.train.eval_every, config.train.checkpoint_every, config.optimizer.warmup_steps) == (30, 30, 70)
     assert not {path for path, _ in set_ones} & set(config.data.adapt)
