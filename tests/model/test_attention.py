@@ -8,8 +8,11 @@ import scipy.special
 
 from tests.support.small_models import variables_of
 from transformer_jax import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product_attention
+from transformer_jax.config import ModelConfig
 from transformer_jax.model.attention import Context
 from transformer_jax.model.norm import LayerNorm
+from transformer_jax.model.position_interface import AttentionPositions
+from transformer_jax.model.positions import Rotary
 
 B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
 
@@ -112,6 +115,22 @@ def test_decoding_token_by_token_needs_no_mask(groups):
         output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
         np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-5, atol=1e-6)
     assert cache["filled"] == T
+    with pytest.raises(ValueError, match=f"{T} tokens do not fit: {T} of the cache's 5 slots are filled"):
+        attention.apply(variables, X_BTD, X_BTD, Context(cache=cache), method="with_context")
+
+
+def test_keys_are_rotated_by_their_own_positions():
+    """A rotation of queries and keys by the same distance changes nothing; of either one alone it does."""
+    config = ModelConfig(vocab_size=8, d_model=8, num_heads=2, positions="rotary")
+    attention = MultiHeadAttention(num_heads=2)
+    variables = variables_of(attention, X_BTD, MEMORY_BSD)
+
+    def with_positions(of_queries, of_keys):
+        positions = AttentionPositions(Rotary(config), of_queries + jnp.arange(T)[None], of_keys + jnp.arange(S)[None])
+        return attention.apply(variables, X_BTD, MEMORY_BSD, Context(positions=positions), method="with_context")[0]
+
+    np.testing.assert_allclose(with_positions(3, 3), with_positions(0, 0), rtol=1e-4, atol=1e-5)
+    assert np.max(np.abs(with_positions(3, 0) - with_positions(0, 0))) > 1e-3
 
 
 def test_a_memory_is_projected_once():

@@ -49,6 +49,7 @@ def cached_step(tokens):
     ("call", "problem"),
     [
         (lambda: attention(X[0], X[0]), r"query has the shape .* must be \[batch, queries, width\]; query\[None\]"),
+        (lambda: attention(X[:0], X[:0]), r"query has the shape .* is empty"),
         (lambda: attention(X, X[None]), r"key_value has the shape .* must be \[batch, keys, width\]"),
         (lambda: attention(X, jnp.ones((3, 4, 8))), r"key_value .* with batch = 2, as query has"),
         (lambda: attention(X, jnp.ones((2, 4, 6))), r"k has .* with d_k = 4, as q has"),

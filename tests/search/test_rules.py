@@ -174,6 +174,8 @@ def test_decoding_may_start_from_padding_or_from_the_end():
     (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys has shape (3,): must be (2,)"),
     (greedy_search, {"eos_id": -1}, "eos_id is -1: must be >= 0"),
     (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix has the id -9: must be >= 0"),
+    (greedy_search, {"prefix": np.array([[PAD, A], [A, A]])}, "prefix has a token after <pad> or <eos>"),
+    (greedy_search, {"prefix": np.array([[A, A], [EOS, A]])}, "prefix has a token after <pad> or <eos>"),
     (greedy_search, {"prefix": np.ones((2, 1))}, "prefix has values of the type float"),
     *((greedy_search, {name: VOCABULARY}, f"{name} is 5: must be between 0 and 4 (step gives 5 logits)")
       for name in IDS),

@@ -13,7 +13,7 @@ from transformer_jax.model.dropout import Dropout, Rate, check_rate, drops
 from transformer_jax.model.linear import Linear, xavier
 from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
 from transformer_jax.model.position_interface import AttentionPositions
-from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, check_type
+from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, check_type, known_range
 
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
@@ -104,29 +104,28 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         check_type(Context, "Context(mask)", context=context)
-        mask, positions, cache = context.mask, context.positions, context.cache
+        mask, positions, cache, head_mask_H, deterministic = context
         check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
         q_BTHK = self.queries(query)
         if positions is not None:
             q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
-        if key_value is None:
-            if cache is None:
-                raise ValueError("attention needs key_value, or a cache that holds its keys and values")
-            k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
-        else:
+        if key_value is not None:
             k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
-            if positions is not None:
-                k_BSHK = positions.kind.rotate(k_BSHK, positions.queries_BT)
+            if positions is not None:  # with a cache, keys_BS are the positions of all its slots
+                k_BSHK = positions.kind.rotate(k_BSHK, positions.keys_BS if cache is None else positions.queries_BT)
             if cache is not None:
                 if mask is None:
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
                 cache = _append(cache, k_BSHK, v_BSHV)
-                k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
+        elif cache is None:
+            raise ValueError("attention needs key_value, or a cache that holds its keys and values")
+        if cache is not None:
+            k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
         if not isinstance(mask, TokenMask):
             mask = checked_mask(mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, context.deterministic)
-        if context.head_mask_H is not None:
-            heads_BTHV = heads_BTHV * context.head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, deterministic)
+        if head_mask_H is not None:
+            heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
         return self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1]), cache
 
     def remember(self, key_value: jax.Array) -> Cache:
@@ -212,8 +211,10 @@ def _from_slots(x_BHKL: jax.Array) -> jax.Array:
 
 def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
     """Writes the new keys and values into the next free slots."""
-    written, first = {}, (0, 0, 0, cache["filled"])
-    for name, new in (("keys", k_BTHK), ("values", v_BTHV)):
-        slots = _to_slots(new).astype(cache[name].dtype)
-        written[name] = jax.lax.dynamic_update_slice(cache[name], slots, first)
-    return {**written, "filled": cache["filled"] + k_BTHK.shape[1]}
+    filled, length, room = cache["filled"], k_BTHK.shape[1], cache["keys"].shape[-1]
+    if any(known + length > room for known in known_range(filled)):
+        raise ValueError(f"{length} tokens do not fit: {filled} of the cache's {room} slots are filled")
+    written = {"keys": _to_slots(k_BTHK), "values": _to_slots(v_BTHV)}
+    for name, new in written.items():
+        written[name] = jax.lax.dynamic_update_slice(cache[name], new.astype(cache[name].dtype), (0, 0, 0, filled))
+    return {**written, "filled": filled + length}

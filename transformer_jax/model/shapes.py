@@ -39,6 +39,8 @@ def check_shapes(**arrays: Any) -> None:
             lacks_one = len(shape) == len(letters) - 1 and letters[0] == "B"
             of_tokens = f", {name}[:, None] one token in each row" if letters == "BL" else ""
             raise ValueError(found + (f"; {name}[None] is a batch of one{of_tokens}" if lacks_one else ""))
+        if any(type(size) is int and size == 0 for size in shape):
+            raise ValueError(f"{name} has the shape {shape}: is empty")
         if letters[-1] in FEATURES:
             check_floating(**{name: array})
         for letter, size in zip(letters, shape, strict=True):

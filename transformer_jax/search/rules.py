@@ -77,7 +77,7 @@ class SearchRules:
 
     Ids are those of the step's vocabulary. `<pad>` and `<bos>` are never generated, and `<eos>` only from `min_length`
     on and from a sentence's entry of `min_lengths` on; at its limit, its entry of `max_lengths`, it is forced. `prefix`
-    holds the forced first tokens of each sentence, filled up with `<pad>`.
+    holds the forced first tokens of each sentence, filled up with `<pad>`; a minimum wins over a lower limit.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding.
     """
 
@@ -121,6 +121,10 @@ class SearchRules:
             if width >= self.max_length:
                 raise ValueError(f"prefix has {width} positions: must be less than max_length, {self.max_length}")
             _check_integers("prefix", self.prefix)
+            if is_known(self.prefix):
+                is_end_BP = np.isin(np.asarray(self.prefix), (self.pad_id, self.eos_id))
+                if np.any(is_end_BP[:, :-1] & (np.asarray(self.prefix) != self.pad_id)[:, 1:]):
+                    raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
         if self.tail is not None:
             check_int("tail", self.tail)
             if not 1 <= self.tail <= self.batch_size:
@@ -131,7 +135,7 @@ class SearchRules:
         """Raises ValueError if an id whose value is known is negative or, given its size, not in the vocabulary."""
         ids = {"bos_id": self.bos_id, "eos_id": self.eos_id, "pad_id": self.pad_id, "prefix": self.prefix}
         for name, given in ids.items():
-            if given is None or isinstance(given, jax.core.Tracer) or not getattr(given, "is_fully_addressable", True):
+            if given is None or not is_known(given):
                 continue
             known = np.asarray(given)
             is_wrong = (known < 0) | (known >= (math.inf if vocabulary is None else vocabulary))
@@ -240,6 +244,11 @@ def check_int(name: str, value: Any) -> None:
     except TypeError:
         found = "not known while tracing" if isinstance(value, jax.core.Tracer) else repr(value)
         raise ValueError(f"{name} is {found}: must be an int") from None
+
+
+def is_known(value: Any) -> bool:
+    """Whether its values are at hand: not those of a tracer, nor of an array on other hosts."""
+    return not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
 
 
 def _check_integers(name: str, values: Any) -> None:
