@@ -10,7 +10,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.experiment import try_out
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics
-from transformer_jax.runs.tracking import Labels
+from transformer_jax.runs.tracking import Labels, failure
 
 LINES = """
 import json, os
@@ -86,7 +86,7 @@ def test_only_the_first_process_reports(tracked):
     assert tracked.lines() == []
 
 
-def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, monkeypatch, capsys):
+def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TRACKER", "full")
     with tracked.metrics() as metrics:
         for step in (10, 20):
@@ -94,6 +94,10 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, monkeypatch,
     (warning,) = capsys.readouterr().err.splitlines()
     assert "mine.py:Lines failed at step 10 (OSError: quota exceeded); nothing more is reported to it" in warning
     assert len(tracked.lines()) == 1, "the start alone"
+    monkeypatch.delenv("TRACKER")
+    with tracked.metrics():
+        pass
+    assert failure(tmp_path / "run") == "at step 10 (OSError: quota exceeded)", "the record still lacks metrics"
     monkeypatch.setenv("TRACKER", "away")
     with pytest.raises(BadInput, match=r"mine.py:Lines: could not start: the server is away"):
         tracked.metrics()

@@ -44,6 +44,18 @@ def test_where_a_run_stands(folder):
     assert "1.500 valid  50.00 test" in status.table([now])
 
 
+def test_failed_trackers_are_in_one_line(folder):
+    runs = [run for (run,) in jobs_of(folder, FOUR)]
+    for run in runs:
+        pretend_finished(run)
+    assert status.tracker_failures(status.Display(runs).statuses()) == ""
+    record = {"tracker": "wandb", "id": "x", "reported": {}, "failed": "at step 20 (OSError: server down)"}
+    (runs[1].path / "tracker.json").write_text(json.dumps(record))
+    statuses = status.Display(runs).statuses()
+    line = status.tracker_failures(statuses)
+    assert line.startswith("warning: train.tracker failed in 1 of 2 runs") and line.endswith("server down)")
+
+
 def test_run_that_ran_is_not_waiting_again(folder):
     """It has saved and stopped before its process has ended."""
     ((run,),) = jobs_of(folder)

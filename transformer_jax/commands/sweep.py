@@ -176,7 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
 def overview(sweep: "SweepFolder", only: str | None = None) -> str:
     """The state of every run of a sweep, or of those of the variants that match `only`."""
     from transformer_jax.sweeps.slurm import in_flight
-    from transformer_jax.sweeps.status import Display, counts, failure, table
+    from transformer_jax.sweeps.status import Display, counts, failure, table, tracker_failures
 
     definition = sweep.load()
     names = definition.chosen(only)
@@ -184,7 +184,7 @@ def overview(sweep: "SweepFolder", only: str | None = None) -> str:
     display.pending = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
     statuses = display.statuses()
     failed = [failure(status) for status in statuses if status.state == "failed"]
-    return "\n\n".join([table(statuses), *failed, counts(statuses)])
+    return "\n\n".join(filter(None, [table(statuses), *failed, tracker_failures(statuses), counts(statuses)]))
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

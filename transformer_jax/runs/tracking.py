@@ -93,10 +93,20 @@ class Tracking:
         except (Exception, SystemExit) as error:
             self._tracker = None
             reason = f"{type(error).__name__}: {error}"
+            self._record["failed"] = f"{when} ({reason})"
+            with contextlib.suppress(OSError):
+                publish_json(self._file, self._record)
             tell(
                 f"warning: train.tracker = {self._name} failed {when} ({reason}); nothing more is reported to it. "
                 "Training continues, and metrics.jsonl has everything"
             )
+
+
+def failure(folder: Path) -> str:
+    """When and why the tracker of a run failed, so that its record is incomplete; "" if it did not."""
+    with contextlib.suppress(OSError, BadInput):
+        return str(read_record(folder / FILE).get("failed", ""))
+    return ""
 
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:

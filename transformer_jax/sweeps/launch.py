@@ -22,7 +22,7 @@ from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun, now, seconds_of
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import TUNING_SEED, Definition, training_flops
-from transformer_jax.sweeps.status import Display, failure
+from transformer_jax.sweeps.status import Display, failure, tracker_failures
 from transformer_jax.sweeps.variance import ORDER, SPLIT
 
 # The exit status after a signal, as shells have it.
@@ -169,6 +169,8 @@ class Launcher:
         failed = [status for status in statuses if status.state == "failed"]
         for status in failed:
             print(f"\n{failure(status)}", flush=True)
+        if warning := tracker_failures(statuses):
+            print(f"\n{warning}", flush=True)
         return [status.run.name for status in failed]
 
     def _is_over(self, failed: Sequence[str] = ()) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
+from transformer_jax.runs.tracking import failure as failure_of_tracker
 from transformer_jax.sweeps.process import Outcome
 from transformer_jax.sweeps.run import SweepRun, state_of
 
@@ -196,3 +197,15 @@ def failure(status: RunStatus) -> str:
     """A failed run and its last error."""
     reason = status.error.replace("\n", "\n    ")
     return f"{status.run.name} failed:\n    {reason}\n    its log: {status.run.log}"
+
+
+def tracker_failures(statuses: Sequence[RunStatus]) -> str:
+    """One line about the runs whose tracker failed; "" if none did."""
+    failed = [(status.run.name, why) for status in statuses if (why := failure_of_tracker(status.run.path))]
+    if not failed:
+        return ""
+    (name, why), *_ = failed
+    return (
+        f"warning: train.tracker failed in {len(failed)} of {len(statuses)} runs; their metrics.jsonl have everything. "
+        f"{name}: {why.splitlines()[0]}"
+    )
