@@ -53,6 +53,25 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
     assert not (place / "sweep").exists()
 
 
+def test_dry_run_refuses_what_small_data_does_not_support(run, place):
+    """As the sweep would; data that takes long to read is not read, and text that is not here is not refused."""
+    flags = (
+        "experiment.py",
+        "--workdir=sweep",
+        "--dry-run",
+        "--config.data.tokenizer=bpe",
+        "--config.model.vocab_size=100",
+    )
+    text = "--config.data.corpus=", "--config.data.source=text.en", "--config.data.target=text.de"
+    assert run(*flags, "--config.data.task.train_size=6000")[0] == run(*flags, *text)[0] == 0
+    for name in ("text.en", "text.de"):
+        (place / name).write_text("".join(f"{number} small dogs\n" for number in range(50)))
+    for corpus in ((), text):
+        status, out, err = run(*flags, *corpus)
+        assert (status, out) == (2, "") and "variant 'base': model.vocab_size = 100: the training text needs" in err
+    assert not (place / "sweep").exists()
+
+
 def test_dry_run_counts_what_is_left(run, place):
     definition = spec.load("experiment.py")
     folder = SweepFolder("sweep")

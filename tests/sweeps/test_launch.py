@@ -15,7 +15,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
+from transformer_jax.sweeps.launch import Launcher, LaunchOptions, data_sets, grouped, prepare_data, run_jobs
 from transformer_jax.sweeps.process import Outcome
 from transformer_jax.sweeps.status import Display
 
@@ -163,12 +163,13 @@ def test_data_is_prepared_once_and_refused_at_once(folder):
         definition, sweep=dataclasses.replace(definition.sweep, tests=("test", "test_lng"))
     )
     with pytest.raises(BadInput) as error:
-        prepare_data(folder, definition, definition.chosen(None))
+        prepare_data(definition, data_sets(folder, definition, definition.chosen(None)))
     message = str(error.value)
     assert (
         "variant 'base': tests = 'test_lng': its data has no such sentences" in message and "variant 'tfds'" in message
     )
-    prepare_data(folder, defined(FOUR), ["base", "h = 4"])
+    definition = defined(FOUR)
+    prepare_data(definition, data_sets(folder, definition, ["base", "h = 4"]))
     assert len([path for path in (folder.path / "data").iterdir() if path.is_dir()]) == 1
 
 

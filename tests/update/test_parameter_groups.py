@@ -169,6 +169,7 @@ def test_muons_arguments_reach_it_and_jordans_scale_is_one_of_them():
         ("nesterov=1", "nesterov=1: must be true or false"),
         ("preconditioning=aoll", "preconditioning=aoll: must be frobenius, spectral, aol or schatten"),
         ("weight_decay=-1", "weight_decay=-1: must be a number, at least 0"),
+        ("weight_decay=inf", "weight_decay=inf: must be a number, at least 0"),
     ],
 )
 def test_muons_arguments_are_checked(arguments, message):

@@ -151,7 +151,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.folder import SweepFolder
-    from transformer_jax.sweeps.launch import LaunchOptions, launch, use_cpu_only
+    from transformer_jax.sweeps.launch import LaunchOptions, launch, try_data, use_cpu_only
     from transformer_jax.sweeps.plan import plan
 
     folder = SweepFolder(arguments.workdir)
@@ -164,7 +164,9 @@ def run(arguments: argparse.Namespace) -> int:
             definition = _definition(arguments, sweep)
             merged = sweep.merged(definition, arguments.together is not None)
             jobs = None if arguments.slurm else arguments.jobs
-            for text in plan(sweep, merged, definition.chosen(arguments.only), jobs, arguments.together):
+            chosen = definition.chosen(arguments.only)
+            try_data(sweep, merged, chosen)
+            for text in plan(sweep, merged, chosen, jobs, arguments.together):
                 print(text, flush=True)
             return 0
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)

@@ -6,14 +6,19 @@ import collections
 import contextlib
 import dataclasses
 import math
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
 
+from transformer_jax.data.corpora import named_files
 from transformer_jax.data.prepare import prepare
+from transformer_jax.data.prepared import MANIFEST
+from transformer_jax.data_config import TASKS, DataConfig
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import checks, provenance
@@ -27,6 +32,9 @@ from transformer_jax.sweeps.variance import ORDER, SPLIT
 
 # The exit status after a signal, as shells have it.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
+
+# --dry-run prepares generated data of at most so many pairs, and text files of so many bytes: each takes seconds.
+FEW_PAIRS, SMALL_FILES = 5000, 4 << 20
 
 # About the data with --together: whether it varies with the seed.
 TOGETHER = {
@@ -74,7 +82,7 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
                 from transformer_jax.training.together import refuse_incompatible
 
                 refuse_incompatible([run.experiment for run in group])
-        prepare_data(sweep, definition, variants)
+        prepare_data(definition, data_sets(sweep, definition, variants))
         sweep.save(definition)
         if together:
             print(TOGETHER[bool({ORDER, SPLIT} & set(definition.vary))], flush=True)
@@ -82,12 +90,38 @@ def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -
             return Launcher(sweep, definition, variants, options, signals).run()
 
 
-def prepare_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
-    """Prepares each data set once; refuses what could not be trained or evaluated on."""
-    problems: list[tuple[str, str]] = []  # of variants
+def data_sets(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> dict[Path, SweepRun]:
+    """The folder of each data set, with a run that uses it."""
     places: dict[Path, SweepRun] = {}
     for run in sweep.all_runs(definition, variants):
         places.setdefault(sweep.data(run.experiment), run)
+    return places
+
+
+def try_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
+    """Refuses what `prepare_data` would, as far as that takes seconds, without writing to the sweep."""
+    with tempfile.TemporaryDirectory() as scratch:
+        places = {}
+        for number, (place, run) in enumerate(data_sets(sweep, definition, variants).items()):
+            if (place / MANIFEST).is_file():
+                places[place] = run
+            elif _is_small(run.experiment.data):
+                places[Path(scratch) / str(number)] = run
+        prepare_data(definition, places)
+
+
+def _is_small(data: DataConfig) -> bool:
+    if data.corpus in TASKS:
+        return data.task.train_size + data.task.valid_size + data.task.test_size <= FEW_PAIRS
+    files = named_files(data)
+    with contextlib.suppress(OSError):  # text that is not here
+        return bool(files) and sum(map(os.path.getsize, files)) <= SMALL_FILES
+    return False
+
+
+def prepare_data(definition: Definition, places: Mapping[Path, SweepRun]) -> None:
+    """Prepares each data set once; refuses what could not be trained or evaluated on."""
+    problems: list[tuple[str, str]] = []  # of variants
     for place, run in places.items():
         name = run.variant
         try:
