@@ -45,6 +45,11 @@ def test_ids_of_several_pictures_are_distinct(shown):
     assert set(re.findall(r"url\(#([^)]+)\)", shown)) <= set(ids)
 
 
+def test_pictures_are_drawn_for_half_of_the_page(shown):
+    widths = [float(width) for width in re.findall(r'<svg [^>]*?width="([0-9.]+)pt"', shown)]
+    assert len(widths) == 2 and max(widths) < 5.2 * 72  # drawn wider, their text would shrink with them
+
+
 @pytest.fixture(scope="module")
 def attention():
     weights_NHTS = np.full((2, 3, 2, 4), 0.254)

@@ -87,7 +87,7 @@ def test_text_is_shown_as_it_is(tmp_path):
 
 def test_a_schedule_marks_its_peak():
     (axes,) = plots.schedule(lambda step: min(step, 40) / 40 if step <= 40 else 40 / step, 1000).axes
-    assert [text.get_text() for text in axes.texts] == ["1.00e+00 at step 40"]
+    assert [text.get_text() for text in axes.texts] == ["1.00e+00 at update 40"]
 
 
 def test_learning_curves_skip_missing_values():

@@ -282,13 +282,12 @@ def run_pictures(
     pictures = [
         Picture(loss, "Label-smoothed, per token; training has dropout."),
         Picture(perplexity, "Per token, without label smoothing."),
-        *sample_attention(run, translations),
         Picture(plots.schedule(rate, steps), "The learning rate: a warmup, then its decay."),
     ]
     if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
         table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
-    return pictures
+    return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:

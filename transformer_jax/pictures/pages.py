@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # page.html, which all pages extend, and the templates of this package.
 TEMPLATES = Path(__file__).parent / "templates"
+# Half of the run page (CSS has 96 pixels to the inch), and how far an attention map can shrink before labels overlap.
+COLUMN_INCHES, SMALLEST_SCALE = 4.8, 0.6
 
 
 def render(template: Path, **values: Any) -> str:
@@ -88,6 +90,9 @@ def _svg(figure: Figure, prefix: str) -> Markup:
     """A figure as an SVG element. The prefix keeps the ids of several figures on one page apart."""
     from markupsafe import Markup
 
+    width, height = figure.get_size_inches()
+    scale = min(1.0, max(COLUMN_INCHES / width, SMALLEST_SCALE))
+    figure.set_size_inches(width * scale, height * scale)  # its text keeps its size, unlike in an <svg> that is scaled
     file = io.StringIO()
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     svg = file.getvalue()[file.getvalue().index("<svg") :]

@@ -133,12 +133,12 @@ def schedule(rate: Callable[[Any], Any], steps: int, title: str = "Learning rate
     axes.plot(at, rates, color=COLOURS[0], linewidth=2)
     peak = int(rates.argmax())
     axes.plot(at[peak], rates[peak], "o", color=COLOURS[1], markersize=6)
-    text, place = f"{rates[peak]:.2e} at step {at[peak]:,}", (at[peak], rates[peak])
+    text, place = f"{rates[peak]:.2e} at update {at[peak]:,}", (at[peak], rates[peak])
     axes.annotate(text, place, (9, 0), textcoords="offset points", va="center", color=INK, fontsize=9)
     axes.set(xlim=(0, steps), ylim=(0, rates[peak] * 1.12 or 1))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    _over_steps(axes)
+    _over_updates(axes)
     return figure
 
 
@@ -156,7 +156,7 @@ def learning_curves(
     axes.set_yscale(scale)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    _over_steps(axes)
+    _over_updates(axes)
     if axes.lines:
         axes.legend(frameon=False, labelcolor=INK)
     return figure
@@ -218,8 +218,8 @@ def _axes(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _over_steps(axes: Axes) -> None:
-    axes.set_xlabel("step", color=INK)
+def _over_updates(axes: Axes) -> None:
+    axes.set_xlabel("updates", color=INK)
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
 

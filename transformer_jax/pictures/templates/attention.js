@@ -1,4 +1,4 @@
-const ROW = 26, LEFT = 250, RIGHT = 470, WIDTH = 720;
+const ROW = 26;
 const state = {view: 0, layer: 0, head: 0};
 const byId = id => document.getElementById(id);
 const svgNode = (name, attributes, parent) => {
@@ -61,13 +61,15 @@ function headName(view, layer, head) {
 
 function showLines() {
   const view = views[state.view], weights = weightsOf(view, state.layer, state.head), svg = byId("lines");
+  // On a narrow page the columns of words move together, rather than shrink.
+  const width = Math.min(svg.clientWidth, 720), left = 0.35 * width, right = 0.65 * width;
   const y = index => ROW * (index + 0.8);
   svg.replaceChildren();
-  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${ROW * (Math.max(view.queries.length, view.keys.length) + 0.5)}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${ROW * (Math.max(view.queries.length, view.keys.length) + 0.5)}`);
   const lines = [];
   weights.forEach((row, t) => row.forEach((weight, s) => {
     if (weight < 1) return;
-    const place = {x1: LEFT + 8, y1: y(t) - 5, x2: RIGHT - 8, y2: y(s) - 5};
+    const place = {x1: left + 8, y1: y(t) - 5, x2: right - 8, y2: y(s) - 5};
     lines.push({t, s, weight, node: svgNode("line", {...place, "stroke-width": 3, opacity: weight / 100}, svg)});
   }));
   const words = (pieces, x, anchor, side) => pieces.map((piece, index) => {
@@ -77,7 +79,7 @@ function showLines() {
     word.onmouseleave = () => point(null);
     return word;
   });
-  const texts = {t: words(view.queries, LEFT, "end", "t"), s: words(view.keys, RIGHT, "start", "s")};
+  const texts = {t: words(view.queries, left, "end", "t"), s: words(view.keys, right, "start", "s")};
 
   function point(side, index) {
     svg.querySelectorAll(".weight").forEach(node => node.remove());
@@ -88,7 +90,7 @@ function showLines() {
       text.classList.toggle("faded", Boolean(side) && !(key === side ? at === index : touched.has(at))));
     if (!side) return;
     lines.filter(line => line[side] === index).forEach(line => {
-      const x = side === "t" ? WIDTH - 10 : 10, anchor = side === "t" ? "end" : "start";
+      const x = side === "t" ? width - 10 : 10, anchor = side === "t" ? "end" : "start";
       const label = svgNode("text", {class: "weight", x, y: y(line[other]), "text-anchor": anchor}, svg);
       label.textContent = (line.weight / 100).toFixed(2);
     });
@@ -103,3 +105,4 @@ function show() {
   showLines();
 }
 show();
+window.onresize = showLines;
