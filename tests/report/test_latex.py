@@ -16,9 +16,13 @@ from tests.support.finished_sweeps import (
     variant,
 )
 from tests.support.pages import HOSTILE
-from transformer_jax.report.content import Content
+from transformer_jax.pictures.pages import render
+from transformer_jax.report.content import Content, to_document
+from transformer_jax.report.document import BEST
 from transformer_jax.report.latex import ESCAPES, KNOWN, escaped, to_latex
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.texts import to_markdown
+from transformer_jax.report.write import TEMPLATE
 
 
 def table(content):
@@ -42,24 +46,32 @@ def test_a_row_has_scores_and_differences(whole):
         "made-up: test of made-up (40",
     ):
         assert needed in text
-    assert "% All 15 runs are finished." in text.splitlines() and "updates" not in text
+    assert "% All 15 runs are finished." in text.splitlines()
+    assert "over 3 seeds; training: 1,000 updates." in text and "Learning rates were not tuned" in text
 
 
-def test_the_best_mean_is_bold_significant_or_not(tmp_path):
-    made = make_sweep(tmp_path, (variant("base"), variant("A h=1", 0.1), variant("A h=4", -1.5)), sentences=40)
+@pytest.mark.parametrize(("better", "bold"), [(0.1, 0), (1.5, 2)])
+def test_the_best_mean_is_bold_in_all_formats_where_it_is_significantly_better(tmp_path, better, bold):
+    made = make_sweep(tmp_path, (variant("base"), variant("A h=1", better), variant("A h=4", -1.5)), sentences=40)
     text, findings = table(content := Content(load_sweep(made))), content.tests[0]
     assert max(findings.bleu, key=lambda name: np.mean(findings.bleu[name])) == "A h=1"
-    assert not findings.bleu_differences["A h=1"].significant
-    bold = [[cell.startswith(r"\textbf{") for cell in row_of(text, name)] for name in ("base", "A h=1", "A h=4")]
-    assert [sum(row) for row in bold] == [0, 2, 0]
-    assert "Bold: the best mean of a column, significant or not" in text
+    assert findings.bleu_differences["A h=1"].significant == bool(bold)
+    rows = [row_of(text, name) for name in ("base", "A h=1", "A h=4")]
+    assert [sum(cell.startswith(r"\textbf{") for cell in row) for row in rows] == [0, bold, 0]
+    assert BEST in text
+    markdown, page = (
+        to_markdown(document := to_document(content)),
+        render(TEMPLATE, document=document, title="", best=BEST),
+    )
+    assert (markdown.count("| **"), page.count('scores best"')) == (bold, bold)
+    assert (BEST in markdown) == (BEST in page) == bool(bold)
 
 
 def test_the_number_of_updates_where_it_differs(sweep):
     edit(seed_folder(sweep, "A h=1", 0) / "result.json", steps=1400)
     edit(record_file(sweep, "A h=1", 0), steps=[1400])
     text = table(Content(load_sweep(sweep)))
-    assert r"\multicolumn{1}{c}{updates}" in text
+    assert r"\multicolumn{1}{c}{updates}" in text and "; training:" not in text
     assert [row_of(text, name)[-1] for name in ("base", "A h=1")] == [r"1,000 \\", r"1,200 \\"]
 
 

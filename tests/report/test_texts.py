@@ -24,7 +24,7 @@ from transformer_jax.report.document import (
     Table,
     Text,
 )
-from transformer_jax.report.texts import BOLD, terminal_table, to_markdown
+from transformer_jax.report.texts import ASTERISK, terminal_table, to_markdown
 
 
 def rendered(*blocks):
@@ -34,10 +34,11 @@ def rendered(*blocks):
 def test_blocks_in_order():
     columns = [Column("x"), Column("empty")]
     rows = [Row("a", [Cell("1"), Cell()], note="n"), Row("b", [Cell("2", 2.0, "[1, 3]", "better"), Cell()])]
+    legend = ASTERISK.replace("*", r"\*")
     text = rendered(Heading("H"), Text("t"), Bullets(["i"]), Facts({"k": "v`w"}), Table(columns, rows, "name"))
-    table = f"| name | x |\n|---|--:|\n| a (n) | 1 |\n| b | **2 [1, 3]** |\n\n{BOLD}"
+    table = f"| name | x |\n|---|--:|\n| a (n) | 1 |\n| b | 2 [1, 3] \\* |\n\n{legend}"
     assert text == f"# T\n\nQ\n\nS\n\n## P\n\n### H\n\nt\n\n- i\n\n- k: `v w`\n\n{table}\n"
-    assert BOLD not in rendered(Table(columns, rows[:1]))
+    assert legend not in rendered(Table(columns, rows[:1]))
 
 
 def test_figures_and_folded_details_are_left_out():
@@ -66,11 +67,16 @@ def test_all_formats_have_the_same_difference(whole):
     assert float(line["bleu_difference_value"]) == found["value"]
     assert float(line["bleu_difference_corrected_p"]) == found["corrected_p"]
     value, interval = f"{found['value']:+.2f}", f"[{found['low']:+.2f}, {found['high']:+.2f}]"
-    assert f"**{value} {interval}**".replace("-", "−") in whole.markdown
+    assert rf"{value} {interval} \*".replace("-", "−") in whole.markdown
     assert f">{value}<small>{interval}</small>".replace("-", "−") in whole.page
     assert found["seeds"] == [3, 3] and found["seed_spread"] == "own"
-    assert "Significant differences are bold, for better or worse" in whole.markdown and "▲" in whole.page
+    assert r"\*: a significant difference, for better or worse" in whole.markdown and "▲" in whole.page
     assert found["resolved"] is True  # the name of this key in reports of all versions
+
+
+def test_the_costs_of_training_are_defined_beside_the_table(whole):
+    costs = "time: training with its compilation, without start-up, validation and tests; tokens/s: target tokens per"
+    assert costs in whole.markdown and whole.page.count(costs) == 3  # of two test sets and of all runs
 
 
 def test_table_keeps_within_the_width(whole):

@@ -40,7 +40,16 @@ def test_durations_are_readable():
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(999, "999"), (63_100_000, "63.1 M"), (1500, "1.5 k"), (2e12, "2 T"), (3.3e18, "3.3e18")]
+    ("count", "text"),
+    [
+        (999, "999"),
+        (63_100_000, "63.1 M"),
+        (1500, "1.50 k"),
+        (36_992, "37.0 k"),
+        (370_000, "370 k"),
+        (2e12, "2.00 T"),
+        (3.3e18, "3.3e18"),
+    ],
 )
 def test_counts_are_short(count, text):
     assert count_text(count) == text

@@ -15,7 +15,7 @@ from transformer_jax.report.results import SweepResult
 from transformer_jax.report.samples import samples
 from transformer_jax.report.statistics import CONFIDENCE
 from transformer_jax.report.summary import state_name, state_sentence, summary, unfinished
-from transformer_jax.report.table import table
+from transformer_jax.report.table import COSTS, table
 from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps.provenance import SHOWN_DIGITS
 
@@ -131,7 +131,9 @@ def _runs(sweep: SweepResult) -> document.Table:
         ]
         rows.append(document.Row(run.name, cells))
     titles = ("state", "code", "updates", "time", "tokens/s", *(f"BLEU {split}" for split in sweep.tests))
-    columns = [document.Column(title, kind="left" if title in ("state", "code") else "") for title in titles]
+    about = {title: help for title, _, help, _ in COSTS}
+    kinds = {"state": "left", "code": "left"} | dict.fromkeys(about, "cost")
+    columns = [document.Column(title, kind=kinds.get(title, ""), help=about.get(title, "")) for title in titles]
     return document.Table(columns, rows, "run")
 
 

@@ -7,12 +7,15 @@ from markupsafe import Markup
 
 from transformer_jax.report.samples import SampleSentence
 
+# What bold means, in every format.
+BEST = "Bold: the best mean of its column, only where it is significantly better than that of the baseline."
+
 
 class Cell(NamedTuple):
     text: str = ""
     value: float | str | None = None  # what rows are sorted by
     detail: str = ""  # an interval, for example
-    mark: str = ""  # "better" or "worse": a significant difference
+    mark: str = ""  # "better" or "worse": a significant difference; "best": the mean to point out
 
 
 def number_cell(value: float | None, text: Callable[[float], str]) -> Cell:
@@ -50,9 +53,14 @@ class Table(NamedTuple):
     filtered: bool = False  # whether the page has controls for its rows and columns
 
     @property
-    def is_marked(self) -> bool:
-        """Whether any difference is marked as significant."""
-        return any(cell.mark for row in self.rows for cell in row.cells)
+    def marks(self) -> set[str]:
+        """Those of any cell."""
+        return {cell.mark for row in self.rows for cell in row.cells if cell.mark}
+
+    @property
+    def costs(self) -> str:
+        """What the columns of costs measure."""
+        return "; ".join(f"{column.title}: {column.help}" for column in self.columns if column.kind == "cost")
 
 
 class Key(NamedTuple):

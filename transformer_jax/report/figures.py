@@ -268,4 +268,4 @@ def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
 
 
 def tick_text(value: float) -> str:
-    return count_text(value, digits=4, space="").replace("-", "−") if abs(value) > 1e-9 else "0"
+    return count_text(value, ".4g", space="").replace("-", "−") if abs(value) > 1e-9 else "0"

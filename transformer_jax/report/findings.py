@@ -51,6 +51,13 @@ class TestFindings(NamedTuple):
             return None
         return float(np.mean(values if metric is BLEU else np.log(values)))
 
+    def best(self, metric: Metric) -> str | None:
+        """The variant with the best mean of the scores as they are shown, if it is significantly better."""
+        same = [name for name in self.scores(metric) if self.not_compared.get(name) != OTHER_TEST_SET]
+        name = max(same, key=lambda name: metric.sign * float(np.mean(self.scores(metric)[name])), default="")
+        found = self.differences(metric).get(name)
+        return name if found is not None and metric.mark(found) == "better" else None
+
 
 def titled(split: str, name: str) -> str:
     """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""

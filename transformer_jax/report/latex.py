@@ -4,15 +4,15 @@ import re
 from collections.abc import Sequence
 
 from transformer_jax.errors import visible
-from transformer_jax.report.document import Cell, Table
+from transformer_jax.report import tuning
+from transformer_jax.report.document import BEST, Cell, Table
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.method import variance_of_seeds
-from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, percent
+from transformer_jax.report.metrics import METRICS, percent
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import CONFIDENCE
 from transformer_jax.report.summary import ONE_SEED, baseline_of, intervals
 
-METRIC_OF = {"bleu": BLEU, "perplexity": PERPLEXITY, "word_perplexity": PERPLEXITY}  # by the column of its scores
 # Letters that pdflatex knows as symbols.
 SYMBOLS = (
     r"α\alpha β\beta γ\gamma δ\delta ε\varepsilon ζ\zeta η\eta θ\theta ι\iota κ\kappa λ\lambda μ\mu ν\nu ξ\xi π\pi "
@@ -41,12 +41,11 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
     # A value and its interval are two columns, so that values are aligned.
     split = {index for index, column in shown.items() if column.kind == "differences"}
     form = "l" + "".join(r"r@{\hspace{0.7em}}l" if index in split else "r" for index in shown)
-    bold = {index: _best(table, index) for index in shown}
     titles = [rf"\multicolumn{{{1 + (index in split)}}}{{c}}{{{escaped(shown[index].title)}}}" for index in shown]
     rows: list[str] = []
     notes: list[str] = []
     group = ""
-    for number, row in enumerate(table.rows):
+    for row in table.rows:
         if row.group != group:
             group = row.group
             rows.append(r"\addlinespace")
@@ -57,7 +56,7 @@ def to_latex(sweep: SweepResult, findings: TestFindings, table: Table, warnings:
             mark = chr(ord("a") + len(notes) % 26) * (1 + len(notes) // 26)
             notes.append(rf"\textsuperscript{{{mark}}}\,{escaped(row.note)}")
             name += rf"\,\textsuperscript{{{mark}}}"
-        cells = [_cell(row.cells[index], bold[index] == number, index in split) for index in shown]
+        cells = [_cell(row.cells[index], index in split) for index in shown]
         rows.append(" & ".join([name, *cells]) + r" \\")
     about = r"\par ".join(["; ".join(notes)] * bool(notes) + _scope(sweep, findings))
     lines = [
@@ -89,20 +88,12 @@ def _keys(sweep: SweepResult, findings: TestFindings) -> set[str]:
     return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *counts, *steps}
 
 
-def _best(table: Table, index: int) -> int | None:
-    """The row with the best mean of a column of scores."""
-    if (metric := METRIC_OF.get(table.columns[index].key)) is None:
-        return None
-    means = {n: v for n, row in enumerate(table.rows) if isinstance(v := row.cells[index].value, float)}
-    return max(means, key=lambda number: metric.sign * means[number], default=None)
-
-
-def _cell(cell: Cell, is_bold: bool, is_split: bool) -> str:
+def _cell(cell: Cell, is_split: bool) -> str:
     """With an asterisk if it is a significant difference; its interval in the next column."""
     text = escaped(cell.text if is_split else f"{cell.text} {cell.detail}")
-    if is_bold:
+    if cell.mark == "best":
         text = rf"\textbf{{{text}}}"
-    if cell.mark:
+    elif cell.mark:
         text += r"\rlap{$^{*}$}"
     return text + (rf" & {{\scriptsize {escaped(cell.detail)}}}" if is_split else "")
 
@@ -113,23 +104,25 @@ def _caption(sweep: SweepResult, findings: TestFindings) -> str:
     over = f"over {max(seeds)} seeds" if len(seeds) == 1 else "over seeds"
     spread = rf"mean $\pm$ standard deviation {over}" if max(seeds) > 1 else "one seed"
     text = escaped(f"{sweep.name}: {findings.title} ({findings.sentences:,} sentences).")
-    text += rf" Scores: {spread}. "
+    updates = {run.step for run in sweep.runs if run.finished}
+    trained = f"; training: {updates.pop():,} updates" if len(updates) == 1 else ""
+    text += rf" Scores: {spread}{trained}. "
     if findings.bleu_differences:
         baseline = escaped(baseline_of(sweep, findings.bleu_differences))
         text += (
             rf"$\Delta$: difference from {baseline}, of perplexity (per {findings.unit}) in percent, with "
-            rf"{escaped(percent(CONFIDENCE))} confidence intervals; $^{{*}}$ significant. Bold: the best mean of "
-            "a column, significant or not. "
+            rf"{escaped(percent(CONFIDENCE))} confidence intervals; $^{{*}}$ significant. {BEST} "
         )
     return text + rf"BLEU: {{\scriptsize {escaped(findings.signature)}}}."
 
 
 def _scope(sweep: SweepResult, findings: TestFindings) -> list[str]:
-    """What the intervals account for, and what they cannot."""
+    """What the intervals account for, and what they cannot; and how learning rates were chosen."""
     if not findings.bleu_differences:
         return []
     is_one_seed = {found.seed_spread for found in findings.bleu_differences.values()} == {"none"}
-    return [escaped(f"{intervals(findings.bleu_differences)} {ONE_SEED if is_one_seed else variance_of_seeds(sweep)}")]
+    seeds = ONE_SEED if is_one_seed else variance_of_seeds(sweep)
+    return [escaped(f"{intervals(findings.bleu_differences)} {seeds} {tuning.remark(sweep)}")]
 
 
 def _label(name: str) -> str:

@@ -11,6 +11,7 @@ from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import percent
 from transformer_jax.report.results import RunResult, SweepResult, json_object
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
+from transformer_jax.report.table import TRAINING_TIME
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP, SOURCE_DIGEST
 from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps import variance
@@ -98,7 +99,9 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     if devices := dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result):
         found["devices of a run"] = "; ".join(devices)
     if seconds := [value for run in finished if (value := run.seconds) is not None]:
-        found["training time"] = f"{duration(sum(seconds))} in all, {np.mean(seconds):.0f} s per run"
+        found["training time"] = (
+            f"{duration(sum(seconds))} in all, {duration(float(np.mean(seconds)))} per run: {TRAINING_TIME}"
+        )
     names = dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS)
     for name in names:
         versions = dict.fromkeys(str(run.versions[name]) for run in sweep.runs if name in run.versions)

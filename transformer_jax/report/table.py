@@ -28,10 +28,12 @@ PAPER_ORDER = ("model.layers", *LAYERS, "model.d_model", "model.d_ff", "model.nu
 WITHOUT_COLUMN = {"train.steps"}
 WIDEST_CELL = 40
 
+TRAINING_TIME = "training with its compilation, without start-up, validation and tests"
+TOKENS_PER_SECOND = "target tokens per second, the median of log lines (compilation slows the first)"
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
-    ("FLOPs", "training_flops", "floating-point operations of the whole training", count_text),
-    ("time", "train_seconds", "training time of a run", duration),
-    ("tokens/s", "tokens_per_second", "target tokens per second", "{:,.0f}".format),
+    ("FLOPs", "training_flops", "floating-point operations for the tokens trained on, without padding", count_text),
+    ("time", "train_seconds", TRAINING_TIME, duration),
+    ("tokens/s", "tokens_per_second", TOKENS_PER_SECOND, "{:,.0f}".format),
     ("rate", "learning_rate", "peak learning rate", "{:.3g}".format),
 )
 SIZES: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
@@ -114,8 +116,10 @@ def _text(value: Any) -> str:
 def _scores(variants: Sequence[VariantResult], metric: Metric, findings: TestFindings) -> list[Filled]:
     """BLEU; or perplexity per token, and per word where that is compared."""
 
+    best = findings.best(metric)
+
     def scores(title: str, key: str, about: str) -> Filled:
-        cells = []
+        is_compared, cells = getattr(findings, key) is findings.scores(metric), []
         for variant in variants:
             values = getattr(findings, key).get(variant.name)
             mean = float(np.mean(values)) if values else 0.0
@@ -123,7 +127,8 @@ def _scores(variants: Sequence[VariantResult], metric: Metric, findings: TestFin
                 ".2f" if key == "bleu" or 10 <= mean < 100 else ".3f" if mean < 10 else ",.1f" if mean < 1e5 else ".1e"
             )
             text, sign, spread = mean_and_deviation(values, form).partition(" ±") if values else ("", "", "")
-            cells.append(Cell(text, mean, f"{sign}{spread}".strip()) if values else Cell())
+            mark = "best" if is_compared and variant.name == best else ""
+            cells.append(Cell(text, mean, f"{sign}{spread}".strip(), mark) if values else Cell())
         return Column(title, key, "scores", about), cells
 
     if metric is BLEU:

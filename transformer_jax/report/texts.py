@@ -15,7 +15,7 @@ from transformer_jax.report.metrics import METRICS, deviation
 
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
-BOLD = "Significant differences are bold, for better or worse (p below 0.05, corrected where several are compared)."
+ASTERISK = "*: a significant difference, for better or worse (p below 0.05, corrected where several are compared)."
 # The columns of the CSV.
 VARIANT = ("test", "group", "variant", "note", "published_perplexity", "published_bleu", "published_parameters")
 COSTS = ("steps", "parameters", "training_flops", "train_seconds", "tokens_per_second", "learning_rate")
@@ -66,11 +66,16 @@ def _markdown_table(table: document.Table) -> str:
         for index in shown:
             cell = row.cells[index]
             text = _escaped(f"{cell.text} {cell.detail}")
-            line.append(f"**{text}**" if cell.mark else text)
+            line.append(f"**{text}**" if cell.mark == "best" else text + r" \*" * bool(cell.mark))
         lines.append(line)
     head, *rows = [f"| {' | '.join(line)} |" for line in lines]
     title = [f"#### {_escaped(table.title)}", ""] if table.title else []
-    about = ["", BOLD] if table.is_marked else []
+    about = (
+        [ASTERISK] * bool(table.marks)
+        + [document.BEST] * ("best" in table.marks)
+        + [f"{table.costs}."] * bool(table.costs)
+    )
+    about = ["", _escaped(" ".join(about))] if about else []
     return "\n".join([*title, head, f"|---{'|--:' * len(shown)}|", *rows, *about])
 
 

@@ -92,14 +92,13 @@ def blocks(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None
     for factor in factors(sweep):
         cells = [_loss(json_object(sweep.tuned[name]), factor) for name in names]
         columns.append((Column(f"validation loss x {factor:g}"), cells))
-    about = "In the columns of validation losses, the lowest is bold."
+    about = ""
     if untuned is not None:
         columns += _both(names, tuned, untuned)
-        about += (
-            f" Scores are on {tuned.split}, tuned and at the variants' own rates; bold differences are significant."
-        )
+        about = f"Scores are on {tuned.split}, tuned and at the variants' own rates."
     table = Table([column for column, _ in columns], rows_of(names, columns))
-    return [Text(f"{about} {cost_sentence(sweep)}".strip()), table]
+    text = f"{about} {cost_sentence(sweep)}".strip()
+    return [*([Text(text)] if text else []), table]
 
 
 def _loss(facts: Mapping[str, Any], factor: float) -> Cell:
@@ -110,7 +109,7 @@ def _loss(facts: Mapping[str, Any], factor: float) -> Cell:
     if loss is None:
         return Cell("failed")
     is_chosen = f"{factor:g}" == f"{facts['factor']:g}"  # earlier versions rounded the chosen one
-    return number_cell(loss, "{:.4f}".format)._replace(mark="better" if is_chosen else "")
+    return number_cell(loss, "{:.4f}".format)._replace(detail="chosen" if is_chosen else "")
 
 
 def _both(names: list[str], tuned: TestFindings, untuned: TestFindings) -> list[Filled]:

@@ -15,6 +15,7 @@ from transformer_jax.report import paper_figures
 from transformer_jax.report.content import Content, to_document, to_json
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.differences import forests
+from transformer_jax.report.document import BEST
 from transformer_jax.report.latex import to_latex
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.texts import to_csv, to_markdown
@@ -87,7 +88,11 @@ def _files(content: Content, form: str) -> Iterator[tuple[str, bytes]]:
         # Bytes of a file name that are not UTF-8 are written as JSON escapes.
         found = json.dumps(to_json(content), ensure_ascii=False, indent=1) + "\n"
         yield PAGES[0], found.encode(errors="backslashreplace")
-        texts = (to_markdown(document), to_csv(content), render(TEMPLATE, title=document.title, document=document))
+        texts = (
+            to_markdown(document),
+            to_csv(content),
+            render(TEMPLATE, title=document.title, document=document, best=BEST),
+        )
         for name, text in zip(PAGES[1:], texts, strict=True):
             # A lone surrogate, which JSON can hold and UTF-8 cannot, becomes a question mark.
             yield name, text.encode("utf-8", "replace")

@@ -79,11 +79,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def count_text(count: float, digits: int = 3, space: str = " ") -> str:
-    """A count in short: 63.1 M, 3.3e18."""
+def count_text(count: float, form: str = "#.3g", space: str = " ") -> str:
+    """A count in short, with the same number of digits as others beside it: 63.1 M, 37.0 k, 3.3e18."""
     if abs(count) >= 1e15:
         return f"{count:.2g}".replace("e+", "e")
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(count) >= size:
-            return f"{count / size:.{digits}g}{space}{letter}"
+            return f"{count / size:{form}}".removesuffix(".") + f"{space}{letter}"
     return f"{count:g}"

@@ -54,7 +54,8 @@ def plan(
             f"{number(len(variants), 'variant')}, seeds {seeds}{tune}: {number(len(works), 'run')} to train{at_most}, "
             f"{len(runs) - len(works)} finished",
             f"differences between seeds include: {listed(definition.vary)}",
-            f"FLOPs are of full batches of {LENGTH}-token sentences, parameters of the vocabulary asked for",
+            f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on), "
+            "parameters of the vocabulary asked for",
             *([UNCOUNTED] if None in counted.values() else []),
         ]
     )
