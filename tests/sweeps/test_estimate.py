@@ -29,13 +29,18 @@ def test_parts_add_up_to_runs_and_runs_to_a_sweep(runs):
     assert estimate.total(works[:1], pace, 8, None) == RUN + 5 + 40
 
 
-def test_a_run_that_was_interrupted_has_less_left(runs):
+def test_a_run_that_was_interrupted_has_less_left(folder, runs):
     run = runs[0]
     run.path.mkdir(parents=True)
     run.folder.metrics.write_text('{"step": 6, "loss": 3.0, "seconds": 1.0}\n')
+    works = estimate.left(runs, {"base": None, "h = 4": 12})
+    expected = [(6, False), (12, True), (12, False), (12, False)]
+    assert [(work.updates, work.compiles) for work in works] == expected, "it left its programs in the cache"
     pretend_finished(runs[3])
     works = estimate.left(runs, {"base": None, "h = 4": 12})
-    assert [(work.updates, work.is_first) for work in works] == [(6, True), (12, False), (12, False)]
+    assert [(work.updates, work.compiles) for work in works] == [(6, False), (12, False), (12, False)]
+    uncached = folder.runs(defined(FOUR, seeds=2, overrides=[("train.compile_cache", "none")]))
+    assert all(work.compiles for work in estimate.left(uncached, {"base": 12, "h = 4": 12}))
 
 
 def test_parts_between_two_timed_configs(runs):
@@ -83,7 +88,7 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
     pretend_finished(runs[2], seconds=60.0, devices="2 CPU cores")
     runs[2].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:10+00:00")
     pace = estimate.pace_of(folder, definition, runs, works, None)
-    assert pace.seconds(work._replace(is_first=True)) - pace.seconds(work._replace(is_first=False)) == 20, "to compile"
+    assert pace.seconds(work._replace(compiles=True)) - pace.seconds(work._replace(compiles=False)) == 20, "to compile"
     result = runs[2].path / "result.json"
     publish_json(result, {**json.loads(result.read_text()), "train_seconds": 63.0, "compile_seconds": 6.0})
     recorded = estimate.pace_of(folder, definition, runs, works, None)

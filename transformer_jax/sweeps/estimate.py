@@ -40,7 +40,7 @@ class Work(NamedTuple):
     run: SweepRun
     updates: int
     flops: float  # of an update
-    is_first: bool  # of its variant, whose programs it compiles
+    compiles: bool  # programs that no run of its variant has left in the compilation cache
 
 
 class Pace(Protocol):
@@ -72,8 +72,7 @@ class TimedPace:
         train, part = work.run.experiment.train, functools.partial(self._part, flops=work.flops)
         validations = math.ceil(work.updates / train.eval_every)
         checkpoints = math.ceil(work.updates / train.checkpoint_every)
-        is_cached = not work.is_first and train.compile_cache is not None
-        found = part("cached" if is_cached else "compile") + REST + part("tests")
+        found = part("compile" if work.compiles else "cached") + REST + part("tests")
         return (
             found + work.updates * part("update") + validations * part("validation") + checkpoints * part("checkpoint")
         )
@@ -147,8 +146,7 @@ class FinishedPace:
 
     def seconds(self, work: Work) -> float:
         name = work.run.variant if work.run.variant in self._first else ""
-        # The first run of a variant compiles; others have its programs from the cache.
-        rest = max(self._first[name]) if work.is_first else min(self._later[name])
+        rest = max(self._first[name]) if work.compiles else min(self._later[name])
         return rest + statistics.median(self._training[name]) * work.updates * work.flops
 
     def words(self) -> list[str]:
@@ -169,16 +167,17 @@ def total(works: Sequence[Work], pace: Pace, jobs: int, together: int | None) ->
 
 def left(runs: Sequence[SweepRun], updates: Mapping[str, int | None]) -> list[Work]:
     """What is left of runs that are not finished."""
-    known = {run.variant for run in runs if run.is_finished()}
+    statuses = [status_of(run) for run in runs]
+    compiled = {status.run.variant for status in statuses if status.step}  # the programs of test sets may be missing
     works = []
-    for run in runs:
-        if run.is_finished():
+    for status in statuses:
+        if status.state == "finished":
             continue
-        status = status_of(run)
-        whole = updates[run.variant] or run.experiment.train.steps
-        flops = training_flops(run.experiment, 1)
-        works.append(Work(run, max(whole - status.step, 0), flops, run.variant not in known))
-        known.add(run.variant)
+        run, train = status.run, status.run.experiment.train
+        whole = updates[run.variant] or train.steps
+        compiles = run.variant not in compiled or train.compile_cache is None
+        works.append(Work(run, max(whole - status.step, 0), training_flops(run.experiment, 1), compiles))
+        compiled.add(run.variant)
     return works
 
 
