@@ -59,7 +59,7 @@ def test_slow_updates_are_estimated_by_their_flops(folder, runs, monkeypatch):
     pace = estimate.pace_of(folder, defined(FOUR, seeds=2), runs, works, None)
     assert [work.flops for work in asked] == [4e12], "the cheapest is not asked for either"
     assert pace.seconds(works[0]) == 12 * 0.5 + estimate.REST and pace.seconds(works[1]) == 12 * 2000 + estimate.REST
-    assert "would take about 33 min; estimated from FLOPs" in pace.words()[0] and "2 GFLOP/s" in pace.words()[1]
+    assert "would take about 33 min; estimated from FLOPs" in pace.words()[0] and "2.00 GFLOP/s" in pace.words()[1]
 
 
 def test_seconds_are_durations():
