@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.finished_sweeps import Report, edit, record_file, seed_folder, write
+from transformer_jax.report.accuracy import blocks
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Figures, Table
 from transformer_jax.report.results import load_sweep
@@ -58,6 +59,14 @@ def test_variants_with_differences_from_the_baseline(report):
     (exact,) = report.json["exact_match"]
     assert exact["right"] == {name: list(counts) for name, counts in SHARES.items()} and exact["total"] == 20
     assert exact["differences"]["A h=1"]["low"] < -42.5 < exact["differences"]["A h=1"]["high"]
+
+
+@pytest.mark.parametrize(("p", "best"), [(0.01, ["A h=4"]), (0.2, [])])
+def test_the_best_mean_is_marked_where_it_is_significantly_better(report, p, best):
+    (found,) = report.content.accuracies
+    differences = {name: each._replace(corrected_p=p) for name, each in found.differences.items()}
+    table = blocks(report.content.sweep, [found._replace(differences=differences)])[1]
+    assert [row.name for row in table.rows if row.cells[0].mark == "best"] == best
 
 
 def test_groups_by_variants(report):

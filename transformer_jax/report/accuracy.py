@@ -134,9 +134,12 @@ def blocks(sweep: SweepResult, found: Sequence[Accuracy]) -> list[Block]:
 def _variants(sweep: SweepResult, accuracy: Accuracy) -> Table:
     """Every variant with its difference from the baseline."""
     rows, published = [], {v.name: v.published[PUBLISHED] for v in sweep.variants if PUBLISHED in v.published}
-    for name, rates in accuracy.rates(lambda exact: float(exact.right_N.mean())).items():
+    every = accuracy.rates(lambda exact: float(exact.right_N.mean()))
+    best = EXACT_MATCH.best(every, accuracy.differences)
+    for name, rates in every.items():
         difference = accuracy.differences.get(name)
-        cells = [_cell(rates), Cell(), Cell(), number_cell(published.get(name), "{:g}".format)]
+        mean = _cell(rates)._replace(mark="best" if name == best else "")
+        cells = [mean, Cell(), Cell(), number_cell(published.get(name), "{:g}".format)]
         if difference is not None:
             cells[1] = difference_cell(EXACT_MATCH, difference)
             cells[2] = Cell(p_text(difference.corrected_p), difference.corrected_p)

@@ -53,10 +53,8 @@ class TestFindings(NamedTuple):
 
     def best(self, metric: Metric) -> str | None:
         """The variant with the best mean of the scores as they are shown, if it is significantly better."""
-        same = [name for name in self.scores(metric) if self.not_compared.get(name) != OTHER_TEST_SET]
-        name = max(same, key=lambda name: metric.sign * float(np.mean(self.scores(metric)[name])), default="")
-        found = self.differences(metric).get(name)
-        return name if found is not None and metric.mark(found) == "better" else None
+        scores = {n: seeds for n, seeds in self.scores(metric).items() if self.not_compared.get(n) != OTHER_TEST_SET}
+        return metric.best(scores, self.differences(metric))
 
 
 def titled(split: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """The metrics that a report compares, BLEU and perplexity, and how numbers are displayed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,11 @@ class Metric(NamedTuple):
     def mark(self, difference: Difference) -> str:
         """ "better" or "worse" for a significant difference."""
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
+
+    def best(self, scores: Mapping[str, Sequence[float]], differences: Mapping[str, Difference]) -> str | None:
+        """The variant with the best mean over seeds, if it is significantly better than its baseline."""
+        name = max(scores, key=lambda name: self.sign * float(np.mean(scores[name])), default="")
+        return name if name in differences and self.mark(differences[name]) == "better" else None
 
     def room(self, score: float | None) -> tuple[float, float]:
         """How far a score as it is compared can fall and rise: BLEU and shares to 0 and 100, perplexity to 1."""

@@ -117,8 +117,15 @@ def _both(names: list[str], tuned: TestFindings, untuned: TestFindings) -> list[
     columns: list[Filled] = []
     for metric in METRICS:
         for title, findings in (("tuned", tuned), ("own rate", untuned)):
-            values = [findings.scores(metric).get(name, ()) for name in names]
-            cells = [Cell(mean_and_deviation(each, ".2f"), float(np.mean(each))) if each else Cell() for each in values]
+            scores, best = findings.scores(metric), findings.best(metric)
+            cells = [
+                Cell(
+                    mean_and_deviation(scores[name], ".2f"), float(np.mean(scores[name])), mark="best" * (name == best)
+                )
+                if scores.get(name)
+                else Cell()
+                for name in names
+            ]
             columns.append((Column(f"{metric.title} {title}"), cells))
         for title, findings in (("tuned", tuned), ("own rate", untuned)):
             found = findings.differences(metric)
