@@ -32,6 +32,18 @@ def test_a_sample_is_as_long_as_the_prepared_data(config, tmp_path):
     assert tokens.min() > 2 and tokens.max() < sampled.config.model.vocab_size, "no special tokens"
 
 
+def test_a_tenth_of_a_small_text_is_held_out(config, tmp_path):
+    for name in ("text.en", "text.de"):
+        (tmp_path / name).write_text("".join(f"{number} small dogs\n" for number in range(60)))
+    data = dataclasses.replace(
+        config.data, corpus="", source=(str(tmp_path / "text.en"),), target=(str(tmp_path / "text.de"),)
+    )
+    sampled = lengths_of(dataclasses.replace(config, data=data), tmp_path / "data", ["test"])
+    prepared = prepare(dataclasses.replace(config, data=data), tmp_path / "data")
+    held_out = {split: len(prepared.pairs(split)) for split in ("valid", "test")}
+    assert {split: len(sampled.splits[split]) for split in held_out} == held_out == {"valid": 6, "test": 6}
+
+
 def test_text_that_is_not_there(config, tmp_path):
     data = dataclasses.replace(config.data, corpus="", source=("none.en",), target=("none.de",))
     assumed = lengths_of(dataclasses.replace(config, data=data), tmp_path, ["test"])

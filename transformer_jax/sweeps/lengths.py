@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.cleaning import LARGEST_SHARE_HELD_OUT
 from transformer_jax.data.corpora import NAMED, open_corpus
 from transformer_jax.data.corpora.corpus import Pair
 from transformer_jax.data.prepared import MANIFEST, Prepared, TokenPairs
@@ -96,8 +97,8 @@ def _sample(config: ExperimentConfig) -> tuple[dict[str, list[Pair]], dict[str, 
     if not texts["train"]:
         raise BadInput("data: there are no training pairs")
     for split, size in (("valid", data.valid_size), ("test", data.test_size)):
-        if split not in texts and size:
-            texts[split], counts[split] = texts["train"], size
+        if split not in texts and (held := min(size, counts["train"] // LARGEST_SHARE_HELD_OUT)):
+            texts[split], counts[split] = texts["train"], held
     return {split: pairs for split, pairs in texts.items() if pairs}, counts, seconds if is_whole else None
 
 
