@@ -64,7 +64,7 @@ FAULTS = [
     Fault(
         "the head mask is ignored",
         "model/attention.py",
-        "heads_BTHV * context.head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]",
+        "heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]",
         "heads_BTHV",
         "model/test_attention.py model/test_transformer.py",
     ),
