@@ -62,7 +62,7 @@ def test_variants_with_differences_from_the_baseline(report):
 
 
 @pytest.mark.parametrize(("p", "best"), [(0.01, ["A h=4"]), (0.2, [])])
-def test_the_best_mean_is_marked_where_it_is_significantly_better(report, p, best):
+def test_the_best_mean_is_marked_where_variants_differ(report, p, best):
     (found,) = report.content.accuracies
     differences = {name: each._replace(corrected_p=p) for name, each in found.differences.items()}
     table = blocks(report.content.sweep, [found._replace(differences=differences)])[1]

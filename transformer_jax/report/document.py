@@ -8,7 +8,7 @@ from markupsafe import Markup
 from transformer_jax.report.samples import SampleSentence
 
 # What bold means, in every format.
-BEST = "Bold: the best mean of its column, only where it is significantly better than that of the baseline."
+BEST = "Bold: the best mean of its column, where any variant differs significantly from the baseline."
 
 
 class Cell(NamedTuple):

@@ -52,7 +52,7 @@ class TestFindings(NamedTuple):
         return float(np.mean(values if metric is BLEU else np.log(values)))
 
     def best(self, metric: Metric) -> str | None:
-        """The variant with the best mean of the scores as they are shown, if it is significantly better."""
+        """The variant with the best mean of the scores as they are shown, if any difference is significant."""
         scores = {n: seeds for n, seeds in self.scores(metric).items() if self.not_compared.get(n) != OTHER_TEST_SET}
         return metric.best(scores, self.differences(metric))
 

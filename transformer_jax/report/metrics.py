@@ -41,9 +41,10 @@ class Metric(NamedTuple):
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
     def best(self, scores: Mapping[str, Sequence[float]], differences: Mapping[str, Difference]) -> str | None:
-        """The variant with the best mean over seeds, if it is significantly better than its baseline."""
-        name = max(scores, key=lambda name: self.sign * float(np.mean(scores[name])), default="")
-        return name if name in differences and self.mark(differences[name]) == "better" else None
+        """The variant with the best mean over seeds, the baseline included, if any difference is significant."""
+        if not any(difference.significant for difference in differences.values()):
+            return None
+        return max(scores, key=lambda name: self.sign * float(np.mean(scores[name])), default=None)
 
     def room(self, score: float | None) -> tuple[float, float]:
         """How far a score as it is compared can fall and rise: BLEU and shares to 0 and 100, perplexity to 1."""
