@@ -73,13 +73,13 @@ def demo() -> ConfigDict:
 
 
 def small() -> ConfigDict:
-    """The model of `demo` on 1,500 pairs, which it sees a hundred times and more, until its loss is flat.
+    """The model of `demo` on 4,000 pairs, which it sees a hundred times and more, until its loss is flat.
 
     With so few pairs a model that is too large for them, or not regularised, overfits, as in the paper and unlike at
     demo scale; and the task is not solved: words must be used in constructions in which they were never seen.
     """
     config = demo()
-    config.data.task.train_size = 1500
+    config.data.task.train_size = 4000
     config.optimizer.schedule = "inverse_sqrt"  # equation 3; a rate that falls to zero would make any loss flat
     config.optimizer.warmup_steps = 400
     config.train.until_flat = 0.005

@@ -89,7 +89,7 @@ NOTES = {
     "small": (
         "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
         "what that comes to stands beside it. The paper's own figures are those of its own models, on another text.",
-        "1,500 sentence pairs, made by rules, are all that there is to learn from: scores measure generalisation.",
+        "4,000 sentence pairs, made by rules, are all that there is to learn from: scores measure generalisation.",
         "A run ends when its validation loss is flat (under 0.5 % lower over the last fifth of its updates), not after "
         "a fixed number of updates. big therefore does not train three times as long as base.",
     ),
