@@ -15,6 +15,8 @@ Expected (Narang et al. 2021, who tried most of these at equal size and compute)
 help a little, layers that share parameters do worse, and many others make no difference. Pre-norm (Xiong et al. 2020)
 and QK-norm (Henry et al. 2020) allow higher rates, so they may help only where the rate is not tuned. "modern" is what
 most models have today: pre-norm, RMSNorm, rotary positions, SwiGLU and QK-norm.
+
+At demo scale the 198 runs took 83 minutes on two CPU cores (docs/results/modern-demo).
 """
 
 from pathlib import Path
