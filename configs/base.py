@@ -5,7 +5,7 @@
     transformer-jax average --workdir=runs/base --last=5
 
 The paper: 12 hours on 8 P100 GPUs, 27.3 BLEU on newstest2014. Not yet run at full size here. On fewer or smaller
-devices raise train.accumulate: the update stays the same. To use text files: --config.data.corpus=
+devices raise train.accumulate. To use text files: --config.data.corpus=
 --config.data.source=train.en --config.data.target=train.de.
 """
 

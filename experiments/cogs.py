@@ -12,7 +12,7 @@ relative positions, 78 and 77 % with shared layers; 35 % in the first paper (Kim
 stopped early. At demo scale, for two CPU cores, a model is four times narrower and has 6,000 updates in place of
 50,000: compare its rows with each other, not with the published ones.
 
-At demo scale 6 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 6 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

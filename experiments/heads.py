@@ -15,7 +15,7 @@ each trained model is analyzed on some of the test sentences by `what_heads_do` 
 Expected: h matters little, except at the extremes, and most heads of a trained model
 can be removed without effect, least of all those of cross-attention.
 
-At demo scale 6 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 6 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 import copy

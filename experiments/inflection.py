@@ -11,7 +11,7 @@ Published, the organisers' Transformer: Korean 56.2 (large) and 23.5 (small), Tu
 60.2, Old English 61.1 and 49.8. Its recipe is that of the baseline here (configs/inflection.py), at the paper's scale
 with 20,000 updates, at demo scale, for two CPU cores, with 4,000.
 
-At demo scale 6 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 6 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

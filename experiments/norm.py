@@ -10,7 +10,7 @@ warmup and few layers there is little difference.
 
 The best learning rates may differ: `--tune=0.5,1,2` tunes each on validation data.
 
-At demo scale 8 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 8 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

@@ -8,7 +8,7 @@ inside the feed-forward layer as well. Each type separately, all together and no
 text and with a part of it. Expected: with little text and many epochs, regularization helps much; with enough text it
 costs more than it brings; label smoothing makes perplexity worse and BLEU a little better (Table 3, rows D).
 
-At demo scale 18 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 18 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from collections.abc import Mapping

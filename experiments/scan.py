@@ -11,7 +11,7 @@ error is the decision when to end (Newman et al. 2020).
 Expected: sinusoids fail, and Transformer-XL's relative positions solve it after 50,000 updates. At demo scale, for two
 CPU cores, there are 3,000, which is far from the end of learning: no encoding can be called unable by that.
 
-At demo scale 13 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 13 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ excellent perplexity and worthless translations, because in training the model s
 mistake in decoding alone does not change perplexity; a missing padding mask costs little if sentences of similar
 length are batched together, but a translation then depends on the other sentences in its batch.
 
-At demo scale 15 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 15 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ tokens, so runs cost about the same; with shorter tokens an update sees fewer se
 far behind after as many updates; words do well on the grammar, which has no unknown words, and poorly on real
 text, which has; of the BPE sizes, medium ones do best.
 
-At demo scale 8 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 8 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

@@ -11,7 +11,7 @@ encoder with a shallow decoder does nearly as well as the same number of layers 
 Equation 3 lowers the learning rate as d_model grows, but the best rate may still differ: `--tune=0.5,1,2` tunes it on
 validation data for each variant.
 
-At demo scale 13 variants have three seeds each; `--dry-run` prints a lower bound of the time.
+At demo scale 13 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path

@@ -85,7 +85,8 @@ class TrainConfig(Section, affects="stopping"):
     )
     accumulate: int = option(
         1,
-        "gradient accumulation: parts of a batch computed one after the other to save memory; same update",
+        "gradient accumulation: parts of a batch computed one after the other to save memory; the same update, but for "
+        "dropout's random bits",
         at_least=1,
         affects="computation",
     )
