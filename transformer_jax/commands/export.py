@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     found = read_weights(arguments.workdir, arguments.weights, arguments.step)
     if arguments.format == "own":
         files = {side: (path.name, path.read_bytes()) for side, path in found.tokenizers.items()}
-        write_model(output, found.config, found.params, files, found.steps)
+        write_model(output, found.config, found.params, files, found.steps, code=found.code)
     else:
         tokenizers = {side: load_tokenizer(path) for side, path in found.tokenizers.items()}
         target = tokenizers.get("target", tokenizers["source"])

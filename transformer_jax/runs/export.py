@@ -164,12 +164,13 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
 
 
 class Weights(NamedTuple):
-    """A set of parameters, with its config and tokenizers."""
+    """A set of parameters, with its config, tokenizers and custom code."""
 
     config: ExperimentConfig
     params: Any
     tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
     steps: list[int]
+    code: KeptCode
 
 
 def read_export(directory: Path) -> Weights:
@@ -180,7 +181,8 @@ def read_export(directory: Path) -> Weights:
     for name in (WEIGHTS, ORIGIN):
         if not (directory / name).is_file():
             raise BadInput(f"{directory}: is no exported model (it has no {name}); transformer-jax export makes one")
-    config = RunFolder(directory).load_config()
+    folder = RunFolder(directory)
+    config = folder.load_config()
     try:
         arrays = load_file(directory / WEIGHTS)
     except (SafetensorError, ValueError) as error:
@@ -189,7 +191,7 @@ def read_export(directory: Path) -> Weights:
     params = traverse_util.unflatten_dict(arrays, sep="/")
     for difference in other_shapes(config, params):
         raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
-    return Weights(config, params, tokenizers, steps)
+    return Weights(config, params, tokenizers, steps, folder.code)
 
 
 def steps_of_export(directory: Path) -> list[int]:

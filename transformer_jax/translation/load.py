@@ -160,7 +160,7 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     else:
         step = saved.best_steps(1)[0] if at_step is None else at_step
         params = saved.of_step(step)
-    return Weights(saved.config, params, saved.data(step).tokenizer_files, [step])
+    return Weights(saved.config, params, saved.data(step).tokenizer_files, [step], folder.code)
 
 
 def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
