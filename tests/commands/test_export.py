@@ -20,7 +20,9 @@ def test_an_exported_folder_has_the_same_model(folder, model, tmp_path, capsys):
 
 def test_custom_code_is_in_the_exported_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("from transformer_jax.model.layers import FeedForward\n\n\nclass Mine(FeedForward):\n    pass\n")
+    (tmp_path / "mine.py").write_text(
+        "from transformer_jax.model.layers import FeedForward\n\n\nclass Mine(FeedForward):\n    pass\n"
+    )
     run = make_run(tmp_path / "run", parts={"feed_forward": "mine.py:Mine"})
     (run / "averaged").rename(tmp_path / "averaged")
     for source, output in (("averaged", "first"), ("first", "second")):

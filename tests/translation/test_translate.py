@@ -148,12 +148,15 @@ def test_any_text_can_be_translated_and_a_long_one_is_cut_and_says_so(run):
 
 
 def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
-    run = load_run(make_run(tmp_path / "run", positions="learned", max_length=12), "averaged")
-    (translation,) = run.translations(["the dog " * 20], min_length=12, beam=1)
-    assert len(translation.source.tokens) == 12
-    assert len(translation.hypotheses[0].tokens) == 12
+    run = load_run(make_run(tmp_path / "run", positions="learned", max_length=13), "averaged")
+    run.compile_search(32, run.decode_config(beam=1))
+    (translation,) = run.translations(["the dog " * 20], min_length=13, beam=1)
+    assert len(translation.source.tokens) == 13
+    assert len(translation.hypotheses[0].tokens) == 13
     assert translation.hypotheses[0].at_limit
-    with pytest.raises(BadInput, match=r"pair 2 has .* this model's positions end at 12"):
+    (scores,) = run.score_tokens([[5] * 12], [[6] * 12])
+    assert len(scores) == 13
+    with pytest.raises(BadInput, match=r"pair 2 has .* this model's positions end at 13"):
         run.score([("a", "b"), ("the dog " * 20, "b")])
 
 

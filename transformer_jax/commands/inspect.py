@@ -201,9 +201,9 @@ def work_of(experiment: ExperimentConfig) -> "Work":
     """The size of an update: rows of sentences of `LENGTH` tokens, or packed rows."""
     from transformer_jax.planning.cost import Work
 
-    data = experiment.data
-    length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
-    return Work(max(1, data.tokens_per_batch // length), length, length, experiment.train.accumulate)
+    data, is_packed = experiment.data, experiment.data.batching == "packing"
+    length = min(data.max_length if is_packed else LENGTH, data.tokens_per_batch)
+    return Work(max(1, data.tokens_per_batch // length), length, length, experiment.train.accumulate, is_packed)
 
 
 def moments_of(experiment: ExperimentConfig) -> float:
@@ -308,7 +308,7 @@ def compiled_report(experiment: ExperimentConfig, devices: str, program: str) ->
         made = compiled.compiled_step(experiment, mesh, (rows, work.source, work.target), target)
     else:
         rows = compiled.divisible(experiment, max(1, decode.tokens_per_batch // LENGTH), mesh)
-        made = compiled.compiled_search(experiment, mesh, (rows, LENGTH, LENGTH + decode.extra_length), target)
+        made = compiled.compiled_search(experiment, mesh, (rows, LENGTH), target)
     return examine(made, target, mesh, experiment.model, trains=program == "train")
 
 

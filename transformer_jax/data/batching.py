@@ -262,7 +262,7 @@ class EvaluationBatches(_Batches):
         buckets = choose_buckets(
             self._source_lengths,
             self._target_lengths,
-            limit=tokens_per_batch,
+            limit=longest,  # a model's positions may end there
             tokens_per_batch=tokens_per_batch,
             num_shapes=num_shapes,
         )

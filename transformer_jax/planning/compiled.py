@@ -48,27 +48,29 @@ def compiled_step(
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     programs = Programs(config, schedule, mesh)
     step: Any = programs.step
-    batch = Batch(source_BS, target_BT, target_BT)  # type: ignore[arg-type]
+    packed = (source_BS, source_BS, target_BT, target_BT) if config.data.batching == "packing" else ()
+    batch = Batch(source_BS, target_BT, target_BT, *packed)  # type: ignore[arg-type]
     return _compiled(step.func.trace(*step.args, programs.plan, batch), target)
 
 
 def compiled_search(
-    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int, int], target: Target | None = None
+    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None = None
 ) -> jax.stages.Compiled:
-    """The search that `decode` describes, for batches of the shape (rows, source length, greatest target length)."""
-    rows, source, length = shape
+    """The search that `decode` describes, for batches of the shape (rows, source length)."""
     model, by_row = custom_modules.loaded(config.model), sharding.batch_sharding(mesh)
+    rows, length = shape
+    group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
     one = np.ones((1, 1), np.int32)
     params = jax.eval_shape(lambda: Transformer(model).init(jax.random.key(0), one, one)["params"])
     shardings = sharding.state_shardings({"params": params}, mesh, config.mesh.replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
     traced = translate.compiled_search(model, mesh).trace(
         jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),
-        translate.Rows(jax.ShapeDtypeStruct((rows, source), np.int32, sharding=by_row), numbers_B, numbers_B),
+        translate.Rows(jax.ShapeDtypeStruct((rows, group.source), np.int32, sharding=by_row), numbers_B, numbers_B),
         mesh=mesh,
         model=model,
         decode=config.decode,
-        max_length=length,
+        max_length=group.target,
         tail=translate.tail_of(rows, mesh),
     )
     return _compiled(traced, target)

@@ -39,12 +39,13 @@ class MeshSize(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One update: rows of the batch, tokens per row (padding included), accumulation steps."""
+    """One update: rows of the batch, tokens per row (padding included), accumulation steps; packed rows have masks."""
 
     rows: int
     source: int
     target: int
     parts: int = 1
+    is_packed: bool = False
 
     def on(self, mesh: MeshSize) -> "Work":
         """The share of one device in one accumulation step."""
@@ -210,7 +211,7 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     whole = (norms * (FLOAT + size) + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     has_kernels = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
-    is_fused = has_kernels and c.attention_softcap is None
+    is_fused = has_kernels and c.attention_softcap is None and not local.is_packed
     adds_to_scores = c.positions in ("relative", "transformer_xl", "t5", "alibi")
 
     def attention(queries: int, kept: int, length: int) -> float:

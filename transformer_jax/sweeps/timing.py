@@ -27,14 +27,13 @@ from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.model import custom_modules
 from transformer_jax.model.size import training_flops
-from transformer_jax.model.stacks import position_limit
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import keep_freed_memory, products_rate
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.sweeps.lengths import lengths_of
 from transformer_jax.training.programs import Programs
 from transformer_jax.translation import translate
-from transformer_jax.translation.shapes import Group, groups
+from transformer_jax.translation.shapes import Group
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -192,16 +191,9 @@ def _steps(pairs: TokenPairs, group: Group) -> float:
 def _groups(config: ExperimentConfig, mesh: Mesh, pairs: TokenPairs) -> list[Group]:
     """The groups in which these sentences are translated."""
     decode = config.decode
-    found = groups(
-        np.minimum(pairs.source_lengths + 1, decode.max_source_length or config.data.max_length).tolist(),
-        extra_length=decode.extra_length,
-        min_length=decode.min_length,
-        longest_target=min(filter(None, (decode.max_length, position_limit(config.model))), default=None),
-        tokens=decode.tokens_per_batch,
-        devices=sharding.batch_devices(mesh),
-        targets=(pairs.target_lengths + 1).tolist() if decode.eos == "oracle_length" else None,
-    )
-    return list(found)
+    lengths = np.minimum(pairs.source_lengths + 1, decode.max_source_length or config.data.max_length).tolist()
+    targets = (pairs.target_lengths + 1).tolist() if decode.eos == "oracle_length" else None
+    return list(translate.groups_of(config.model, decode, mesh, lengths, targets))
 
 
 def first_pairs(pairs: TokenPairs, count: int) -> TokenPairs:

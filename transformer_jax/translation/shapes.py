@@ -20,6 +20,7 @@ def groups(
     *,
     extra_length: int,
     min_length: int,
+    longest_source: int | None,
     longest_target: int | None,
     tokens: int,
     devices: int,
@@ -27,20 +28,20 @@ def groups(
 ) -> Iterator[Group]:
     """Groups with every sentence once, the longest first, so that too little memory shows at once.
 
-    `tokens` limits rows x target. The sentences of a group have similar lengths: they need little padding, and end at
-    about the same time. Where the lengths of their targets are known (`targets`), these count, and all groups have room
-    for the longest source, for fewer shapes. Only the last group has empty rows, apart from those that make rows a
-    multiple of devices.
+    `tokens` limits rows x target; no row has room for more than `longest_source` and `longest_target`. The sentences of
+    a group have similar lengths: they need little padding, and end at about the same time. Where the lengths of their
+    targets are known (`targets`), these count, and all groups have room for the longest source, for fewer shapes. Only
+    the last group has empty rows, apart from those that make rows a multiple of devices.
     """
     order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
-    begin, longest_source = 0, max(lengths, default=0)
+    begin, most = 0, max(lengths, default=0)
     while begin < len(order):
         if targets is None:
             source = rounded_up(lengths[order[begin]])
             target = max(source + extra_length, min_length)
         else:
-            source, target = rounded_up(longest_source), rounded_up(targets[order[begin]])
-        target = min(target, longest_target or target)
+            source, target = rounded_up(most), rounded_up(targets[order[begin]])
+        source, target = min(source, longest_source or source), min(target, longest_target or target)
         rows = devices
         while rows < len(order) - begin and 2 * rows * target <= tokens:
             rows *= 2

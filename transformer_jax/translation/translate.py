@@ -1,6 +1,6 @@
 """Translates texts: tokenized, decoded in groups of similar length, and returned in their order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from transformer_jax.search.beam import beam_search
 from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
-from transformer_jax.translation.shapes import groups
+from transformer_jax.translation.shapes import Group, groups
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.update.sharding import BATCH_AXES, batch_devices, batch_sharding
 
@@ -104,15 +104,9 @@ class Translator:
         is_oracle = decode.eos == "oracle_length"
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
-        for group in groups(
-            [max(len(sources[number].tokens), self.least_room) for number in shown],
-            extra_length=decode.extra_length,
-            min_length=decode.min_length,
-            longest_target=min(filter(None, (decode.max_length, position_limit(self._config.model))), default=None),
-            tokens=decode.tokens_per_batch,
-            devices=batch_devices(self._mesh),
-            targets=[lengths[number] for number in shown] if is_oracle else None,
-        ):
+        rooms = [max(len(sources[number].tokens), self.least_room) for number in shown]
+        targets = [lengths[number] for number in shown] if is_oracle else None
+        for group in groups_of(self._config.model, decode, self._mesh, rooms, targets):
             rows = Rows(
                 np.full((group.rows, group.source), PAD, np.int32),
                 np.ones(group.rows, np.int32),  # an empty row is one token long: it never delays the others
@@ -173,6 +167,27 @@ class Translator:
             text = self._target_tokenizer.decode(tokens)
             hypotheses.append(Hypothesis(text, tokens, score, log_probability, length == limit))
         return tuple(hypotheses)
+
+
+def longest_translation(model: ModelConfig, decode: DecodeConfig) -> int | None:
+    """The most tokens that any translation may have; None without a limit."""
+    return min(filter(None, (decode.max_length, position_limit(model))), default=None)
+
+
+def groups_of(
+    model: ModelConfig, decode: DecodeConfig, mesh: Mesh, lengths: Sequence[int], targets: Sequence[int] | None = None
+) -> Iterator[Group]:
+    """The groups in which sentences of these lengths are translated."""
+    return groups(
+        lengths,
+        extra_length=decode.extra_length,
+        min_length=decode.min_length,
+        longest_source=position_limit(model),
+        longest_target=longest_translation(model, decode),
+        tokens=decode.tokens_per_batch,
+        devices=batch_devices(mesh),
+        targets=targets,
+    )
 
 
 def compiled_search(model: ModelConfig, mesh: Mesh) -> Any:
