@@ -195,7 +195,7 @@ def probed(subject: Subject) -> list[Probe]:
 
 
 def ranked(probes: list[Probe]) -> list[list[Any]]:
-    """Rows of a table, with the heads of a layer in order of importance."""
+    """Rows of a table; the heads of a layer are in the order of what the loss loses without them."""
     return [
         [TITLES[name], layer + 1, rank, *(round(value, 4) for value in probe[1:])]
         for (name, layer), heads in by_layer(probes).items()

@@ -28,7 +28,8 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.extension import load_module
 from transformer_jax.sweeps import Sweep, Variant
-from transformer_jax.sweeps.spec import parameters, peak_learning_rate, training_flops
+from transformer_jax.sweeps.spec import parameters, training_flops
+from transformer_jax.update.optimizer import peak_rate
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
@@ -106,7 +107,8 @@ def at_equal_cost(base: ConfigDict, name: str, changes: dict[str, Any], group: s
             **changes,
             "train.steps": round(ratio * wanted.train.steps),
             "optimizer.warmup_steps": max(round(ratio * wanted.optimizer.warmup_steps), 1),
-            "optimizer.learning_rate": peak_learning_rate(wanted),  # equation 3 would raise it with a shorter warmup
+            # Equation 3 would raise it with a shorter warmup.
+            "optimizer.learning_rate": peak_rate(wanted.optimizer, wanted.model.base_d_model),
         }
         found.append(Variant(name, changes, group, note=beside(base, changes)))
     return found

@@ -14,6 +14,7 @@ compilation and validation; compare them only between runs that had the machine 
 2024): Muon needs fewer updates, each a little dearer.
 """
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ def updates_and_seconds(lines: Sequence[Mapping[str, Any]], loss: float) -> tupl
 
     The log has seconds for intervals of several updates: within one, all take the same.
     """
-    reached = next(line["step"] for line in lines if "valid_loss" in line and line["valid_loss"] <= loss)
+    reached = next(line["step"] for line in lines if line.get("valid_loss") is not None and line["valid_loss"] <= loss)
     seconds, last = 0.0, 0
     for line in (line for line in lines if "seconds" in line):
         share = min((reached - last) / (line["step"] - last), 1.0)
@@ -64,11 +65,10 @@ def print_times(folder: str, loss: float | None = None) -> None:
     """Updates and seconds of each variant's finished runs to a validation loss: means, and each seed's."""
     sweep = load_sweep(folder)
     runs = {variant.name: [run.curve for run in variant.finished] for variant in sweep.variants}
-    lowest = [
-        min(line["valid_loss"] for line in lines if "valid_loss" in line) for each in runs.values() for lines in each
-    ]
-    if not lowest:
-        raise BadInput(f"{folder}: no run is finished")
+    losses = [[line.get("valid_loss") for line in lines] for each in runs.values() for lines in each]
+    lowest = [min((loss for loss in each if loss is not None), default=math.inf) for each in losses]
+    if not lowest or max(lowest) == math.inf:
+        raise BadInput(f"{folder}: no run is finished, or one never had a finite validation loss")
     if loss is None:
         loss = max(lowest)
     elif loss < max(lowest):

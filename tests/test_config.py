@@ -113,7 +113,7 @@ def test_an_option_is_refused_only_if_none_of_several_experiments_uses_it():
     plain, learned = (from_config_dict({"model": {"positions": kind}}) for kind in ("sinusoidal", "learned"))
     assert configuration.unused_options(["model.max_length"], [plain, learned]) == []
     assert configuration.unused_options(["model.max_length"], [plain]) == [
-        "--config.model.max_length: has no effect here: it needs model.positions = learned"
+        "--config.model.max_length: has no effect here: it needs model.positions = learned, or custom positions"
     ]
 
 
@@ -162,3 +162,8 @@ def test_numbers_take_the_place_of_a_configs_own():
     assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
     assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.1, None)
     assert changed.train is config.train
+
+
+def test_batches_are_padded_with_zero():
+    with pytest.raises(ConfigError, match=r"^model\.pad_id = 3: batches are padded with 0"):
+        experiment(model__pad_id=3)

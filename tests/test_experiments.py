@@ -547,6 +547,9 @@ def test_updates_and_seconds_are_those_to_the_loss_that_every_run_reached(tmp_pa
     assert seconds == ["11", "11", "8", "4"]
     with pytest.raises(BadInput, match=r"the lowest that all did is 3\.0000"):
         optimizers.print_times(tmp_path, 2.5)
+    (tmp_path / "runs" / "Adam" / "seed-0" / "metrics.jsonl").write_text('{"step": 50, "valid_loss": null}\n')
+    with pytest.raises(BadInput, match="never had a finite validation loss"):
+        optimizers.print_times(tmp_path)
 
 
 def test_scan_counts_as_usual_and_with_the_length_given(monkeypatch):

@@ -99,6 +99,7 @@ def test_an_instance_that_exists_is_valid():
         ("none", int | None, None),
         ("4", int | None, 4),
         ("a,b", tuple[str, ...], ("a", "b")),
+        ("none", tuple[str, ...], ()),
         ("fan", Literal["fan", "grill"], "fan"),
         ("0", Literal["fan"] | schema.Address, "0"),
         ("17", str, "17"),

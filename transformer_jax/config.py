@@ -34,7 +34,8 @@ FEWEST_VALIDATIONS = 20
 # Far beyond any search: a typing error (1e30 hypotheses) is refused instead of run.
 MOST_BEAMS = 10_000
 SMOOTHING = Condition(
-    lambda config: config.train.label_smoothing > 0 or config.train.loss is not None, "train.label_smoothing above 0"
+    lambda config: config.train.label_smoothing > 0 or config.train.loss is not None,
+    "train.label_smoothing above 0, or a custom train.loss",
 )
 BEST = Condition(
     lambda config: config.train.keep_best > 0 or config.train.patience is not None,
@@ -295,6 +296,11 @@ class ExperimentConfig(Section):
 
     def contradictions(self) -> list[str]:
         problems, schedule, train = [], self.optimizer.schedule, self.train
+        if self.model.pad_id != 0:
+            problems.append(
+                f"model.pad_id = {self.model.pad_id}: batches are padded with 0; other ids are for a model that is "
+                "used without this library's data"
+            )
         # What may adapt does so before training (data/adaptation.py).
         adapts = set(self.data.adapt)
         if train.unsaved_best and not adapts & {"train.checkpoint_every", "train.eval_every"}:

@@ -20,7 +20,11 @@ BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
 ROUNDING = 1e-9
 # Names that a custom metric may not have: they have a meaning in the files of a run. One called exact_match, which
 # earlier versions did not have, takes the place of the library's.
-TAKEN = ("bleu", "chrf", "paper_bleu", "step", "loss", "perplexity", "valid_loss", "valid_perplexity", "valid_accuracy")
+TAKEN = (
+    "bleu", "chrf", "paper_bleu", "valid_loss", "valid_perplexity", "valid_accuracy",
+    "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped",
+    "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
+)  # fmt: skip
 
 
 class Measure(NamedTuple):

@@ -15,7 +15,7 @@ from transformer_jax.table3 import TABLE_3
 MOST_LAYERS, WIDEST, MOST_ROWS = 1_000, 1_000_000, 10_000_000
 LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
-    "model.positions = learned",
+    "model.positions = learned, or custom positions",
 )
 SINUSOIDAL = Condition(
     lambda config: config.model.positions == "sinusoidal" and config.model.parts.positions is None,

@@ -12,7 +12,7 @@ from transformer_jax.schema import Address, Condition, Section, is_address, opti
 ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
 ANNEALING = Condition(
     lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
-    "optimizer.schedule = cosine, linear or wsd",
+    "optimizer.schedule = cosine, linear, wsd or a custom one",
 )
 WSD = Condition(lambda config: config.optimizer.schedule == "wsd", "optimizer.schedule = wsd")
 

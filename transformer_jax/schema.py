@@ -246,7 +246,7 @@ def parse(text: str, kind: Any, path: str) -> Any:
     if text.lower() in ("none", "") and type(None) in typing.get_args(kind):
         return None
     if typing.get_origin(kind) is tuple:
-        return tuple(item for item in text.split(",") if item)
+        return () if text.lower() == "none" else tuple(item for item in text.split(",") if item)
     for read in (lambda text: BOOLS[text.lower()], int, float):
         with contextlib.suppress(ValueError, KeyError):
             value = _normalised(read(text), kind)

@@ -10,6 +10,7 @@ from transformer_jax import cli
     [
         (["--beam=0"], "--beam = 0: must be at least 1"),
         (["--beam=x"], "--beam = 'x': must be a whole number"),
+        (["--n-best=0"], "--n-best = 0: must be at least 1"),
         (["--n-best=9"], "n_best = 9 is more than beam = 4"),
         (["--top-p=1.5"], "--top-p = 1.5: must be at most 1 and above 0"),
         (["--config.decode.alhpa=1"], "--config.decode.alhpa: only decode.* can be changed here; did you mean"),

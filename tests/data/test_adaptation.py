@@ -110,3 +110,16 @@ def test_values_that_contradict_each_other_are_refused_in_one_message(texts):
 def test_only_options_that_have_a_rule_can_adapt():
     with pytest.raises(ConfigError, match=r"adapt: 'model\.dropout' does not adapt to a text; these do: model\."):
         configuration.load("preset:text", [("data.adapt", "model.dropout")])
+
+
+def test_a_run_until_its_loss_is_flat_gets_enough_validations(monkeypatch, tmp_path, texts):
+    options = [*texts, ("optimizer.schedule", "constant"), ("train.until_flat", "0.005")]
+    config = trained_config(monkeypatch, tmp_path / "run", options)
+    assert config.train.steps >= 20 * config.train.eval_every
+
+
+def test_what_the_command_line_sets_does_not_adapt_however_a_file_lists_it(tmp_path, texts):
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config():\n    return {'data': {'adapt': 'data.num_shapes,model.d_ff'}}\n")
+    assert configuration.load(str(file), [*texts, ("data.num_shapes", "7")]).data.adapt == ("model.d_ff",)
+    assert configuration.load(str(file), [*texts, ("data.adapt", "none")]).data.adapt == ()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.support.prepared_data import PAIRS, experiment
+from tests.support.prepared_data import PAIRS, experiment, write_text
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.tokenizer import UnsupportedSize, train_sentencepiece
@@ -67,3 +67,14 @@ def test_evenly_spread():
     assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
     for wanted in range(1, 10):
         assert len(list(evenly_spread("abcdefghij", 10, wanted))) == wanted
+
+
+def test_the_text_of_all_files_counts(tmp_path):
+    whole = experiment(tmp_path, vocab_size=500)
+    few = write_text(tmp_path, "few", PAIRS[:12])
+    first, both = (
+        dataclasses.replace(whole.data, source=(few[0], *more[0]), target=(few[1], *more[1]))
+        for more in (((), ()), (whole.data.source, whole.data.target))
+    )
+    assert size_problems(schema.to_dict(dataclasses.replace(whole, data=first)))
+    assert size_problems(schema.to_dict(dataclasses.replace(whole, data=both))) == []

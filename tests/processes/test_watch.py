@@ -225,6 +225,7 @@ def test_a_folder_that_is_not_shared_is_refused(together):
         ((None, 2, None), "--coordinator and --process-id: missing"),
         (("a", 2, 0), "--coordinator=a: must be HOST:PORT"),
         (("a:99999", 2, 0), "must be HOST:PORT"),
+        (("a:1234", 0, 0), "--processes=0: must be at least 1"),
         (("a:1234", 2, 2), "--process-id=2: must be from 0 to 1, for --processes=2"),
     ],
 )

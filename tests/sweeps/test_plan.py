@@ -33,3 +33,11 @@ def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkey
     assert not asked and heading.split("  ")[-1] == "peak rate"
     assert (base.split()[-1], other.split()[-1]) == ("0.003", "0.125"), "(16 x 4) ** -0.5"
     assert "time of the next run" in next(texts) and asked
+
+
+def test_the_time_is_that_of_as_many_processes_as_will_run(folder, monkeypatch):
+    monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
+    for module in (plan, estimate):
+        monkeypatch.setattr(module, "slots", lambda jobs: [estimate.Slot(())] * 4)  # a machine with four GPUs
+    *_, text = plan.plan(folder, defined(FOUR, seeds=8), ["base", "h = 4"])
+    assert "with 4 processes at a time" in text

@@ -26,6 +26,7 @@ from transformer_jax import load_run
 from transformer_jax.cli import main
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
+from transformer_jax.evaluation import TAKEN
 from transformer_jax.pictures import plots
 from transformer_jax.runs.export import SavedWeights
 from transformer_jax.runs.folder import RunFolder
@@ -81,6 +82,21 @@ def test_a_run_explains_itself(straight):
     assert json.loads((straight / "config.json").read_text())["model"]["vocab_size"] == 12
     rates = {line["step"]: line["learning_rate"] for line in lines if "loss" in line}
     assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
+
+
+def test_no_custom_metric_may_have_the_name_of_a_number_in_the_log(straight):
+    assert {name for line in metrics(straight) for name in line} <= set(TAKEN)
+
+
+def test_a_run_that_ends_where_it_was_stopped_is_validated_there(place, in_sixes):
+    """Its last checkpoint was saved without a validation."""
+    workdir = resumable(in_sixes, place / "stopped")
+    lines = metrics(workdir)
+    (workdir / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines if line["step"] < 18 or "loss" in line)
+    )
+    train_here(workdir, "train.log_every=6", "train.steps=18")
+    assert metrics(workdir) == [line for line in lines if line["step"] <= 18]
 
 
 def test_its_latest_and_its_best_weights(straight):

@@ -45,8 +45,9 @@ def load(
     typed = [path for path, _ in overrides]
     given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
     data = values.get("data")
-    if isinstance(data, dict) and isinstance(listed := data.get("adapt"), list | tuple):
-        data["adapt"] = tuple(path for path in listed if path not in given)
+    if isinstance(data, dict) and isinstance(listed := data.get("adapt"), str | list | tuple):
+        paths = listed.split(",") if isinstance(listed, str) else listed
+        data["adapt"] = tuple(path for path in paths if path not in given)
     found: list[str] = []
     try:
         experiment = configuration.from_config_dict(values)

@@ -98,5 +98,6 @@ def _value(flag: str, text: str, option: schema.Option) -> Any:
     try:
         DecodeConfig(**{option.path: value, **({"beam": value} if option.path == "n_best" else {})})
     except ConfigError as error:
-        raise ConfigError([problem.replace(option.path, flag, 1) for problem in error.problems]) from None
+        own = [problem for problem in error.problems if problem.startswith(option.path)]
+        raise ConfigError([problem.replace(option.path, flag, 1) for problem in own or error.problems]) from None
     return value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import configuration, coordinates, model_choice
 from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, published
@@ -116,7 +117,8 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
-    steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
+    is_known = arguments.workdir or experiment.data.directory or experiment.train.epochs is None
+    steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment)) if is_known else None
     if steps is None:
         raise BadInput(
             f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "
@@ -280,14 +282,20 @@ def run_pictures(
     loss = plots.learning_curves(lines, losses, "Loss")
     perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
-        Picture(loss, "Label-smoothed, per token; training has dropout."),
+        Picture(loss, _about_losses(config)),
         Picture(perplexity, "Per token, without label smoothing."),
-        Picture(plots.schedule(rate, steps), "The learning rate: a warmup, then its decay."),
+        Picture(plots.schedule(rate, steps), f"The learning rate: {config.optimizer.schedule}, after a warmup."),
     ]
     if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
         table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
     return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
+
+
+def _about_losses(config: ExperimentConfig) -> str:
+    is_smoothed = config.train.loss is None and config.train.label_smoothing > 0
+    smoothing = "Label-smoothed, per token" if is_smoothed else "Per token"
+    return f"{smoothing}; training has dropout." if config.model.dropout else f"{smoothing}."
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:

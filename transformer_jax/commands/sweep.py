@@ -64,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     look = parser.add_argument_group("without running anything")
     look.add_argument("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
-    look.add_argument("--status", action="store_true", help="print the state of every run of SWEEP")
+    look.add_argument(
+        "--status",
+        action="store_true",
+        help="print the state of every run of SWEEP; of the other options only --only has an effect then",
+    )
     _add_how(parser)
     _add_cluster(parser)
 
@@ -160,16 +164,15 @@ def run(arguments: argparse.Namespace) -> int:
             print(overview(sweep, arguments.only))
             return 0
         use_cpu_only()
+        definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         if arguments.dry_run:
-            definition = _definition(arguments, sweep)
             merged = sweep.merged(definition, arguments.together is not None)
-            jobs = None if arguments.slurm else arguments.jobs
+            jobs = 1 if slurm else arguments.jobs
             chosen = definition.chosen(arguments.only)
             try_data(sweep, merged, chosen)
             for text in plan(sweep, merged, chosen, jobs, arguments.together):
                 print(text, flush=True)
             return 0
-        definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
         options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
         return launch(sweep, definition, options)

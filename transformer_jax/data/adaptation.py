@@ -114,24 +114,18 @@ def _in_small_batches(known: Adapted, tokens: int, longest: int) -> Adapted:
 
 def _shortened(known: Adapted, epoch: int) -> Adapted:
     """With an end, a warmup and intervals for epochs of so many batches."""
-    train, warmup = known.config.train, known.config.optimizer.warmup_steps
+    train, warmup, adapts = known.config.train, known.config.optimizer.warmup_steps, known.config.data.adapt
     steps = max(FEWEST_STEPS, math.ceil((train.epochs or EPOCHS) * epoch / 100) * 100)
-    if "optimizer.warmup_steps" not in known.config.data.adapt:
+    if "optimizer.warmup_steps" not in adapts:
         steps = max(steps, 2 * warmup)
-    reasons: dict[str, tuple[Any, str]] = {}
-    if steps < train.steps:
-        reasons["train.steps"] = steps, f"{steps / epoch:,.0f} epochs of {epoch} batches"
-    known = known.with_values(reasons)
-    steps = known.config.train.steps
+    steps = min(steps, train.steps) if "train.steps" in adapts else train.steps
     every = min(train.eval_every, max(min(SHORTEST_INTERVAL, steps), steps // VALIDATIONS))
-    reasons = {
+    every = every if "train.eval_every" in adapts else train.eval_every
+    at_once = {
+        "train.steps": (steps, f"{steps / epoch:,.0f} epochs of {epoch} batches"),
         "optimizer.warmup_steps": (min(warmup, max(1, steps // 10)), f"a tenth of train.steps = {steps}"),
         "train.eval_every": (every, f"{steps // every} validations in {steps} updates"),
-    }
-    known = known.with_values(reasons)
-    every = known.config.train.eval_every
-    reasons = {
         "train.checkpoint_every": (min(train.checkpoint_every, every), "at each validation, so that the best is saved"),
         "train.log_every": (min(train.log_every, every), "at each validation"),
     }
-    return known.with_values(reasons)
+    return known.with_values(at_once)

@@ -105,7 +105,9 @@ def size_problems(values: Mapping[str, Any]) -> list[str]:
             return []
         shards = TextShards(Path(scratch), QUICKLY_READ)
         read_corpus(open_corpus(data), data, shards)
-        texts = dict(zip(SIDES, shards.read("train", 0), strict=True))
+        count = (shards.facts or {})["splits"]["train"]["shards"]
+        parts = [shards.read("train", number) for number in range(count)]
+        texts = {side: [text for part in parts for text in part[at]] for at, side in enumerate(SIDES)}
         problems = []
         for side, learn_from in tokenized_sides(data, model).items():
             learned = list(itertools.chain.from_iterable(texts[each] for each in learn_from))

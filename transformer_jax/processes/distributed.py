@@ -103,6 +103,8 @@ def asked_for(coordinator: str | None, processes: int | None, process_id: int | 
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 1 < int(port) < 2**16:
         raise BadInput(f"--coordinator={coordinator}: must be HOST:PORT, of the machine where process 0 runs")
+    if processes < 1:
+        raise BadInput(f"--processes={processes}: must be at least 1")
     if not 0 <= process_id < processes:
         raise BadInput(f"--process-id={process_id}: must be from 0 to {processes - 1}, for --processes={processes}")
     return Coordinator(host.strip("[]"), int(port), processes, process_id)

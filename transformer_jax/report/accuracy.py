@@ -120,7 +120,7 @@ def compared(found: Sequence[Accuracy], split: str, baseline: str) -> list[Compa
 
 
 def blocks(sweep: SweepResult, found: Sequence[Accuracy]) -> list[Block]:
-    """The report's part about exact match; empty if nothing is right anywhere."""
+    """The report's part about exact match, on the test sets of `found`."""
     result: list[Block] = []
     for accuracy in found:
         result += [Heading(f"On {titled(accuracy.split, accuracy.name)}"), _variants(sweep, accuracy)]

@@ -18,14 +18,17 @@ from transformer_jax.code_digest import read_code
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of
 
-# A line of metrics.jsonl with one of these is a validation's.
-OF_VALIDATIONS = ("valid_loss", "bleu")
 # Options of decoding on which scores of validation translations depend.
 MEASURED_WITH = tuple(
     option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
 )
 # Of these, those that earlier versions did not have, and did not digest.
 ADDED = {"eos": "normal"}
+
+
+def is_validation(line: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl is a validation's."""
+    return "valid_loss" in line or "bleu" in line
 
 
 class Best(NamedTuple):
@@ -90,7 +93,7 @@ class Criterion:
         return {
             line["step"]: self.score(line[self.metric])
             for line in lines
-            if self.metric in line and any(name in line for name in OF_VALIDATIONS) and since < line["step"] <= until
+            if self.metric in line and is_validation(line) and since < line["step"] <= until
         }
 
     def scores(self, records: Mapping[int, Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> dict[int, float]:

@@ -16,15 +16,17 @@ from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, publish_json, publish_record
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
+from transformer_jax.runs.best import is_validation
 from transformer_jax.runs.evaluation_record import IDENTITY, difference, translations
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.publish import publish
 from transformer_jax.sweeps.run import SweepRun, read_json
-from transformer_jax.sweeps.spec import Definition, peak_learning_rate
+from transformer_jax.sweeps.spec import Definition
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
+from transformer_jax.update.optimizer import peak_rate
 
 
 def finish(run: SweepRun, definition: Definition, together: int, watch: CompileWatch) -> None:
@@ -48,7 +50,7 @@ def finish(run: SweepRun, definition: Definition, together: int, watch: CompileW
         "seed": run.seed,
         "config_digest": run.digest,
         "parameters": count(model.params),
-        "learning_rate": peak_learning_rate(config),
+        "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
         **training(run, config),
         "tests": tests,
         "code": digests_of_run(run, definition),
@@ -108,7 +110,7 @@ def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
     target_tokens = logged[-1]["target_tokens"]
-    validated = [line for line in lines if "valid_loss" in line or "bleu" in line]
+    validated = [line for line in lines if is_validation(line)]
     last = validated[-1] if validated else {}
     names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {

@@ -12,6 +12,7 @@ from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.schema import is_address
 from transformer_jax.sweeps.estimate import Work, left, pace_of, total
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.inputs import updates
@@ -79,8 +80,9 @@ def _times(
     rows = [("variant", "time of the next run")]
     rows += [(name, duration(pace.start + pace.seconds(work))) for name, work in following.items()]
     data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
-    seconds = total(works, pace, jobs or 1, together) + pace.start + (pace.preparation or 0) * len(data)
-    how = f"with {jobs} processes at a time" if (jobs or 1) > 1 else "one after the other"
+    processes = len(slots(jobs))
+    seconds = total(works, pace, processes, together) + pace.start + (pace.preparation or 0) * len(data)
+    how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     return "\n".join(
         [
             "",

@@ -29,6 +29,7 @@ from transformer_jax.model import size
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps import checks, variance
+from transformer_jax.update.optimizer import peak_rate
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -134,7 +135,7 @@ class Definition:
         config = variance.seeded(self.experiments[variant], self.vary, seed)
         if factor == 1.0:
             return config
-        rate = factor * peak_learning_rate(config)
+        rate = factor * peak_rate(config.optimizer, config.model.base_d_model)
         return dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=rate))
 
     def to_json(self) -> dict[str, Any]:
@@ -223,12 +224,6 @@ def define(
     return Definition(
         sweep, place, scale, seeds, config, experiments, tune=tune, vary=variance.resolved(sweep.vary, config)
     )
-
-
-def peak_learning_rate(config: ExperimentConfig) -> float:
-    """The given one, or equation 3's at the end of the warmup; under muP with the base's d_model."""
-    rate = config.optimizer.learning_rate
-    return rate if rate is not None else (config.model.base_d_model * max(config.optimizer.warmup_steps, 1)) ** -0.5
 
 
 def tune_text(factors: Sequence[float] | None) -> str:

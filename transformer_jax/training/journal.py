@@ -12,7 +12,7 @@ import jax
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import team
-from transformer_jax.runs.best import Best, Criterion, resumed
+from transformer_jax.runs.best import Best, Criterion, is_validation, resumed
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
@@ -116,8 +116,11 @@ class Journal:
         memory = notes["memory"]
         self.logged_tokens, self.unlogged = memory["target_tokens"], dict(memory["since"])
         self.tokens = self._collected_tokens()
-        self.saved, self.validated, self._count_at = step, step, 0
+        self.saved, self._count_at = step, 0
         lines = read_metrics(self.folder.metrics)
+        self.validated = max(
+            (line["step"] for line in lines if is_validation(line) and line["step"] <= step), default=0
+        )
         self._resume_best(step, notes, lines)
         known = [(line["step"], line.get("valid_loss")) for line in lines if line["step"] <= step]
         self._set_valid_losses({at: loss for at, loss in known if loss is not None})

@@ -64,7 +64,7 @@ class Throughput:
         """The speed over the last interval, for non-padding tokens of `steps` steps.
 
         After a resume these can be more steps than the interval had: those of the earlier process are left out.
-        MFU, model FLOPs utilisation, is the FLOPs that the model needs for these tokens (model/size.py: matrix
+        MFU, model FLOPs utilization, is the FLOPs that the model needs for these tokens (model/size.py: matrix
         products alone, nothing for padding or recomputation) / (seconds x devices x peak FLOP/s of one); None if the
         peak is unknown.
         """
@@ -148,7 +148,7 @@ class ProgressLine:
 
 def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     """What a run should say before its first step: all that people forget to write down."""
-    config, batches, mesh, statistics = inputs.config, inputs.batches, inputs.mesh, inputs.batches.statistics()
+    config, batches, mesh, statistics = programs.config, inputs.batches, inputs.mesh, inputs.batches.statistics()
     model = config.model
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -169,7 +169,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
         "data": f"{statistics.pairs:,} pairs an epoch in {per_step:,} batches of {len(batches.shapes)} shapes; "
         + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *inputs.left_out]),
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
-        f"target tokens on average ({statistics.share:.0%} of the token budget, the rest is padding)"
+        f"target tokens on average ({statistics.share:.0%} of the positions in a batch, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
         "optimizer": f"{optimizer}, {config.optimizer.schedule}, {_rates(inputs, programs)}{groups}; "
         f"{loss}; dropout {model.dropout:g}",

@@ -78,3 +78,15 @@ def test_windows_line_ends_and_byte_order_mark_are_stripped_and_counted(tmp_path
     assert read(config) == PAIRS
     (chunk,) = open_corpus(config).chunks("train", 1000)
     assert chunk.oddities == {"carriage return stripped": 2 * len(PAIRS), "byte order mark stripped": 1}
+
+
+def test_the_keys_of_a_split_are_part_of_the_identity(tmp_path):
+    train = written(tmp_path / "train.tsv", ["a\tb"])
+    valid = written(tmp_path / "valid.jsonl", ['{"en": "a", "de": "b", "fr": "c"}'])
+    german, french = (
+        open_corpus(DataConfig(source=(train,), valid_source=(valid,), source_language="en", target_language=target))
+        for target in ("de", "fr")
+    )
+    assert german.identity() != french.identity()
+    aligned = {"source": (valid,), "target": (valid,)}  # read as lines
+    assert open_corpus(DataConfig(**aligned)).identity()["keys"] == []

@@ -51,7 +51,10 @@ class FileCorpus(Corpus):
             split: [[self._checksums[path]["sha256"] for path in pair if path] for pair in pairs]
             for split, pairs in self._files.items()
         }
-        keys = list(self._keys) if any(_kind(pair[0]) == "jsonl" for pair in self._files["train"]) else []
+        by_key = (
+            target is None and _kind(source) == "jsonl" for pairs in self._files.values() for source, target in pairs
+        )
+        keys = list(self._keys) if any(by_key) else []
         return {"files": checksums, "keys": keys}
 
     def sources(self) -> list[dict[str, Any]]:
