@@ -97,7 +97,7 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--config.model.attention_bias=perhaps"], "must be true or false"),
     (["inspect", BASE, "--config.model.d_model=510", "--config.model.num_heads=4"], "num_heads to 3"),
     (["inspect", BASE, "--config.seed=-1"], "--config.seed = -1: must be at least 0"),
-    (["inspect", BASE, "--config.optimizer.final_fraction=0.1"], "it needs optimizer.schedule = cosine, linear, wsd or a custom one"),
+    (["inspect", BASE, "--config.optimizer.final_fraction=0.1"], "schedule = cosine, linear, wsd or a custom one"),
     (["inspect", BASE, "--config.data.task.alphabet=4"], "it needs data.corpus = copy, reverse or sort"),
     (["inspect", BASE, "--config.data.valid_source=a"], "it needs text files (data.source)"),
     (["inspect", BASE, "--config.model.max_length=9"], "it needs model.positions = learned"),

@@ -16,7 +16,7 @@ from tests.support.small_models import (
     small,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
-from transformer_jax.model.transformer import Layout
+from transformer_jax.model.transformer import Layout, abstract_params
 
 PAD = 0
 TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -247,3 +247,9 @@ def test_a_rank_promotion_is_an_error():
     """tests/conftest.py sees to it, so that no test above passes by an accident of broadcasting."""
     with pytest.raises(ValueError, match="rank_promotion"):
         jnp.ones((2, 3)) + jnp.ones(3)
+
+
+def test_the_shapes_of_the_parameters_are_those_of_a_model_that_is_made():
+    _, variables = built(**TWO_LAYERS)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, variables["params"])
+    assert jax.tree.map(lambda leaf: leaf.shape, abstract_params(small(**TWO_LAYERS))) == shapes

@@ -125,7 +125,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted():
     for name, array in params_of(state).items():
         np.testing.assert_array_equal(array, before[name])
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.optimizer), moments)
-    counts = (state.step, state.updates, state.skipped, state.bad_in_a_row, run.pulse.bad_in_a_row)
+    counts = (state.step, state.updates, state.step - state.updates, state.bad_in_a_row, run.pulse.bad_in_a_row)
     assert tuple(map(int, counts)) == (5, 2, 3, 3, 3)
     assert (float(state.sums.loss), float(state.sums.target_tokens)) == (loss, tokens)
     assert int(run.train(batches(1), run.new().replace(bad_in_a_row=state.bad_in_a_row)).bad_in_a_row) == 0

@@ -153,14 +153,11 @@ def resolved(experiment: ExperimentConfig) -> str:
 def parameter_groups(model: ModelConfig) -> list[tuple[str, tuple[int, ...], int]]:
     """The name, shape and number of layers of the parameters, as the model is built, with custom modules."""
     import jax
-    import jax.numpy as jnp
 
-    from transformer_jax.model.transformer import Transformer
+    from transformer_jax.model.transformer import abstract_params
 
-    tokens = jnp.ones((1, 1), jnp.int32)
-    params = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
     counted: collections.Counter[tuple[str, tuple[int, ...]]] = collections.Counter()
-    leaves = jax.tree_util.tree_leaves_with_path(params)
+    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
     for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
         name = "/".join(key.key for key in keys)
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1

@@ -206,3 +206,10 @@ class Transformer(nn.Module):
     @property
     def _output_embedding(self) -> Any:
         return self.output_embedding if self.config.tie_embeddings == "none" else self._target_embedding
+
+
+def abstract_params(config: ModelConfig) -> Any:
+    """The shapes and types of a model's parameters, which are not computed."""
+    tokens = jnp.ones((1, 1), jnp.int32)
+    variables: Any = jax.eval_shape(Transformer(config).init, jax.random.key(0), tokens, tokens)
+    return variables["params"]

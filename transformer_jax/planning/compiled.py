@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model import custom_modules
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.planning.accelerators import Target
 from transformer_jax.training.programs import Programs
 from transformer_jax.translation import translate
@@ -60,8 +60,7 @@ def compiled_search(
     model, by_row = custom_modules.loaded(config.model), sharding.batch_sharding(mesh)
     rows, length = shape
     group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
-    one = np.ones((1, 1), np.int32)
-    params = jax.eval_shape(lambda: Transformer(model).init(jax.random.key(0), one, one)["params"])
+    params = abstract_params(model)
     shardings = sharding.state_shardings({"params": params}, mesh, config.mesh.replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
     traced = translate.compiled_search(model, mesh).trace(

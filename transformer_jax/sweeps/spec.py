@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
 from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
 from transformer_jax.config import MAX_SEED, ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model import size
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps import checks, variance
 from transformer_jax.update.optimizer import peak_rate
@@ -235,9 +234,8 @@ def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
     if all(part is None for part in schema.to_dict(model.parts).values()):
         return sum(size.parameter_counts(model).values())
-    tokens = jnp.ones((1, 1), jnp.int32)  # no formula knows custom modules
-    shapes: Any = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    leaves = jax.tree.leaves(abstract_params(model))  # no formula knows custom modules
+    return sum(math.prod(leaf.shape) for leaf in leaves)
 
 
 def training_flops(config: ExperimentConfig, updates: int | None = None) -> float:

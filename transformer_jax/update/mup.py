@@ -7,9 +7,8 @@ initial sizes, attention's scores times 1 / d_k, and the output divided by d_mod
 import math
 
 import jax
-import jax.numpy as jnp
 
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.update.optimizer import Multiplier
 from transformer_jax.update.sharding import path_name
@@ -31,6 +30,5 @@ def rate_multiplier(model: ModelConfig) -> Multiplier | None:
 
 def _shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter by its path."""
-    tokens = jnp.ones((1, 1), jnp.int32)
-    params = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
-    return {path_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
+    return {path_name(path): leaf.shape for path, leaf in leaves}

@@ -68,10 +68,6 @@ class TrainState:
     sums: IntervalSums
 
     @property
-    def skipped(self) -> jax.Array:
-        return self.step - self.updates
-
-    @property
     def evaluated_params(self) -> Any:
         """The parameters to validate, translate and export with: `params`, or their average if it is schedule-free."""
         return schedule_free.evaluated(self.params, self.optimizer)
