@@ -167,6 +167,25 @@ def test_each_ends_in_its_own_way(runs, joined):
 
 
 @pytest.mark.slow
+def test_a_complete_run_without_its_last_validation_is_validated(place, runs, joined):
+    """As one has that was stopped at its last update, between the checkpoint and the validation."""
+    folders = folders_in(place, "unvalidated", 2)
+    for folder in folders:
+        shutil.copytree(joined / folder.name, folder)
+    before = metrics(folders[1])
+    kept = [
+        line
+        for line in (folders[1] / "metrics.jsonl").read_text().splitlines()
+        if '"valid_loss"' not in line or '"step": 18' not in line
+    ]
+    assert len(kept) < len(before)
+    (folders[1] / "metrics.jsonl").write_text("\n".join(kept) + "\n")
+    assert train_runs_together(runs[:2], folders) == [Ending("finished")] * 2
+    assert metrics(folders[1]) == [pytest.approx(line, rel=1e-4) for line in before]
+    assert metrics(folders[0]) == metrics(joined / "0")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "told"),
     [

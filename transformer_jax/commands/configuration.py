@@ -46,7 +46,7 @@ def load(
     given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
     data = values.get("data")
     if isinstance(data, dict) and isinstance(listed := data.get("adapt"), str | list | tuple):
-        paths = listed.split(",") if isinstance(listed, str) else listed
+        paths = schema.parse(listed, tuple[str, ...], "data.adapt") if isinstance(listed, str) else listed
         data["adapt"] = tuple(path for path in paths if path not in given)
     found: list[str] = []
     try:

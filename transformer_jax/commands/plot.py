@@ -117,8 +117,9 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
-    is_known = arguments.workdir or experiment.data.directory or experiment.train.epochs is None
-    steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment)) if is_known else None
+    steps = None
+    if arguments.workdir or experiment.data.directory or experiment.train.epochs is None:  # otherwise ./data is not its
+        steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
     if steps is None:
         raise BadInput(
             f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "

@@ -105,8 +105,9 @@ def size_problems(values: Mapping[str, Any]) -> list[str]:
             return []
         shards = TextShards(Path(scratch), QUICKLY_READ)
         read_corpus(open_corpus(data), data, shards)
-        count = (shards.facts or {})["splits"]["train"]["shards"]
-        parts = [shards.read("train", number) for number in range(count)]
+        facts = shards.facts
+        assert facts is not None, "read_corpus() is complete"
+        parts = [shards.read("train", number) for number in range(facts["splits"]["train"]["shards"])]
         texts = {side: [text for part in parts for text in part[at]] for at, side in enumerate(SIDES)}
         problems = []
         for side, learn_from in tokenized_sides(data, model).items():

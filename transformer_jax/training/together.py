@@ -147,10 +147,8 @@ def _end_if_complete(journal: Journal) -> None:
     with contextlib.suppress(DamagedCheckpoint):
         for step in journal.checkpoints.steps[-1:]:
             journal.resume(step, journal.checkpoints.record(step)["notes"])
-            if (ending := journal.complete(step)) is not None:
-                _restore(journal, step)
-                journal.ending = ending
-                tell(f"{journal.label}{ending.why} at step {step:,}")
+            if journal.complete(step) is not None and (state := _restore(journal, step)) is not None:
+                journal.end_if_due(state, step, None)
 
 
 def describe(configs: Sequence[ExperimentConfig]) -> str:

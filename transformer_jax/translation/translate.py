@@ -169,21 +169,17 @@ class Translator:
         return tuple(hypotheses)
 
 
-def longest_translation(model: ModelConfig, decode: DecodeConfig) -> int | None:
-    """The most tokens that any translation may have; None without a limit."""
-    return min(filter(None, (decode.max_length, position_limit(model))), default=None)
-
-
 def groups_of(
     model: ModelConfig, decode: DecodeConfig, mesh: Mesh, lengths: Sequence[int], targets: Sequence[int] | None = None
 ) -> Iterator[Group]:
     """The groups in which sentences of these lengths are translated."""
+    limit = position_limit(model)
     return groups(
         lengths,
         extra_length=decode.extra_length,
         min_length=decode.min_length,
-        longest_source=position_limit(model),
-        longest_target=longest_translation(model, decode),
+        longest_source=limit,
+        longest_target=min(filter(None, (decode.max_length, limit)), default=None),
         tokens=decode.tokens_per_batch,
         devices=batch_devices(mesh),
         targets=targets,
