@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import ModelConfig, cli
-from transformer_jax.commands.inspect import moments_of, parameter_groups
+from transformer_jax.commands.inspect import moments_of, parameter_groups, work_of
 from transformer_jax.config import from_config_dict
 from transformer_jax.model.size import parameter_counts, training_flops
 
@@ -157,6 +157,18 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", message))
     assert state == pytest.approx((1 + moments) * 4 * parameters / 1e3, rel=0.05)
     assert temporary > 4 * parameters / 1e3, "the gradient at least"
+
+
+@pytest.mark.parametrize(
+    ("data", "work"),
+    [
+        ({"batching": "buckets", "max_length": 100}, (32, 32, 32, 1, False)),
+        ({"batching": "packing", "max_length": 100}, (10, 100, 100, 1, True)),
+        ({"batching": "buckets", "tokens_per_batch": 16}, (1, 16, 16, 1, False)),
+    ],
+)
+def test_an_update_has_rows_of_32_tokens_or_packed_ones(data, work):
+    assert work_of(from_config_dict({"data": {"tokens_per_batch": 1024, **data}})) == work
 
 
 def test_the_optimizers_moments_are_an_average_over_the_parameters():

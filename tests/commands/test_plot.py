@@ -4,6 +4,8 @@ import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
+from transformer_jax.commands.plot import about_losses
+from transformer_jax.config import from_config_dict
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 
@@ -19,6 +21,19 @@ def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, loaded, monkey
     assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
     assert ("Cross-attention of the last layer" in output.read_text()) == (shown is not None)
     assert shown is None or shown in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "caption"),
+    [
+        ({}, "Label-smoothed, per token; training has dropout."),
+        ({"model": {"dropout": 0.0}}, "Label-smoothed, per token."),
+        ({"train": {"label_smoothing": 0.0}}, "Per token; training has dropout."),
+        ({"train": {"loss": "custom.py:loss"}}, "Per token; training has dropout."),
+    ],
+)
+def test_the_losses_caption_says_what_is_in_them(options, caption):
+    assert about_losses(from_config_dict(options)) == caption
 
 
 def test_a_text_without_tokens_has_no_attention(model):

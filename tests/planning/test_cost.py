@@ -29,6 +29,17 @@ def test_every_parameter_is_divided_in_some_way(changes):
     assert parameters(config).on(MeshSize(4, 1, 1)) == sum(parameters(config))
 
 
+def test_packed_batches_need_the_memory_of_plain_attention_on_a_gpu():
+    """The fused kernels take no masks of packed sentences."""
+    work, mesh = Work(8, 128, 128), MeshSize(1, 1, 1)
+
+    def total(is_packed, **changes):
+        config = ModelConfig.base(dtype="bfloat16", **changes)
+        return memory(config, work._replace(is_packed=is_packed), mesh, platform="gpu").total
+
+    assert total(False) < total(True) == total(False, attention_implementation="plain")
+
+
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "docs/scaling.md").read_text().splitlines()

@@ -49,7 +49,9 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     assert updates(experiment(**SMALL, train__steps=7), nowhere) == 7
 
 
-def test_the_drawn_schedule_is_as_long_as_the_run(tmp_path, drawn, capsys):
+def test_the_drawn_schedule_is_as_long_as_the_run(tmp_path, drawn, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(experiment(**SMALL), tmp_path / "data")  # where the command is given, but not named by it
     prepared = prepare(experiment(**SMALL, **HALF), tmp_path / "run/data")
     wanted = updates(experiment(**SMALL, **HALF), lambda: prepared.directory)
     values = {**{name.replace("__", "."): value for name, value in {**SMALL, **HALF}.items()}}

@@ -206,6 +206,7 @@ def test_resumed_where_a_kill_left_them(place, runs, apart, joined, kept, told, 
     assert train_runs_together(runs[: len(kept)], folders)[:2] == [Ending("finished")] * 2
     heard = capfd.readouterr().err
     assert told in heard and ("resuming" in heard) == ("resuming" in told)
+    assert f"dropout {0 if 18 in kept[0] else 0.1:g}\n" in heard  # of the second, which trains alone, or of the first
     assert ((folders[0] / "metrics.jsonl").stat().st_mtime_ns == before) == (18 in kept[0])
     assert_alike(folders[1], apart)
     assert [saved_steps(folder) for folder in folders[:2]] == [[12, 18]] * 2

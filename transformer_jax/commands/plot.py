@@ -283,7 +283,7 @@ def run_pictures(
     loss = plots.learning_curves(lines, losses, "Loss")
     perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
-        Picture(loss, _about_losses(config)),
+        Picture(loss, about_losses(config)),
         Picture(perplexity, "Per token, without label smoothing."),
         Picture(plots.schedule(rate, steps), f"The learning rate: {config.optimizer.schedule}, after a warmup."),
     ]
@@ -293,7 +293,7 @@ def run_pictures(
     return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
 
 
-def _about_losses(config: ExperimentConfig) -> str:
+def about_losses(config: ExperimentConfig) -> str:
     is_smoothed = config.train.loss is None and config.train.label_smoothing > 0
     smoothing = "Label-smoothed, per token" if is_smoothed else "Per token"
     return f"{smoothing}; training has dropout." if config.model.dropout else f"{smoothing}."
