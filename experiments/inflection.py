@@ -5,7 +5,8 @@
     transformer-jax report runs/inflection
 
 The data of SIGMORPHON 2022, task 0 (docs/generalisation.md): one language and size at a time, by default Korean, large.
-The report has accuracy by lemma seen or unseen and by features seen or unseen, with intervals over lemmas.
+The report has accuracy by lemma seen or unseen and by features seen or unseen; the intervals of differences between
+variants account for forms of one lemma.
 
 Published, the organisers' Transformer: Korean 56.2 (large) and 23.5 (small), Turkish 39.7 and 34.6, Georgian 87.3 and
 60.2, Old English 61.1 and 49.8. Its recipe is that of the baseline here (configs/inflection.py), at the paper's scale
@@ -45,6 +46,10 @@ def get_sweep(scale: str) -> Sweep:
         baseline="recipe",
         notes=(
             "The checkpoint that is evaluated is the last, not the best on validation data.",
-            *(("Runs are of 4,000 updates; the recipe has 20,000.",) if scale == "demo" else ()),
+            *(
+                ("Runs are of 4,000 updates, 800 of warmup; the recipe has 20,000 and 4,000.",)
+                if scale == "demo"
+                else ()
+            ),
         ),
     )

@@ -94,7 +94,9 @@ def test_equal_systems_do_not_differ():
     """Ties are no wins: identical systems, and others that happen to score alike."""
     for other in (HYPOTHESES, HYPOTHESES[3:] + HYPOTHESES[:3]):
         found = paired_bootstrap(HYPOTHESES, other, REFERENCES)
-        assert {name: result["p_value"] for name, result in found.items()} == {"bleu": 1.0, "chrf": 1.0}
+        assert {name: result["p_value"] for name, result in found.items()} == dict.fromkeys(
+            ("bleu", "chrf", "exact_match"), 1.0
+        )
 
 
 def test_the_p_value_is_that_of_all_resamples():
@@ -111,6 +113,21 @@ def test_the_p_value_is_that_of_all_resamples():
     assert 0.02 < exact < 0.98 and abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 1000) + 0.001
 
 
+def test_exact_matches_are_compared_over_clusters():
+    """Forty forms of four lemmas: over examples the difference seems certain, over lemmas it is not."""
+    references = [f"form {number}" for number in range(40)]
+    this = [*references[:20], *["?"] * 20]  # two lemmas entirely right
+    other = [*["?"] * 30, *references[30:]]  # another one
+    lemmas = [str(number // 10) for number in range(40)]
+    apart, joined = (paired_bootstrap(this, other, references, c)["exact_match"] for c in (None, lemmas))
+    assert (apart["this"], apart["other"]) == (joined["this"], joined["other"]) == (50.0, 25.0)
+    differences = [0.25 * 100 * sum(draw) for draw in itertools.product((1, 1, 0, -1), repeat=4)]
+    exact = np.mean([abs(value - 25) >= 25 for value in differences])
+    assert abs(joined["p_value"] - exact) < 4 * math.sqrt(exact * (1 - exact) / 1000) + 0.001
+    assert apart["p_value"] < 0.2 < joined["p_value"] and "|clusters|" in joined["signature"]
+    assert paired_bootstrap(this, other, references, ["one"] * 40)["exact_match"]["p_value"] == 1.0
+
+
 def test_the_samples_are_those_of_sacrebleu(monkeypatch):
     """By sacreBLEU's formula they give sacreBLEU's p-value; ours is two-sided, and about twice as large where small."""
     references, this, other = random_texts(np.random.default_rng(1), 150, LETTERS, (0.62, 0.57))
@@ -119,6 +136,7 @@ def test_the_samples_are_those_of_sacrebleu(monkeypatch):
     _, theirs = PairedTest(systems, metrics, [references], test_type="bs", n_samples=1000)()
     taken = {}
     monkeypatch.setattr(evaluation, "p_value", lambda difference, drawn: taken.update({difference: drawn}) or 0.0)
+    monkeypatch.setattr(evaluation, "_paired_exact_match", lambda *_: {})
     ours = paired_bootstrap(this, other, references)
     for (difference, drawn), name in zip(taken.items(), ("BLEU", "chrF2"), strict=True):
         sizes = np.abs(drawn)

@@ -220,7 +220,8 @@ class DecodeConfig(Section, affects="translation"):
     )
     max_source_length: int | None = option(
         None,
-        "number of tokens after which a source is truncated, <eos> included; none = data.max_length",
+        "number of tokens after which a source is truncated, <eos> included; none = data.max_length, and in evaluation "
+        "none",
         at_least=2,
         at_most=MOST_ROWS,
     )

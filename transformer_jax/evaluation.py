@@ -124,18 +124,16 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> lis
     return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
 
-def bleu_of_statistics(totals: Sequence[float]) -> float:
-    """Corpus BLEU, with sacreBLEU's default exponential smoothing, from summed `bleu_statistics`."""
-    from sacrebleu.metrics import BLEU
-
-    whole = [int(total) for total in totals]
-    return BLEU.compute_bleu(whole[2:6], whole[6:], whole[0], whole[1], smooth_method="exp").score
-
-
 def paired_bootstrap(
-    hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str]
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[str],
+    clusters: Sequence[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Paired bootstrap test of the difference to another system: BLEU and chrF with p-values."""
+    """Paired bootstrap test of the difference to another system: BLEU, chrF and exact match with p-values.
+
+    Sentences are resampled or, for exact match, clusters of them.
+    """
     found = {}
     for name, metric in _metrics().items():
         # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
@@ -158,7 +156,26 @@ def paired_bootstrap(
             "p_value": p_value(this - other, resampled),
             "signature": f"{signature.format()}|p:two-sided",
         }
-    return found
+    return {**found, "exact_match": _paired_exact_match(hypotheses, others, references, clusters)}
+
+
+def _paired_exact_match(
+    hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str], clusters: Sequence[str] | None
+) -> dict[str, Any]:
+    right_2N = np.array([exact_match.matches(texts, references) for texts in (hypotheses, others)])
+    names = range(len(references)) if clusters is None else clusters
+    units, unit_N = np.unique(np.array(names), return_inverse=True)
+    this_U, other_U, size_U = (np.bincount(unit_N, each) for each in (*right_2N, np.ones(len(unit_N))))
+    this, other = 100 * right_2N.mean(1)
+    resampled = [100 * float(draw_U @ (this_U - other_U) / (draw_U @ size_U)) for draw_U in _draws(len(units))]
+    unit = "examples" if clusters is None else "clusters"
+    return {
+        "this": float(this),
+        "other": float(other),
+        # A single unit is the same in every sample, which says nothing.
+        "p_value": p_value(this - other, resampled) if len(units) > 1 else 1.0,
+        "signature": f"{exact_match.SIGNATURE}|seed:{BOOTSTRAP_SEED}|bs:{BOOTSTRAP_SAMPLES}|{unit}|p:two-sided",
+    }
 
 
 def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float:

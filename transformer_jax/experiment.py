@@ -238,6 +238,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
+        "cut_translations": sum(t.hypotheses[0].at_limit for t in translations) if decode.eos == "normal" else 0,
         # For each sentence, so that two runs can be compared without their texts.
         "sentences": {
             "bleu_statistics": bleu_statistics(hypotheses, test_set.references),

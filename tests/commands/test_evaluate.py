@@ -8,10 +8,11 @@ import re
 import numpy as np
 import pytest
 
+from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import plot
-from transformer_jax.evaluation import bleu_of_statistics, measures
+from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 
 PRIME = 13  # sentences of the test set, on eight devices
@@ -70,7 +71,9 @@ def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys
     given = TestSet("mine", "mine", sources, references, groups)
     monkeypatch.setattr("transformer_jax.commands.evaluate._test_set", lambda *_: given)
     evaluate(folder, "--clusters=word", "--strata=kind")
-    found = json.loads((folder / "translations/mine.averaged.json").read_text())
+    path = folder / "translations/mine.averaged.clusters=word.strata=kind.json"
+    assert not path.with_name("mine.averaged.json").exists()
+    found = json.loads(path.read_text())
     assert (found["exact_match"]["right"], found["exact_match"]["total"], found["n"]) == (3, PRIME, PRIME)
     assert found["measures"]["exact_match"] == {"score": 300 / PRIME, "signature": "nrefs:1|case:mixed|space:collapsed"}
     assert found["exact_match"]["resampled"] == "clusters"
@@ -79,6 +82,16 @@ def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys
     assert re.search(r"exact_match +23.08 +nrefs:1", out) and re.search(r"kind: other +16.67 % +2 of 12 +\[", out)
     evaluate(folder, "--clusters=lemma", status=2)
     assert "--clusters=lemma: is no label of mine; all of its examples have kind, word" in capsys.readouterr().err
+
+
+def test_what_was_cut_is_counted_and_told(folder, capsys, tmp_path):
+    for name, text in (("source", "the dog " * 30 + "\n\n"), ("target", "?\n\n")):
+        (tmp_path / name).write_text(text)
+    texts = [f"--source={tmp_path}/source", f"--target={tmp_path}/target"]
+    evaluate(folder, *texts, "--config.decode.max_length=2", "--config.decode.max_source_length=9")
+    out = capsys.readouterr().out
+    assert "\n1 sources truncated (decode.max_source_length" in out
+    assert "\n1 translations cut off at the maximum length (decode.extra_length, decode.max_length)" in out
 
 
 def test_the_table_and_the_comparison(folder, record, capsys):

@@ -34,6 +34,10 @@ def test_labels_of_test_examples_are_kept_and_checked(tmp_path):
     assert prepared.groups("test") == [{"kind": "new"}] * 3 and prepared.clusters("test") == ["0", "1", "0"]
     assert prepared.groups("valid") is None and prepared.clusters("valid") is None
     prepared.verify()
+    (tmp_path / "some.py").write_text(LABELLED.replace('"cluster": str(i % 2)', '**({"cluster": "a"} if i else {})'))
+    config = ExperimentConfig(data=DataConfig(corpus=f"{tmp_path / 'some.py'}:pairs", tokenizer="words"))
+    alone, *others = prepare(config, tmp_path / "some").clusters("test")
+    assert others == ["a", "a"] != [alone] * 2
     path = tmp_path / "data" / "test.groups.jsonl"
     path.write_text(path.read_text().replace("new", "old"))
     for check in (prepared.verify, lambda: prepared.groups("test")):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.finished_sweeps import Report, edit, record_file, seed_folder, write
+from tests.support.finished_sweeps import VARIANTS, Report, edit, make_sweep, record_file, seed_folder, write
 from transformer_jax.report.accuracy import blocks
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Figures, Table
@@ -35,6 +35,24 @@ def add_matches(sweep):
 def report(sweep):
     add_matches(sweep)
     return Report(sweep)
+
+
+def test_a_published_score_is_of_the_first_test_set(tmp_path):
+    made = [{**each, "published": {**each.get("published", {}), "exact_match": 81.0}} for each in VARIANTS[:3]]
+    sweep = make_sweep(tmp_path / "sweep", made, seeds=(0, 1), tests=("test", "other"), sentences=20)
+    add_matches(sweep)
+    for name in SHARES:
+        for seed in (0, 1):
+            right = json.loads(record_file(sweep, name, seed).read_text())["sentences"]["exact_match"]
+            path = record_file(sweep, name, seed, "other")
+            record = json.loads(path.read_text())
+            record["exact_match"], record["sentences"]["exact_match"] = {}, right
+            write(path, record)
+    document = to_document(Report(sweep).content)
+    tables = [block for part in document.parts for block in part.blocks if isinstance(block, Table)]
+    titles = [[column.title for column in table.columns] for table in tables]
+    assert [found.count("publ.") for found in titles if "exact %" in found] == [1, 0]
+    assert [sum("publ." in title for title in found) > 0 for found in titles if "BLEU" in found][:2] == [True, False]
 
 
 def part(report):

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pytest
 
 from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep, record_file, seed_folder, variant
 from transformer_jax import cli
@@ -43,6 +44,28 @@ def test_profiles_are_those_of_the_baseline_and_the_most_different_variants(tmp_
     shown = re.findall(r'data-tip="(\w+):', figure.partition("</svg>")[0])
     by_quality = sorted((n * 5 % 9 / 2 - 2, f"v{n}") for n in range(9))
     assert title and {*shown} == {"base", *(name for _, name in [*by_quality[:3], *by_quality[-4:]])}
+
+
+def test_one_sentence_that_is_right_makes_no_sweep_one_of_exact_matches(tmp_path):
+    """Groups of examples do, or a published score."""
+    made = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0, 1), tests=("test", "other"), sentences=12)
+    paths = [
+        record_file(made, v["name"], seed, split)
+        for v in VARIANTS[:2]
+        for seed in (0, 1)
+        for split in ("test", "other")
+    ]
+    for path in paths:
+        record = json.loads(path.read_text())
+        record["exact_match"], record["sentences"]["exact_match"] = {}, [1] + 11 * [0]
+        path.write_text(json.dumps(record))
+    assert tasks([load_sweep(made)]).score == "BLEU"
+    for path in paths:
+        record = json.loads(path.read_text())
+        record["exact_match"] = {"groups": {"kind": {"all": {"right": 1, "total": 12}}}}
+        path.write_text(json.dumps(record))
+    found = tasks([load_sweep(made)])
+    assert found.score == "exact match" and found.scores["base"][0][0, 0] == pytest.approx(100 / 12)
 
 
 def test_one_test_set_has_no_aggregate(sweep):

@@ -6,7 +6,8 @@ import sacrebleu
 import scipy.optimize
 import scipy.stats
 
-from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics, paired_bootstrap
+from tests.support.bleu import bleu_of_statistics
+from transformer_jax.evaluation import bleu_statistics, paired_bootstrap
 from transformer_jax.report import statistics
 from transformer_jax.report.statistics import (
     CONFIDENCE,

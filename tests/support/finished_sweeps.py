@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from transformer_jax.evaluation import bleu_of_statistics, bleu_statistics
+from tests.support.bleu import bleu_of_statistics
+from transformer_jax.evaluation import bleu_statistics
 from transformer_jax.report.write import write_report
 from transformer_jax.runs.evaluation_record import texts_sha256
 

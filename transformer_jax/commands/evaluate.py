@@ -8,7 +8,8 @@
 
 Scores and translations are written to RUN/translations/; another search (--beam ...), texts given by --source and
 exported folders have separate files. --against tests the difference from another run, evaluated before on the same test
-set, with a two-sided paired bootstrap over its sentences; p = 1 if the scores are equal.
+set, with a two-sided paired bootstrap over its sentences, for exact match over its clusters if it has them; p = 1 if
+the scores are equal.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
@@ -58,10 +60,12 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     clusters, strata = (_values(test_set, flag, getattr(arguments, flag)) for flag in ("clusters", "strata"))
     test_set = dataclasses.replace(test_set, clusters=clusters or test_set.clusters, strata=strata)
-    name = evaluation_record.named(
+    name = usual = evaluation_record.named(
         test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
     )
-    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments, name, test_set)
+    for flag in ("clusters", "strata"):  # with other intervals than a sweep's results have
+        name += f".{flag}={quote(label, safe='')}" if (label := getattr(arguments, flag)) else ""
+    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments, usual, test_set)
 
     from transformer_jax.evaluation import paired_bootstrap
     from transformer_jax.experiment import evaluate_run
@@ -69,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
-        tests = paired_bootstrap(evaluation.hypotheses, their_hypotheses, test_set.references)
+        tests = paired_bootstrap(evaluation.hypotheses, their_hypotheses, test_set.references, test_set.clusters)
         facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
         evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
@@ -83,13 +87,22 @@ def run(arguments: argparse.Namespace) -> None:
 def table(record: dict[str, Any]) -> str:
     """The scores as text."""
     about = f"{record['n']:,} sentences; {record['weights']} weights, of step {_listed(record['steps'])}"
-    lines = [f"{record['test_set']}: {about}", ""]
+    lines = [f"{record['test_set']}: {about}", *_cut(record), ""]
     for name, measure in record["measures"].items():
         lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
     for name in ("per_token", "per_word", "per_character"):
         lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
     lines += _exact_match(record["exact_match"])
     return "\n".join([*lines, *_compared(record)] if "against" in record else lines)
+
+
+def _cut(record: Mapping[str, Any]) -> list[str]:
+    """How many sentences were truncated, where any were."""
+    told = {
+        "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
+        "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",
+    }
+    return [f"{record[name]:,} {what}" for name, what in told.items() if record[name]]
 
 
 def _exact_match(found: Mapping[str, Any]) -> list[str]:
@@ -116,7 +129,7 @@ def _compared(record: dict[str, Any]) -> list[str]:
     if changed := evaluation_record.search_difference(other, search):
         about += f"; with another search: {changed}"
     lines = ["", f"against {about}"]
-    for name in ("bleu", "chrf"):
+    for name in ("bleu", "chrf", "exact_match"):
         test = f"p = {other[name]['p_value']:.4f}   {other[name]['signature']}"
         lines.append(f"{name + ' of the other':<24}{other[name]['other']:8.2f}   {test}")
     return lines

@@ -153,9 +153,14 @@ class Prepared:
         return labels and [{key: label for key, label in each.items() if key != CLUSTER} for each in labels]
 
     def clusters(self, split: str) -> list[str] | None:
-        """The cluster of each example, shared by those that are not independent (forms of one lemma), or None."""
-        labels = self._labels(split)
-        return [each[CLUSTER] for each in labels] if labels and all(CLUSTER in each for each in labels) else None
+        """The cluster of each example, shared by those that are not independent (forms of one lemma), or None.
+
+        Where only some have one, each of the others is one of its own.
+        """
+        labels = self._labels(split) or []
+        alone = (f"\0{number}" for number in range(len(labels)))
+        clusters = [each.get(CLUSTER, own) for each, own in zip(labels, alone, strict=True)]
+        return clusters if any(CLUSTER in each for each in labels) else None
 
     def _labels(self, split: str) -> list[dict[str, str]] | None:
         digest = self._facts(split).get("groups_sha256")

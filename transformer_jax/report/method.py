@@ -71,6 +71,15 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
             "The variants' vocabularies differ, so perplexity is compared per word; perplexities per token are not "
             "comparable."
         )
+    for findings in tests:
+        split = findings.split
+        cut = [(each.cut, len(each.tokens_N)) for run in sweep.runs if (each := run.measured.get(split)) and each.cut]
+        if cut:
+            number, of = (sum(column) for column in zip(*cut, strict=True))
+            lines.append(
+                f"On `{split}`, {number:,} of {of:,} translations of {len(cut)} runs were cut off at the maximum "
+                "length (decode.extra_length, decode.max_length)."
+            )
     return lines
 
 

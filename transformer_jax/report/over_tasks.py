@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.pictures.plots import COLOURS
+from transformer_jax.report.accuracy import PUBLISHED
 from transformer_jax.report.aggregates import (
     Blocks,
     interquartile_mean,
@@ -35,7 +36,8 @@ class Tasks(NamedTuple):
 def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
     """The variants that every sweep has, on all of their test sets; None if there are not two test sets.
 
-    Scores are exact matches if every run counted them and any is right, and BLEU otherwise.
+    Scores are exact matches where a sweep is about them, which has groups of examples or such a published score, and
+    BLEU otherwise.
     """
     measured = [_complete(sweep) for sweep in sweeps]
     names = [f"{sweep.path.name}: {split}" if len(sweeps) > 1 else split for sweep in sweeps for split in sweep.tests]
@@ -43,7 +45,8 @@ def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
     if len(names) < 2 or not variants:
         return None
     every = [each for runs in measured for name in variants for run in runs[name] for each in run]
-    is_exact = all(each.exact is not None for each in every) and any(_right(each) for each in every)
+    about = all(any(PUBLISHED in v.published for v in sweep.variants) for sweep in sweeps)
+    is_exact = all(each.exact is not None and (about or each.exact.groups) for each in every)
     score = _right if is_exact else _bleu
     scores = {
         name: [np.array([[score(each) for each in run] for run in runs[name]]) for runs in measured]

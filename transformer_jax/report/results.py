@@ -54,6 +54,7 @@ class Measured(NamedTuple):
     tokens_N: np.ndarray
     file: Path
     exact: Exact | None = None  # records of earlier versions have none
+    cut: int = 0  # translations that reached the maximum length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,6 +331,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
             exact=_exact(record, len(sentences["tokens"])),
+            cut=int(record.get("cut_translations", 0)),
         )
         strays = mismatch(record, result, split) if isinstance(tests, dict) else ""
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -59,7 +59,7 @@ def table(sweep: SweepResult, findings: TestFindings) -> Table:
             columns += _differences(variants, metric, found, findings.unit)
     columns += [_means(variants, "scores", *size) for size in SIZES]
     columns.append((Column("seeds", "seeds", "scores", "finished runs"), seeds))
-    for title, key, text in PUBLISHED:
+    for title, key, text in PUBLISHED if findings.split == sweep.tests[0] else ():
         if any(key in variant.published for variant in variants):
             cells = [number_cell(variant.published.get(key), text) for variant in variants]
             columns.append((Column(f"{title} publ.", f"published_{key}", "published", "the published score"), cells))

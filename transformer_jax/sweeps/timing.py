@@ -191,7 +191,8 @@ def _steps(pairs: TokenPairs, group: Group) -> float:
 def _groups(config: ExperimentConfig, mesh: Mesh, pairs: TokenPairs) -> list[Group]:
     """The groups in which these sentences are translated."""
     decode = config.decode
-    lengths = np.minimum(pairs.source_lengths + 1, decode.max_source_length or config.data.max_length).tolist()
+    limit = translate.source_limit(config, decode, is_test_set=True)
+    lengths = np.minimum(pairs.source_lengths + 1, limit or longest(pairs)).tolist()
     targets = (pairs.target_lengths + 1).tolist() if decode.eos == "oracle_length" else None
     return list(translate.groups_of(config.model, decode, mesh, lengths, targets))
 

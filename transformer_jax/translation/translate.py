@@ -98,9 +98,11 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`.
 
-        Of the references, which only a `decode.eos` other than normal needs, the numbers of tokens are used.
+        With references the texts are a test set, none of which is shortened to the length of training pairs. Of the
+        references themselves only a `decode.eos` other than normal uses something, the numbers of tokens.
         """
-        sources, lengths = self._sources(texts, decode), self._reference_lengths(decode, references)
+        sources = self._sources(texts, source_limit(self._config, decode, is_test_set=references is not None))
+        lengths = self._reference_lengths(decode, references)
         is_oracle = decode.eos == "oracle_length"
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
@@ -141,13 +143,11 @@ class Translator:
             )
         return [len(tokens) + 1 for tokens in self._target_tokenizer.encode_batch(references)]
 
-    def _sources(self, texts: Sequence[str], decode: DecodeConfig) -> list[Source]:
-        """The texts in tokens, cut where the model's input ends."""
-        longest = decode.max_source_length or self._config.data.max_length
-        longest = min(longest, position_limit(self._config.model) or longest)
+    def _sources(self, texts: Sequence[str], longest: int | None) -> list[Source]:
+        """The texts in tokens, at most `longest` with <eos>."""
         encoded = self._tokenizer.encode_batch(texts)
         return [
-            Source(text, (*tokens[: longest - 1], EOS), len(tokens) + 1)
+            Source(text, (*tokens[: longest and longest - 1], EOS), len(tokens) + 1)
             if text.strip() and tokens
             else Source(text, (), 0)
             for text, tokens in zip(texts, encoded, strict=True)
@@ -167,6 +167,12 @@ class Translator:
             text = self._target_tokenizer.decode(tokens)
             hypotheses.append(Hypothesis(text, tokens, score, log_probability, length == limit))
         return tuple(hypotheses)
+
+
+def source_limit(config: ExperimentConfig, decode: DecodeConfig, is_test_set: bool) -> int | None:
+    """The most tokens of a source, <eos> included; None without a limit."""
+    longest = decode.max_source_length or (None if is_test_set else config.data.max_length)
+    return min(filter(None, (longest, position_limit(config.model))), default=None)
 
 
 def groups_of(
