@@ -25,8 +25,10 @@ SCALES = bases.SCALES
 def get_sweep(scale: str) -> Sweep:
     base = bases.base(scale)
     layers, warmup = base.model.num_encoder_layers, base.optimizer.warmup_steps
-    # The peak is held fixed: by equation 3 a shorter warmup would also mean a higher one.
+    # By equation 3 a shorter warmup would also mean a higher peak, and at a fixed peak a lower rate ever after.
+    # Here the rates after the warmup are the same: constant, and falling at the end.
     base.optimizer.learning_rate = base.optimizer.learning_rate or (base.model.d_model * warmup) ** -0.5
+    base.optimizer.schedule = "wsd"
     return Sweep(
         name="norm",
         question="Does it matter where LayerNorm stands, how deep the model is, and whether the rate warms up?",
@@ -50,6 +52,7 @@ def get_sweep(scale: str) -> Sweep:
         baseline=f"post N={layers} warmup={warmup}",
         notes=(
             "Each variant is compared with post-norm of its own depth, with warmup.",
-            "The peak of the learning rate is the same everywhere; the depth and the norm may each have a better one.",
+            "After the warmup the learning rate is the same everywhere, constant and falling at the end; the "
+            "depth and the norm may each have a better one.",
         ),
     )

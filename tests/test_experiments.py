@@ -28,6 +28,7 @@ from transformer_jax.model.size import parameter_counts
 from transformer_jax.sweeps.spec import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3
 from transformer_jax.translation.stepper import Stepper
+from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import batch_sums
 
 EXPERIMENTS = ROOT / "experiments"
@@ -183,6 +184,15 @@ def test_table3_at_demo_scale_changes_by_the_papers_factors():
     wide = {"model.d_model": 128, "model.d_ff": 512, "model.num_heads": 16, "model.dropout": 0.3}
     assert changes == {"base": {}, **DEMO, "big": {**wide, "train.steps": 3 * steps}}
     assert found.variant("B d_k=16").note == "here d_k = 2"
+
+
+@pytest.mark.parametrize("scale", ["demo", "multi30k", "paper"])
+def test_norm_without_warmup_differs_in_nothing_but_the_warmup(scale):
+    """At half of the updates the learning rates are the same."""
+    every = list(definition("norm", scale).experiments.values())
+    steps = every[0].train.steps
+    rates = [make_schedule(e.optimizer, e.model.base_d_model, steps)(steps // 2) for e in every]
+    assert len({e.optimizer.warmup_steps for e in every}) == 2 and max(rates) < 1.1 * min(rates)
 
 
 def test_table3_on_multi30k_moves_dropout_by_the_papers_differences():

@@ -10,7 +10,7 @@ from tests.support.finished_sweeps import VARIANTS, Report, changed, make_sweep,
 from transformer_jax import cli
 from transformer_jax.report.content import to_document
 from transformer_jax.report.document import Table
-from transformer_jax.report.over_tasks import tasks
+from transformer_jax.report.over_tasks import blocks, tasks, to_json
 from transformer_jax.report.results import load_sweep
 
 
@@ -80,7 +80,7 @@ def test_only_runs_with_every_test_set_count(tmp_path):
     path.write_text(json.dumps({**record, "test_set_sha256": "0"}))
     (seed_folder(made, "base", 0) / "result.json").unlink()
     found = tasks([load_sweep(made)])
-    assert {name: [block.shape for block in blocks] for name, blocks in found.scores.items()} == {
+    assert {name: [block.shape for block in given] for name, given in found.scores.items()} == {
         "base": [(1, 2)],
         "A h=1": [(1, 2)],
     }
@@ -95,7 +95,7 @@ def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path, capsy
     ]
     found = tasks([load_sweep(folder) for folder in made])
     assert list(found.names) == ["one: test", "two: test"]
-    assert {name: [block.shape for block in blocks] for name, blocks in found.scores.items()} == {
+    assert {name: [block.shape for block in given] for name, given in found.scores.items()} == {
         name: [(2, 1), (2, 1)] for name in ("base", "A h=1")
     }
     assert cli.main(["report", str(made[0]), "--with", str(made[1])]) == 0
@@ -103,3 +103,24 @@ def test_several_sweeps_are_blocks_of_the_variants_that_all_have(tmp_path, capsy
     changed(made[1], variants=[{"name": "alone", "slug": "alone"}], baseline="")
     assert cli.main(["report", str(made[0]), "--with", str(made[1])]) == 2
     assert "no variant has results in all of these sweeps" in capsys.readouterr().err
+
+
+def test_the_interquartile_mean_needs_as_many_runs_of_each_sweep(tmp_path):
+    """Otherwise the sweep with more of them would count more."""
+    made = [make_sweep(tmp_path / name, VARIANTS[:2], seeds=(0, 1, 2), sentences=12) for name in ("one", "two")]
+    (seed_folder(made[1], "base", 2) / "result.json").unlink()
+    found = tasks([load_sweep(folder) for folder in made])
+    assert found.interquartile_mean("base").text == "" and found.interquartile_mean("A h=1").text
+    assert list(to_json(found)["interquartile_mean"]) == ["A h=1"]
+    (about, *_) = blocks(found)
+    assert "left out where the sweeps have different numbers of runs" in about.text
+
+
+def test_a_variant_is_compared_with_its_own_baseline(tmp_path):
+    variants = [
+        variant("base", 3.0),
+        variant("small", -3.0, slug="s"),
+        variant("idea", 0.0, slug="i", baseline="small"),
+    ]
+    found = tasks([load_sweep(make_sweep(tmp_path, variants, (0, 1), tests=("test", "other"), sentences=12))])
+    assert to_json(found)["probability_of_improvement"] == {"small": 0.0, "idea": 1.0}

@@ -57,6 +57,16 @@ def test_variants_and_seeds_may_be_added_and_nothing_else_changed(tmp_path):
         folder.merged(defined())
 
 
+def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def one(model, config, tests): ...\ndef two(model, config, tests): ...\n")
+    folder = SweepFolder(tmp_path / "sweep")
+    folder.save(defined(analyses={"mine": f"{file}:one"}))
+    assert list(folder.merged(defined(analyses={"more": f"{file}:one"})).sweep.analyses) == ["more"]
+    with pytest.raises(BadInput, match=f"analysis 'mine': {file}:one there, {file}:two here"):
+        folder.merged(defined(analyses={"mine": f"{file}:two"}))
+
+
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(BadInput, match="is not a sweep, and not empty"):

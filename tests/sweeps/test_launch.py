@@ -157,6 +157,28 @@ def test_a_variant_without_any_rate_has_failed(folder, monkeypatch):
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
 
 
+@pytest.mark.parametrize("stopped", [["h-=-4/tuning-2"], ["h-=-4/tuning-1", "h-=-4/tuning-2"]])
+def test_a_rate_is_not_chosen_while_a_run_is_only_stopped(folder, monkeypatch, stopped):
+    here = launcher(folder, defined(FOUR, seeds=2, tune=(1.0, 2.0)))
+
+    def end(pool, jobs, display, *_):
+        for run in (run for job in jobs for run in job):
+            if run.address in stopped:
+                run.path.mkdir(parents=True)
+                run.record_attempt(state="stopped", error="train.hours = 1")
+            else:
+                pretend_finished(run, 1.0)
+
+    monkeypatch.setattr(launch, "run_jobs", end)
+    with pytest.raises(Failed, match=f"^{len(stopped)} runs are not finished; the same command resumes the sweep"):
+        here.run()
+    assert list(folder.tuned()) == ["base"] and not (folder.path / "runs/h-=-4/seed-0").exists()
+    assert (folder.path / "runs/base/seed-1").exists()
+    stopped.clear()
+    again = launcher(folder, here.definition)
+    assert again.run() == 0 and list(folder.tuned()) == ["base", "h = 4"]
+
+
 def test_data_is_prepared_once_and_refused_at_once(folder):
     definition = defined(FOUR, Variant("tfds", {"data.corpus": "grammer"}))
     definition = dataclasses.replace(

@@ -31,6 +31,17 @@ class Tasks(NamedTuple):
     names: Sequence[str]
     baseline: str
     scores: Mapping[str, Blocks]  # by variant, a block of runs and test sets for each sweep
+    baselines: Mapping[str, str]  # what each variant is compared with, "" if with nothing
+
+    def interquartile_mean(self, variant: str) -> Cell:
+        """Empty if the sweeps have different numbers of runs, of which the larger would count more."""
+        blocks = self.scores[variant]
+        return _with_interval(interquartile_mean, ".1f", blocks) if len(set(map(len, blocks))) == 1 else Cell()
+
+    def improvement(self, variant: str) -> Cell:
+        """The probability of improvement over the variant's baseline."""
+        base = self.scores.get(self.baselines[variant])
+        return Cell() if base is None else _with_interval(probability_of_improvement, ".2f", self.scores[variant], base)
 
 
 def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
@@ -52,7 +63,8 @@ def tasks(sweeps: Sequence[SweepResult]) -> Tasks | None:
         name: [np.array([[score(each) for each in run] for run in runs[name]]) for runs in measured]
         for name in variants
     }
-    return Tasks("exact match" if is_exact else "BLEU", names, sweeps[0].baseline, scores)
+    baselines = {v.name: v.baseline for v in sweeps[0].variants}
+    return Tasks("exact match" if is_exact else "BLEU", names, sweeps[0].baseline, scores, baselines)
 
 
 def _complete(sweep: SweepResult) -> dict[str, list[list[Measured]]]:
@@ -82,11 +94,13 @@ def blocks(found: Tasks | None) -> list[Block]:
     about = (
         f"Scores are {found.score} in percent, as they are: a test set on which variants differ more counts more. The "
         "interquartile mean is that of all runs on all test sets. The probability of improvement is that of a run "
-        "being better than one of the baseline; a tie is half (Agarwal et al. 2021). Intervals are bootstrap intervals "
+        "being better than one of its baseline; a tie is half (Agarwal et al. 2021). Intervals are bootstrap intervals "
         "over seeds, not over sentences, each of 95 %. A run is resampled with its scores on all test sets "
         "of its sweep, which are dependent. With few seeds such intervals are too narrow."
     )
     table = _table(found)
+    if not all(cell.text for cell in table.rows[len(found.names)].cells):
+        about += " The interquartile mean is left out where the sweeps have different numbers of runs."
     if any(cell.text and not cell.detail for row in table.rows[len(found.names) :] for cell in row.cells):
         about += " No interval is given for a single run, or where all resamples give the same value."
     return [Text(about), table, Figures([_profiles(found)], large=True)]
@@ -99,16 +113,8 @@ def _table(found: Tasks) -> Table:
     for number, task in enumerate(found.names):
         values = [each[number] for each in by_task.values()]
         rows.append(Row(task, [Cell(mean_and_deviation(each, ".1f"), float(np.mean(each))) for each in values]))
-    means = [_with_interval(interquartile_mean, ".1f", given) for given in found.scores.values()]
-    rows.append(Row("interquartile mean", means))
-    base = found.scores.get(found.baseline)
-    better = [
-        Cell()
-        if base is None or name == found.baseline
-        else _with_interval(probability_of_improvement, ".2f", given, base)
-        for name, given in found.scores.items()
-    ]
-    rows.append(Row("probability of improvement", better))
+    rows.append(Row("interquartile mean", list(map(found.interquartile_mean, found.scores))))
+    rows.append(Row("probability of improvement", list(map(found.improvement, found.scores))))
     return Table([Column(name) for name in found.scores], rows, "test set")
 
 
@@ -149,15 +155,12 @@ def to_json(found: Tasks | None) -> dict[str, Any] | None:
     """The scores for other programs, by variant a list of runs for each sweep, and their aggregates."""
     if found is None:
         return None
-    base = found.scores.get(found.baseline)
+    means = {name: found.interquartile_mean(name).value for name in found.scores}
+    better = {name: found.improvement(name).value for name in found.scores}
     return {
         "score": found.score,
         "test_sets": list(found.names),
         "scores": {name: [block.tolist() for block in given] for name, given in found.scores.items()},
-        "interquartile_mean": {name: float(interquartile_mean(given)) for name, given in found.scores.items()},
-        "probability_of_improvement": {
-            name: float(probability_of_improvement(given, base))
-            for name, given in found.scores.items()
-            if base is not None and name != found.baseline
-        },
+        "interquartile_mean": {name: value for name, value in means.items() if value is not None},
+        "probability_of_improvement": {name: value for name, value in better.items() if value is not None},
     }

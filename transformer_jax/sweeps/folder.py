@@ -18,7 +18,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,8 @@ def data_key(experiment: ExperimentConfig) -> str:
 def differences(stored: Definition, given: Definition) -> list[str]:
     """How two definitions differ, where a sweep may not change, a line each."""
     kept = [variant.name for variant in stored.sweep.variants if variant.name in given.experiments]
-    old, new = _fixed(stored, kept), _fixed(given, kept)
+    analyses = stored.sweep.analyses.keys() & given.sweep.analyses.keys()
+    old, new = _fixed(stored, kept, analyses), _fixed(given, kept, analyses)
     pairs = {what: (old.get(what, "not changed"), new.get(what, "not changed")) for what in {**old, **new}}
     return [f"{what}: {there} there, {here} here" for what, (there, here) in pairs.items() if there != here] + [
         f"variant {variant.name!r}: there, but not here (use --only to leave it out)"
@@ -220,13 +221,14 @@ def differences(stored: Definition, given: Definition) -> list[str]:
     ]
 
 
-def _fixed(definition: Definition, variants: Sequence[str]) -> dict[str, Any]:
+def _fixed(definition: Definition, variants: Sequence[str], analyses: Collection[str]) -> dict[str, Any]:
     """What may not change in a sweep, described in words, with its value as JSON has it."""
     fixed: dict[str, Any] = {
         "name": definition.sweep.name,
         "scale": definition.scale,
         "tune": spec.tune_text(definition.tune),
         "vary": ", ".join(definition.vary),
+        **{f"analysis {name!r}": definition.sweep.analyses[name] for name in sorted(analyses)},
     }
     for option in schema.options(ExperimentConfig):
         if option.affects not in ("computation", "environment"):

@@ -157,7 +157,7 @@ class Launcher:
         return self._conclude()
 
     def _tune(self) -> None:
-        """Chooses a learning rate for each variant; a variant whose runs all failed is left out."""
+        """Chooses a learning rate for each variant, which is left out if its runs all failed, or some only stopped."""
         runs = self.sweep.tuning_runs(self.definition, self.variants)
         if not runs:
             return
@@ -168,6 +168,9 @@ class Launcher:
             return
         for name in dict.fromkeys(run.variant for run in runs):
             of_variant = [run for run in runs if run.variant == name]
+            if not all(run.name in failed or run.is_finished() or _has_failed(run) for run in of_variant):
+                self.variants.remove(name)  # until the same command has resumed them
+                continue
             losses = {f"{run.factor:g}": valid_loss(run) for run in of_variant}  # by the names of factors
             known = {factor: loss for factor, loss in losses.items() if loss is not None}
             if not known:
@@ -187,7 +190,7 @@ class Launcher:
         missing = [run for run in runs if not run.is_finished()]
         if options.slurm is not None and options.slurm.detach:
             # A launch that does not wait cannot know whether a tuning run failed in it or in an earlier one.
-            missing = [run for run in missing if run.factor is None or run.attempt().get("state") != "failed"]
+            missing = [run for run in missing if run.factor is None or not _has_failed(run)]
         pool = (
             LocalPool(self.sweep, slots(options.jobs))
             if options.slurm is None
@@ -199,7 +202,7 @@ class Launcher:
         )
         run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
         statuses = display.close()
-        self.unfinished = sum(status.state not in ("finished", "failed") for status in statuses)
+        self.unfinished += sum(status.state not in ("finished", "failed") for status in statuses)
         failed = [status for status in statuses if status.state == "failed"]
         for status in failed:
             print(f"\n{failure(status)}", flush=True)
@@ -285,6 +288,10 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
         else:
             groups.append([run])
     return groups
+
+
+def _has_failed(run: SweepRun) -> bool:
+    return run.attempt().get("state") == "failed"
 
 
 def valid_loss(run: SweepRun) -> float | None:
