@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.report import statistics
-from transformer_jax.report.statistics import Scores, bleu_scores, compare, log_perplexity_scores
+from transformer_jax.report.statistics import Scores, bleu_scores, compare, log_perplexity_scores, share_scores
 
 TRIALS = 300
 SENTENCES = 100
@@ -44,14 +44,20 @@ def bleus(dice, runs, spread_R):
     return bleu_scores(np.concatenate([lengths_RN2, matches_RN4, np.broadcast_to(counts_N4, matches_RN4.shape)], -1))
 
 
+def matches(dice, runs, spread_R):
+    """Nearly all examples are right, so that the seeds of a variant often tie."""
+    ease_RN = 4.5 + 0.15 * spread_R[:, None] * dice.standard_normal((runs, 1))
+    return share_scores(dice.random((runs, SENTENCES)) < 1 / (1 + np.exp(-ease_RN)), np.arange(SENTENCES))
+
+
 @pytest.mark.parametrize("unequal", [0.0, 0.5], ids=["alike", "unequal"])
 @pytest.mark.parametrize("comparisons", [1, 7, 20])
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize(
     ("measure", "wild"),
-    # The mean BLEU of a wild variant is another one: there the hypothesis would be wrong.
-    [(log_perplexities, 1.0), (log_perplexities, 30.0), (bleus, 1.0)],
-    ids=["perplexity", "perplexity, one wild", "bleu"],
+    # The mean of a wild variant's BLEU or share is another one: there the hypothesis would be wrong.
+    [(log_perplexities, 1.0), (log_perplexities, 30.0), (bleus, 1.0), (matches, 1.0)],
+    ids=["perplexity", "perplexity, one wild", "bleu", "matches"],
 )
 def test_false_alarms_of_whole_families(measure, wild, seeds, comparisons, unequal, monkeypatch):
     """`unequal`: the spread between seeds differs from variant to variant, its log by that standard deviation; `wild`:

@@ -9,7 +9,8 @@ judged against both. With k seeds of a variant v, k' of its baseline b, and scor
 s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add. The bootstrap over
 sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores, and with it
 the variance of a difference of means. That includes the interaction of seeds and sentences, which s^2 already counts,
-so it is subtracted.
+so it is subtracted; but no more than s^2 counts, since seeds often tie by luck where few examples are right, or wrong.
+So no interval is narrower than that of the sentences alone.
 
 Two, three or five seeds say little about s, and the seeds of one variant may vary more than those of another: a pooled
 variance raises false alarms, most of all where it is the baseline, part of every comparison, that varies more. So the
@@ -224,15 +225,16 @@ def _contrast(
         crossed += spread.with_sentences_G[group] / size
     of_seeds = sum(variance for variance, _ in seeds)
     uncertain = sum(variance**2 / freedom for variance, freedom in seeds)
-    of_sentences = max(float(weights @ scores.covariance_RR @ weights) - crossed, 0.0)
+    of_sentences = max(float(weights @ scores.covariance_RR @ weights) - min(crossed, of_seeds), 0.0)
     variance = of_seeds + of_sentences
     if variance == 0:
         return float(weights @ scores.values_R), 0.0, float(scores.sentences - 1)
     # Each part counts by how little is known of it, 1 / freedom (Satterthwaite).
     freedom = float(variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain))
-    if uncertain > 0:
+    if spread.most_freedom > 0:
         fewest = max(min(len(groups[group]) for group in pair) - 1, 1)
-        freedom = min(freedom, spread.most_freedom, fewest * float(of_seeds**2 / uncertain))
+        of_these = float(of_seeds**2 / uncertain) if uncertain > 0 else fewest  # all seeds of both tie
+        freedom = min(freedom, spread.most_freedom, fewest * of_these)
     return float(weights @ scores.values_R), float(np.sqrt(variance)), freedom
 
 
