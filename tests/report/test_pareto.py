@@ -6,7 +6,7 @@ import pytest
 from tests.support.finished_sweeps import Report, make_sweep, variant
 from transformer_jax.report.findings import find
 from transformer_jax.report.metrics import BLEU, PERPLEXITY
-from transformer_jax.report.pareto import front
+from transformer_jax.report.pareto import COSTS, front
 from transformer_jax.report.results import load_sweep
 
 
@@ -22,6 +22,18 @@ def test_front_and_line_through_resized_models(tmp_path):
     assert found.beyond("odd") == pytest.approx(found.points["odd"][1] - np.polyval(found.line, np.log(4000)))
     assert found.beyond("odd") > 0.1
     assert found.expected(500) is None  # nothing is known so far out
+
+
+def test_a_model_that_trains_longer_is_not_a_larger_one(tmp_path):
+    """It has the baseline's parameters and a better score; only against compute is that what to expect."""
+    sizes = [variant(f"d={d}", 0.4 * np.log(d), 1000 * d, changes={"model.d_model": d}) for d in (2, 4)]
+    longer = variant("longer", 2.0, 1000, training_flops=8e10, changes={"train.steps": 8000})
+    path = make_sweep(tmp_path, (variant("base", 0.0, 1000), *sizes, longer))
+    sweep = load_sweep(path)
+    by = {cost: front(sweep, find(sweep)[0], cost, BLEU).resized for cost in COSTS}
+    assert by == {"parameters": ("base", "d=2", "d=4"), "training_flops": ("base", "d=2", "d=4", "longer")}
+    names = "against parameters: base, d=2, d=4; against training FLOPs: base, d=2, d=4, longer"
+    assert f"also in how long they train ({names})" in Report(path).page
 
 
 def test_sizes_within_a_few_percent_are_equal(tmp_path):

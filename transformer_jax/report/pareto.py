@@ -2,8 +2,9 @@
 
 The Pareto front has the variants whose mean score no other of the same cost or less exceeds. A mean may be higher by
 chance, so a variant is called best only where each difference that this rests on is significant. Where the sweep has
-models that differ from the baseline in size alone, a line through them (score against the log of the cost) gives the
-expected score at any cost, and a variant's distance from it is its own merit.
+models that differ from the baseline in size alone (against FLOPs, also in how long they train), a line through them
+(score against the log of the cost) gives the expected score at any cost, and a variant's distance from it is its own
+merit.
 """
 
 import math
@@ -21,15 +22,9 @@ from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.runs.metrics import count_text
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
-# A variant that changes nothing else is the baseline in another size.
-SIZES = {
-    "model.num_encoder_layers",
-    "model.num_decoder_layers",
-    "model.d_model",
-    "model.d_ff",
-    "train.steps",
-    "train.epochs",
-}
+# A variant that changes nothing else is the baseline in another size; where it trains for longer, at another compute.
+SIZES = {"model.num_encoder_layers", "model.num_decoder_layers", "model.d_model", "model.d_ff"}
+LENGTHS = {"train.steps", "train.epochs"}
 # Costs within this factor are the same cost: otherwise the worse of two variants would lead for being a hair smaller.
 SAME_COST = 1.05
 RULE = (
@@ -99,7 +94,7 @@ def front(sweep: SweepResult, findings: TestFindings, cost: str, metric: Metric)
         price, score = variant.mean(cost), findings.mean(metric, variant.name)
         if price and score is not None and findings.not_compared.get(variant.name) != OTHER_TEST_SET:
             points[variant.name] = (price, score)
-    resized = tuple(v.name for v in sweep.variants if v.name in points and _is_resized(sweep, v))
+    resized = tuple(v.name for v in sweep.variants if v.name in points and _is_resized(sweep, v, cost))
     leading = frozenset(name for name in points if not _is_beaten(points, name, metric.sign))
     shown = frozenset(
         name
@@ -111,8 +106,9 @@ def front(sweep: SweepResult, findings: TestFindings, cost: str, metric: Metric)
     return Front(cost, metric, points, leading, shown, resized, line)
 
 
-def _is_resized(sweep: SweepResult, variant: VariantResult) -> bool:
-    return variant.name == sweep.baseline or (variant.baseline == sweep.baseline and set(variant.changes) <= SIZES)
+def _is_resized(sweep: SweepResult, variant: VariantResult, cost: str) -> bool:
+    sizes = SIZES if cost == "parameters" else SIZES | LENGTHS
+    return variant.name == sweep.baseline or (variant.baseline == sweep.baseline and set(variant.changes) <= sizes)
 
 
 def _rivals(points: Mapping[str, tuple[float, float]], name: str) -> list[str]:
@@ -155,11 +151,12 @@ def blocks(sweep: SweepResult, fronts: Sequence[Front], unit: str) -> list[docum
         best = f"significantly the best: {', '.join(shown) or 'none'}"
         lines.append(f"{metric} by {COSTS[front.cost]}: Pareto front of the means: {', '.join(leading)}; {best}.")
     note = "A ring, and ◇ in the table, marks the Pareto front of the means; ◆ those that are significantly the best."
-    if resized := next((front.resized for front in found if front.line), ()):
+    if resized := {COSTS[front.cost]: ", ".join(front.resized) for front in found if front.line}:
+        names = "; ".join(f"against {cost}: {names}" for cost, names in resized.items())
         note += (
-            f" The dashed line goes through the models that differ from the baseline in size alone "
-            f"({', '.join(resized)}) and gives the score to expect at that cost; the columns of the table give each "
-            "variant's distance from it."
+            " The dashed line goes through the models that differ from the baseline in size alone or, against training "
+            f"FLOPs, also in how long they train ({names}), and gives the score to expect at that cost; the columns of "
+            "the table give each variant's distance from it."
         )
     figures = [_figure(sweep, front, unit) for front in found]
     return [
