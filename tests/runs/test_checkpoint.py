@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.runs.checkpoint import Checkpoints, digests
+from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest
 
 
 def state_of(step, shape=(8, 6)):
@@ -145,7 +145,8 @@ def test_restores_onto_another_number_of_devices(tmp_path, there, here):
 
 
 def test_a_digest_sees_every_single_bit():
-    for array in (jnp.arange(3, dtype=jnp.float32), jnp.ones(2, jnp.bfloat16), jnp.arange(3, dtype=jnp.int32)):
+    floats = (jnp.float32, jnp.bfloat16, jnp.complex64)
+    for array in (*(jnp.arange(1, 3, dtype=kind) for kind in floats), jnp.arange(3, dtype=jnp.int32)):
         whole = digests(array)
         raw = np.asarray(array)
         for bit in range(8 * raw.nbytes):
@@ -156,6 +157,27 @@ def test_a_digest_sees_every_single_bit():
 
 def test_a_digest_sees_elements_that_changed_places():
     assert digests(jnp.array([1.0, 2.0, 3.0])) != digests(jnp.array([1.0, 3.0, 2.0]))
+
+
+def test_a_state_of_every_type_comes_back(tmp_path):
+    state = {
+        "flag": jnp.array([True, False]),
+        "one": jnp.array(True),
+        "wave": jnp.array([1 + 2j], jnp.complex64),
+        "key": jax.random.key(3),
+    }
+    assert digests(state["flag"]) != digests(~state["flag"]) != digests(jnp.array([True, True]))
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state, {})
+    found = restored(tmp_path, plan_of(state)).state
+    found["key"], state["key"] = jax.random.key_data(found["key"]), jax.random.key_data(state["key"])
+    assert_equal(found, state)
+
+
+def test_a_type_without_digest_is_refused_before_anything_is_saved():
+    plan = {"step": jax.ShapeDtypeStruct((), jnp.int32), "moments": {"kernel": jax.ShapeDtypeStruct((3,), jnp.int4)}}
+    with pytest.raises(BadInput, match=r"^the state's moments/kernel is of type int4, which a checkpoint cannot hold$"):
+        refuse_without_digest(plan)
 
 
 def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):

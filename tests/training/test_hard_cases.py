@@ -81,6 +81,23 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12")
 
 
+def test_an_optimizer_that_remembers_a_boolean_is_saved_and_resumed(tmp_path):
+    for steps in (6, 9):
+        printed = train_here(tmp_path / "run", "optimizer.name=optimistic_adam_v2", f"train.steps={steps}")
+    assert "resuming from the checkpoint of step 6" in printed and "finished at step 9" in printed
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import jax.numpy as jnp\nimport optax\n\ndef four_bits(learning_rate):\n"
+        "    init = lambda params: {'moment': jnp.zeros(2, jnp.int4)}\n"
+        "    return optax.GradientTransformation(init, lambda gradients, state, params: (gradients, state))\n"
+    )
+    (line,) = errors(train_here(tmp_path / "run", f"optimizer.name={tmp_path / 'own.py'}:four_bits", status=2))
+    assert line == "error: the state's optimizer/moment is of type int4, which a checkpoint cannot hold"
+    assert not (tmp_path / "run/config.json").exists()
+
+
 @pytest.mark.drill
 def test_data_that_changed_under_a_run(tmp_path):
     """Other sentences of the same lengths: nothing but a fingerprint tells them apart."""

@@ -33,7 +33,7 @@ class Devices:
     With several sets of skipped steps, the programs of several runs.
     """
 
-    evaluate = None
+    evaluate, plan = None, None
 
     def __init__(self, config, tokens, *skipped):
         self.config, self.schedule = config, lambda step: 0.1

@@ -11,7 +11,7 @@ import pytest
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.runs.checkpoint import digests
+from transformer_jax.runs.checkpoint import digests, refuse_without_digest
 from transformer_jax.update.optimizer import inverse_sqrt_schedule, make_optimizer, make_schedule
 
 PARAMS = {"kernel": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "bias": jnp.array([1.0, -1.0])}
@@ -154,6 +154,15 @@ def test_any_optimizer_of_optax_by_its_name(name):
     moved, state = updates(config(name=name))
     assert not np.array_equal(moved["kernel"], PARAMS["kernel"])
     assert digests(state) is not None
+
+
+def test_a_checkpoint_can_hold_the_state_of_every_optimizer_of_optax():
+    with pytest.raises(BadInput) as problem:
+        make_optimizer(config(name="??"), lambda count: 0.1)
+    names = str(problem.value).partition("there are: ")[2].split(", ")
+    for name in names:
+        refuse_without_digest(jax.eval_shape(make_optimizer(config(name=name), lambda count: 0.1).init, PARAMS))
+    assert len(names) > 30 and {"dog", "optimistic_adam_v2", "optimistic_gradient_descent"} <= {*names}
 
 
 def test_further_arguments_reach_it():

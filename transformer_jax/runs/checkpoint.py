@@ -202,6 +202,18 @@ def digests(tree: Any) -> dict[str, int]:
     return {path_name(path): int(value) for (path, _), value in zip(leaves, values, strict=True)}
 
 
+def refuse_without_digest(plan: Any) -> None:
+    """Refuses an abstract state with an array that has no digest, of which no checkpoint could be made."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(plan)
+    for dtype, path in {leaf.dtype: path for path, leaf in leaves}.items():
+        try:
+            jax.eval_shape(_digest, jax.ShapeDtypeStruct((1,), dtype))
+        except (TypeError, ValueError):
+            raise BadInput(
+                f"the state's {path_name(path)} is of type {dtype}, which a checkpoint cannot hold"
+            ) from None
+
+
 @jax.jit
 def _digests(leaves: list[jax.Array]) -> list[jax.Array]:
     return [_digest(leaf) for leaf in leaves]
@@ -215,7 +227,11 @@ def _digest(leaf: jax.Array) -> jax.Array:
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # some optimizers remember one
         leaf = jax.random.key_data(leaf)
-    unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[np.dtype(leaf.dtype).itemsize]
+    if leaf.dtype == bool:
+        leaf = leaf.astype(jnp.uint8)
+    if jnp.iscomplexobj(leaf):
+        leaf = jnp.stack([leaf.real, leaf.imag])
+    unsigned = {1: jnp.uint8, 2: jnp.uint16}.get(np.dtype(leaf.dtype).itemsize, jnp.uint32)
     bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
     odd = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
     return jnp.sum(bits * (odd ^ (odd << 16)), dtype=jnp.uint32)

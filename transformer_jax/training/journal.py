@@ -13,7 +13,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import team
 from transformer_jax.runs.best import Best, Criterion, is_validation, resumed
-from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.checkpoint import Checkpoints, refuse_without_digest
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
 from transformer_jax.schema import is_address
@@ -47,6 +47,7 @@ class Journal:
         self.config, self.label = programs.config, f"{label}: " if label else ""
         self.ending: Ending | None = None
         self._reported: set[str] = set()  # what is printed only once
+        refuse_without_digest(programs.plan)  # not at the first checkpoint, which may be hours away
         self.reset()
 
     def reset(self) -> None:
