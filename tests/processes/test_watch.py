@@ -209,6 +209,17 @@ def test_the_first_makes_and_the_others_find(together):
     assert order[0] == 0 and sorted(order) == [0, 1, 2]
 
 
+def test_the_first_may_make_the_next_before_the_others_see_the_last(together):
+    """As on a network file system that is slow to show a file."""
+    players = together(2)
+    for token in ("lock", "config"):
+        players[0].watch.first_then_all(lambda: None, lambda token=token: token)
+    seen = iter(("nothing", "lock", "lock", "config"))
+    for _ in range(2):
+        players[1].watch.first_then_all(lambda: None, lambda: next(seen))
+    assert next(seen, None) is None
+
+
 def test_a_folder_that_is_not_shared_is_refused(together):
     players = together(2, start=0.3)
     players[0].watch.first_then_all(lambda: None, lambda: "here")

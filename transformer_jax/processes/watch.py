@@ -11,6 +11,7 @@ run. So it is only the fallback (see `distributed.start`).
 import contextlib
 import json
 import os
+import queue
 import selectors
 import socket
 import threading
@@ -95,7 +96,7 @@ class Watch:
         self._selector = selectors.DefaultSelector()
         self._stages = {index: CALLED}
         self._due: float | None = None  # when the others must have reached the next stage
-        self._made: str | None = None  # the token of what the first process has made
+        self._made: queue.SimpleQueue[str] = queue.SimpleQueue()  # the token of each thing the first process has made
         self._step = -1  # that this process has begun
         self._begun: dict[int, int] = {}  # the same of all, while they agree where to stop
         self._agreeing, self._why = False, ""
@@ -133,10 +134,9 @@ class Watch:
             made = make()
             self._send_all({"made": token()})
             return made
-        with self._changed:
-            self._changed.wait_for(lambda: self._made is not None)
+        made_by_first = self._made.get()  # in order: it may have made the next already
         deadline = time.monotonic() + min(self._limits.start, SHARED_WITHIN)
-        while token() != self._made:
+        while token() != made_by_first:
             if time.monotonic() > deadline:
                 raise BadInput(
                     f"{self.me} does not see what {self.members[0]} writes: --workdir, and data.directory if it is "
@@ -239,7 +239,7 @@ class Watch:
             case {"stage": int(stage)} if connection.member is not None:
                 self._note_stage(connection.member.number, stage)
             case {"made": str(token)}:
-                self._made = token
+                self._made.put(token)
             case {"stop": str(why)} if self._stop is None and not self._agreeing:
                 self._start_agreeing(why)
             case {"begun": int(step)} if connection.member is not None:
