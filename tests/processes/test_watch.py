@@ -1,14 +1,16 @@
 """Roll call and heartbeats among threads that play processes: who is missing, who is lost, where all stop."""
 
 import contextlib
+import socket
 import threading
 import time
 
+import jax
 import pytest
 
 from tests.support.many_processes import free_address
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.processes.distributed import asked_for
+from transformer_jax.processes.distributed import asked_for, found, joined, start
 from transformer_jax.processes.watch import CAME, THROUGH, Limits, Watch
 
 
@@ -155,8 +157,6 @@ def test_leaving_is_no_failure(together):
 
 
 def test_strangers_are_not_heard(together):
-    import socket
-
     players = together(2)
     port = next(key.fileobj.getsockname()[1] for key in players[0].watch._selector.get_map().values() if not key.data)
     for said in (b"GET / HTTP/1.1\r\n\r\n", b'{"end": "because I say so"}\n', b'{"over": true}\n', b""):
@@ -248,3 +248,48 @@ def test_flags_that_do_not_go_together(flags, told):
 def test_flags_that_do():
     assert asked_for("[fe80::1]:1234", 4, 3) == ("fe80::1", 1234, 4, 3)
     assert asked_for(None, None, None) is None and asked_for(None, 1, None) is None
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    """A task of a SLURM job, whose number may be changed."""
+    for name in ("CLUSTER_DETECTION_METHOD", "COORDINATOR_PORT", "COORDINATOR_ADDRESS"):
+        monkeypatch.delenv(f"JAX_{name}", raising=False)
+    task = {"JOB_ID": "1000", "STEP_NODELIST": "localhost", "NTASKS": "2", "PROCID": "0", "LOCALID": "0"}
+    for name, value in task.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    return monkeypatch
+
+
+def test_jobs_of_neighbouring_numbers_have_no_port_in_common(slurm):
+    """Each takes that of JAX and the one before it."""
+    ports = []
+    for number in range(100_000, 102_048):
+        slurm.setenv("SLURM_JOB_ID", str(number))
+        host, port, processes, own = found(None, Limits(5.0, 5.0))
+        assert (host, processes, own) == ("localhost", 2, 0)
+        ports += [port - 1, port]
+    assert len(set(ports)) == len(ports) and (min(ports), max(ports)) == (61440, 65535)
+    slurm.setenv("JAX_COORDINATOR_PORT", "61500")
+    assert found(None, Limits(5.0, 5.0)).port == 61500
+
+
+def test_a_detected_port_is_the_one_that_jax_is_given(slurm):
+    given = []
+    slurm.setattr(jax.distributed, "initialize", lambda address, *_, **__: given.append(address))
+    slurm.setattr(jax.config, "update", lambda *_: None)
+    address = found(None, Limits(5.0, 5.0))
+    start(address, Limits(5.0, 5.0), asked=False)
+    assert given == [f"localhost:{address.port}"] == ["localhost:63441"]
+
+
+@pytest.mark.parametrize("setting", ["JAX_COORDINATOR_PORT", "--coordinator"])
+def test_a_port_that_is_taken_is_reported_by_what_sets_it(slurm, setting):
+    address = free_address()
+    port = int(address.rpartition(":")[2])
+    slurm.setenv("JAX_COORDINATOR_PORT", str(port))
+    slurm.setenv("SLURM_STEP_NODELIST", "127.0.0.1")
+    flags = (address, 2, 0) if setting == "--coordinator" else (None, None, None)
+    told = rf"port {port - 1} cannot be listened to \(.*\): choose another for {setting}$"
+    with socket.create_server(("127.0.0.1", port - 1)), pytest.raises(Failed, match=told):
+        joined(*flags, Limits(5.0, 5.0)).__enter__()

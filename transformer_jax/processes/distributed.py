@@ -22,6 +22,9 @@ from transformer_jax.processes.watch import CAME, THROUGH, Limits, Member, Watch
 
 T = TypeVar("T")
 
+# From here on JAX takes a port by the number of the job, where a cluster has numbers.
+PORTS_OF_JOBS = 61440
+
 
 class Coordinator(NamedTuple):
     """Where process 0 listens, the number of processes, and which of them this one is."""
@@ -71,8 +74,9 @@ def joined(coordinator: str | None, processes: int | None, process_id: int | Non
         yield
         return
     # JAX listens at the port, the watch at the one before it.
+    given_by = "JAX_COORDINATOR_PORT" if coordinator is None else "--coordinator"
     watch = Watch(address.number, address.processes, limits)
-    members = watch.join(address.host, address.port - 1)
+    members = watch.join(address.host, address.port - 1, given_by)
     try:
         start(address, limits, asked=coordinator is not None)
         watch.reached(CAME)
@@ -123,8 +127,12 @@ def found(processes: int | None, limits: Limits) -> Coordinator | None:
     )
     if coordinator is None or count is None or index is None:
         return None
-    host, _, port = coordinator.rpartition(":")
-    return Coordinator(host.strip("[]"), int(port), count, index)
+    host, _, text = coordinator.rpartition(":")
+    port = int(text)
+    if port >= PORTS_OF_JOBS and not os.environ.get("JAX_COORDINATOR_PORT"):
+        # Two for each job: the next job may run on the same machine.
+        port = PORTS_OF_JOBS + 2 * (port % 2048) + 1
+    return Coordinator(host.strip("[]"), port, count, index)
 
 
 def start(address: Coordinator, limits: Limits, asked: bool) -> None:

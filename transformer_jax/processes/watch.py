@@ -104,11 +104,11 @@ class Watch:
         self._changed = threading.Condition()
         self._over = False
 
-    def join(self, host: str, port: int) -> tuple[Member, ...]:
-        """Waits until every process has come; returns who they are."""
+    def join(self, host: str, port: int, given_by: str = "--coordinator") -> tuple[Member, ...]:
+        """Waits until every process has come; returns who they are. `given_by` is the setting that decides the port."""
         if self.me.number == 0:
             self._due = time.monotonic() + self._limits.start
-            self._selector.register(_listener(host, port), selectors.EVENT_READ)
+            self._selector.register(_listener(host, port, given_by), selectors.EVENT_READ)
         else:
             connection = self._add(_connected(host, port, self._limits.start))
             connection.member = Member(0, host)
@@ -302,7 +302,7 @@ class Watch:
                 connection.send(message)
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _listener(host: str, port: int, given_by: str) -> socket.socket:
     """The coordinator's socket; for a loopback address only from this machine."""
     try:
         if host in LOOPBACK or not socket.has_dualstack_ipv6():
@@ -310,7 +310,7 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     except OSError as error:
         reason = f"port {port} cannot be listened to ({error.strerror})"
-        raise Failed(f"{reason}: choose another for --coordinator") from None
+        raise Failed(f"{reason}: choose another for {given_by}") from None
 
 
 def _connected(host: str, port: int, seconds: float) -> socket.socket:
