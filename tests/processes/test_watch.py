@@ -274,13 +274,15 @@ def test_jobs_of_neighbouring_numbers_have_no_port_in_common(slurm):
     assert found(None, Limits(5.0, 5.0)).port == 61500
 
 
-def test_a_detected_port_is_the_one_that_jax_is_given(slurm):
+@pytest.mark.parametrize("flags", [None, ("[fe80::1]:1234", 2, 0)])
+def test_the_address_that_jax_is_given(slurm, flags):
+    """A detected port, and an address of IPv6, which keeps its brackets."""
     given = []
     slurm.setattr(jax.distributed, "initialize", lambda address, *_, **__: given.append(address))
     slurm.setattr(jax.config, "update", lambda *_: None)
-    address = found(None, Limits(5.0, 5.0))
-    start(address, Limits(5.0, 5.0), asked=False)
-    assert given == [f"localhost:{address.port}"] == ["localhost:63441"]
+    limits = Limits(5.0, 5.0)
+    start(asked_for(*flags) if flags else found(None, limits), limits, asked=bool(flags))
+    assert given == ["[fe80::1]:1234" if flags else "localhost:63441"]
 
 
 @pytest.mark.parametrize("setting", ["JAX_COORDINATOR_PORT", "--coordinator"])

@@ -141,9 +141,10 @@ def start(address: Coordinator, limits: Limits, asked: bool) -> None:
     jax.config.update("jax_enable_preemption_service", False)  # signals.py handles SIGTERM
     # A scheduler may have divided the accelerators of a machine among its processes; JAX asks it.
     detection = "deactivate" if asked else None
-    bind = f"{address.host}:{address.port}" if address.host in ("localhost", "127.0.0.1") else None
+    host = f"[{address.host}]" if ":" in address.host else address.host  # of IPv6
+    bind = f"{host}:{address.port}" if address.host in ("localhost", "127.0.0.1") else None
     jax.distributed.initialize(
-        f"{address.host}:{address.port}",
+        f"{host}:{address.port}",
         address.processes,
         address.number,
         initialization_timeout=timeout,
