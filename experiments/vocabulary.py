@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.tokenizer import UNK
 from transformer_jax.evaluation import perplexities
 from transformer_jax.experiment import TestSet
 from transformer_jax.extension import load_module
@@ -77,15 +78,24 @@ def perplexity_by_unit(run: Run, experiment: ExperimentConfig, tests: dict[str, 
     for name, test_set in tests.items():
         scores = run.score(list(zip(test_set.sources, test_set.references, strict=True)))
         found = perplexities([np.asarray(score.token_log_probabilities) for score in scores], test_set.references)
+        unknown = sum(score.tokens.count(UNK) for score in scores)
         units = [round(found[f"per_{unit}"], 4) for unit in ("character", "word", "token")]
-        rows.append([name, *units, round(found["characters"] / found["tokens"], 3)])
+        rows.append([name, *units, round(found["characters"] / found["tokens"], 3), unknown])
     return {
         "title": "Perplexity that any vocabulary shares",
-        "text": "exp(-log P / count) of the same references; only the columns per character and per word compare.",
+        "text": "exp(-log P / count) of the same references; only the columns per character and per word compare, "
+        "and only of runs without unknown tokens: no model has to spell what is unknown to it.",
         "tables": [
             {
                 "title": "Perplexity by unit",
-                "columns": ["test set", "per character", "per word", "per token", "characters a token"],
+                "columns": [
+                    "test set",
+                    "per character",
+                    "per word",
+                    "per token",
+                    "characters a token",
+                    "unknown tokens",
+                ],
                 "rows": rows,
             }
         ],

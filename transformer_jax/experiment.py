@@ -15,6 +15,7 @@ from transformer_jax.data import adaptation
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import (
     bleu_evaluator,
@@ -239,6 +240,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         "cut_translations": sum(t.hypotheses[0].at_limit for t in translations) if decode.eos == "normal" else 0,
+        "unknown_tokens": sum(score.tokens.count(UNK) for score in scores),  # of the references
         # For each sentence, so that two runs can be compared without their texts.
         "sentences": {
             "bleu_statistics": bleu_statistics(hypotheses, test_set.references),

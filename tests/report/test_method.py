@@ -1,8 +1,10 @@
 """What a report says about how the runs were made."""
 
+import json
+
 import pytest
 
-from tests.support.finished_sweeps import Report, changed, edit, seed_folder
+from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder
 
 
 @pytest.mark.parametrize("order", [None, "same for all seeds", "by seed"])
@@ -45,3 +47,18 @@ def test_runs_by_several_versions_are_named(sweep):
     assert report.page.index(line) < report.page.index("BLEU: ")  # at the top
     # Its versions.json is of its training, its result.json of its evaluation.
     assert report.json["mixtures"][1:] == ["base, seed 1: trained by jax 0.10.2, evaluated by jax 0.10.3."]
+
+
+def test_perplexities_of_texts_with_unknown_words_do_not_compare(sweep):
+    """A word tokenizer gives as many tokens whatever its vocabulary, so that the counts of <unk> tell."""
+    line = "tokens of the references are unknown to a run's vocabulary"
+    files = [record_file(sweep, name, seed) for name in ("base", "A h=1", "A h=4") for seed in (0, 1)]
+    for file in files:
+        edit(file, unknown_tokens=7)
+    assert line not in Report(sweep).markdown  # one vocabulary, which lacks what it lacks for all
+    sentences = json.loads(files[0].read_text())["sentences"]
+    edit(files[0], sentences={**sentences, "tokens": [2 * count for count in sentences["tokens"]]})
+    assert f"7 {line}" in Report(sweep).markdown
+    edit(files[0], unknown_tokens=1234, sentences=sentences)
+    report = Report(sweep)
+    assert f"On `test`, 7 to 1,234 {line}" in " ".join(report.json["remarks"]) and line in report.markdown

@@ -97,10 +97,11 @@ def table(record: dict[str, Any]) -> str:
 
 
 def _cut(record: Mapping[str, Any]) -> list[str]:
-    """How many sentences were truncated, where any were."""
+    """How many sentences were truncated and how many tokens are unknown, where any are."""
     told = {
         "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
         "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",
+        "unknown_tokens": "tokens of the references are unknown: perplexity compares only between equal vocabularies",
     }
     return [f"{record[name]:,} {what}" for name, what in told.items() if record[name]]
 

@@ -80,6 +80,13 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
                 f"On `{split}`, {number:,} of {of:,} translations of {len(cut)} runs were cut off at the maximum "
                 "length (decode.extra_length, decode.max_length)."
             )
+        unknown = {run.measured[split].unknown for run in sweep.runs if split in run.measured}
+        if len(unknown) > 1 or (findings.unit == "word" and any(unknown)):
+            count = " to ".join(f"{number:,}" for number in sorted({min(unknown), max(unknown)}))
+            lines.append(
+                f"On `{split}`, {count} tokens of the references are unknown to a run's vocabulary. No model has to "
+                "spell what is unknown to it, so perplexities do not compare."
+            )
     return lines
 
 

@@ -55,6 +55,7 @@ class Measured(NamedTuple):
     file: Path
     exact: Exact | None = None  # records of earlier versions have none
     cut: int = 0  # translations that reached the maximum length
+    unknown: int = 0  # tokens of the references that are <unk>
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,6 +333,7 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
             file=file,
             exact=_exact(record, len(sentences["tokens"])),
             cut=int(record.get("cut_translations", 0)),
+            unknown=int(record.get("unknown_tokens", 0)),
         )
         strays = mismatch(record, result, split) if isinstance(tests, dict) else ""
     except (KeyError, TypeError, ValueError, AttributeError) as error:
