@@ -1,6 +1,7 @@
 """Checkpoints: what is kept, what is refused, and that no damage is restored in silence."""
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,58 @@ def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):
     assert restored(directory).notes == {"of": "a new one"}
 
 
+EIO, EMFILE, ENOENT = (OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ENOENT))
+IN_A_TEXT = (
+    'PERMISSION_DENIED: Error opening "zarr" driver: Failed to open: "1/state/d/dc": Permission denied '
+    "[os_error_code='13'] [source locations='file_kvstore.cc:1']"
+)
+TOO_MANY = "RESOURCE_EXHAUSTED: Failed to open: \"1/state/d/dc\": Too many open files [os_error_code='24']"
+NO_MEMORY = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB")
+
+
+def caused_by(error):
+    wrapped = ValueError("could not be restored")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+@pytest.mark.parametrize("part", ["state", "record"])
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (EIO, Failed, "2: cannot be read now: Input/output error; the same command tries again"),
+        (ExceptionGroup("several", [ENOENT, EMFILE]), Failed, "cannot be read now: Too many open files"),
+        (caused_by(EIO), Failed, "cannot be read now: Input/output error"),
+        (ValueError(IN_A_TEXT), Failed, "cannot be read now: Permission denied"),
+        (ValueError(TOO_MANY), Failed, "cannot be read now: Too many open files"),
+        (MemoryError(), MemoryError, ""),
+        (NO_MEMORY, RuntimeError, "RESOURCE_EXHAUSTED: Out of memory"),
+        (ExceptionGroup("several", [ENOENT, NO_MEMORY]), ExceptionGroup, "several"),
+        (ENOENT, None, "FileNotFoundError"),
+        (ExceptionGroup("several", [ENOENT]), None, "ExceptionGroup: several"),
+        (ValueError("NOT_FOUND: Error opening"), None, "NOT_FOUND"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, part, error, kind, told):
+    saved(tmp_path, [1, 2], keep_latest=2)
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        read = checkpoints._manager.restore
+
+        def failing(step, args):
+            if step == 2 and part in args.keys():  # noqa: SIM118 - Composite
+                raise error
+            return read(step, args=args)
+
+        checkpoints._manager.restore = failing
+        if kind is None:
+            found = checkpoints.restore_newest(plan_of(state_of(0)))
+            assert found.step == 1 and told in found.damaged[2]
+        else:
+            with pytest.raises(kind, match=told):
+                checkpoints.restore_newest(plan_of(state_of(0)))
+
+
 def test_every_checkpoint_damaged_is_refused(tmp_path):
     saved(tmp_path, [1, 2], keep_latest=2)
     for step in ("1", "2"):
@@ -246,6 +299,22 @@ def test_a_disk_that_fills_up_is_told_in_one_line(tmp_path):
         with pytest.raises(Failed, match=r"the disk is full\); the newest whole one is of step 1"):
             checkpoints.save(2, state_of(2), {})
         del checkpoints._manager.check_for_errors
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("RESOURCE_EXHAUSTED: Error writing: No space left on device [os_error_code='28']", "the disk is full"),
+        ("RESOURCE_EXHAUSTED: Error writing: Disk quota exceeded [os_error_code='122']", "the disk is full"),
+        ("RESOURCE_EXHAUSTED: Out of memory", "ValueError: RESOURCE_EXHAUSTED: Out of memory"),
+    ],
+)
+def test_a_lack_of_memory_is_not_called_a_full_disk(tmp_path, monkeypatch, text, told):
+    with Checkpoints(tmp_path) as checkpoints, monkeypatch.context() as patched:
+        patched.setattr(checkpoints._manager, "check_for_errors", lambda: (_ for _ in ()).throw(ValueError(text)))
+        with pytest.raises(Failed) as problem:
+            checkpoints.save(1, state_of(1), {})
+    assert f"({told})" in str(problem.value)
 
 
 @pytest.mark.parametrize(

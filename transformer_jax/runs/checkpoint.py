@@ -6,12 +6,15 @@ reported and skipped for the one before; one of another model is refused.
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import logging
+import os
+import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,11 @@ from transformer_jax.update.sharding import path_name
 
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
+# Errors of the operating system that say nothing about the files it reads; tensorstore has their numbers in its texts.
+NOT_DAMAGE = {
+    getattr(errno, name) for name in ("EIO", "ESTALE", "EACCES", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOMEM", "EINTR")
+}
+OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
 
 class DamagedCheckpoint(Exception):
@@ -128,18 +136,19 @@ class Checkpoints:
         return None
 
     def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
-        """The state and notes of a checkpoint. Raises DamagedCheckpoint, or BadInput if it is of another model."""
+        """The state and notes of a checkpoint.
+
+        Raises DamagedCheckpoint, BadInput if it is of another model, or Failed if it cannot be read now.
+        """
         record = self.record(step)
         if differences := _differences(record["leaves"], _shapes(wanted)):
             if (more := len(differences) - SHOWN_DIFFERENCES) > 0:
                 differences = [*differences[:SHOWN_DIFFERENCES], f"and {more} more"]
             where = self.directory / str(step)
             raise BadInput(f"{where}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(differences))
-        try:
+        with self._reading(step):
             items = ocp.args.Composite(state=ocp.args.StandardRestore(wanted))
             state = self._manager.restore(step, args=items)["state"]
-        except Exception as error:
-            raise DamagedCheckpoint(_first_line(error)) from error
         found = digests(state)
         changed = [name for name, digest in record["digests"].items() if found[name] != digest]
         if changed:
@@ -179,16 +188,31 @@ class Checkpoints:
             ) from error
 
     def record(self, step: int) -> dict[str, Any]:
-        """The notes, score, shapes and digests of a checkpoint. Raises DamagedCheckpoint."""
-        try:
+        """The notes, score, shapes and digests of a checkpoint. Raises DamagedCheckpoint, or Failed as above."""
+        with self._reading(step, "its record cannot be read: "):
             record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
             if zlib.crc32(record["content"].encode()) != int(record["crc32"]):
                 raise DamagedCheckpoint("its record is not what was saved")
             return json.loads(record["content"])
+
+    @contextlib.contextmanager
+    def _reading(self, step: int, what: str = "") -> Iterator[None]:
+        """An error inside is damage, unless the operating system or a lack of memory is its cause."""
+        try:
+            yield
         except DamagedCheckpoint:
             raise
         except Exception as error:
-            raise DamagedCheckpoint(f"its record cannot be read: {_first_line(error)}") from error
+            causes = _causes(error)
+            for number in map(_os_error, causes):
+                if number is not None and number in NOT_DAMAGE:
+                    where = self.directory / str(step)
+                    raise Failed(
+                        f"{where}: cannot be read now: {os.strerror(number)}; the same command tries again"
+                    ) from error
+            if any(isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause) for cause in causes):
+                raise
+            raise DamagedCheckpoint(what + _first_line(error)) from error
 
 
 def digests(tree: Any) -> dict[str, int]:
@@ -255,9 +279,20 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
 
 
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error, and all that led to it."""
+    inner = [*getattr(error, "exceptions", ()), error.__cause__ or error.__context__]
+    return [error, *(cause for each in inner if each is not None for cause in _causes(each))]
+
+
+def _os_error(error: BaseException) -> int | None:
+    found = OS_ERROR.search(str(error))
+    return int(found[1]) if found else getattr(error, "errno", None)
+
+
 def _reason(error: Exception) -> str:
-    text = str(error)
-    return "the disk is full" if "No space left" in text or "RESOURCE_EXHAUSTED" in text else _first_line(error)
+    is_full = "No space left" in str(error) or "quota exceeded" in str(error)
+    return "the disk is full" if is_full else _first_line(error)
 
 
 @functools.cache
