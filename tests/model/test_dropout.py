@@ -31,6 +31,11 @@ def test_every_element_is_drawn_for_itself():
         assert abs(neighbours.mean() - 0.5) < 0.005
 
 
+def test_a_single_number_may_be_dropped():
+    kept = [float(dropped(0.5, jnp.float32(1.0), seed=seed)) for seed in range(20)]
+    assert set(kept) == {0.0, 2.0}
+
+
 def test_off_when_deterministic_or_zero():
     assert dropped(0.5, deterministic=True) is ONES
     assert dropped(0.0) is ONES

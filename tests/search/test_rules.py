@@ -149,6 +149,19 @@ def test_decoding_may_start_from_padding_or_from_the_end():
         np.testing.assert_array_equal(result.tokens_BNT, greedy(tables).tokens_BNT)
 
 
+def test_a_cache_of_numbers_without_a_type_takes_that_of_the_step():
+    """As jnp.full((2,), 0), which becomes float32 where a float is added."""
+    tables = tables_of(0, 2)
+
+    def counting(tokens_R, cache):
+        logits_RV, states = step(tokens_R, cache["states"])
+        return logits_RV, {"states": states, "count": cache["count"] + jnp.float32(1)}
+
+    cache = {"states": start(tables), "count": jnp.full((2,), 0)}
+    result = searched(greedy_search, counting, cache, batch_size=2)
+    np.testing.assert_array_equal(result.tokens_BNT, greedy(tables).tokens_BNT)
+
+
 # What is refused.
 
 
@@ -199,6 +212,8 @@ def test_bad_arguments_get_one_clear_line(search, options, message):
     (lambda logits, cache: (logits, {}), "step returned a cache that lacks cache['node_R']"),
     (lambda logits, cache: (logits, cache | {"node_R": cache["node_R"][:1]}),
      "step returned cache['node_R'] with the shape (1,): must be (2,), as it was given"),
+    (lambda logits, cache: (logits, cache | {"node_R": cache["node_R"] + 1.0}),
+     "step returned cache['node_R'] as float32: must be int32, as it was given"),
 ])  # fmt: skip
 def test_a_step_that_returns_something_else_gets_one_clear_line(broken_step, message):
     cache = start(tables_of(0, 2))

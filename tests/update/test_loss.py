@@ -87,6 +87,13 @@ def test_bad_arguments_get_one_clear_line(targets, options, message):
         label_smoothed_cross_entropy(logits_of(), targets, WEIGHTS, **options)
 
 
+def test_smoothing_over_the_others_needs_others():
+    logits, targets = logits_of(classes=1), np.zeros_like(TARGETS)
+    assert label_smoothed_cross_entropy(logits, targets, WEIGHTS)[0] == 0
+    with pytest.raises(ValueError, match="logits have 1 classes: must be at least 2, with spread 'others'"):
+        label_smoothed_cross_entropy(logits, targets, WEIGHTS, spread="others")
+
+
 def test_perplexity_is_told_without_smoothing():
     smoothed, plain = (token_sums(logits_of(), TARGETS, WEIGHTS, Objective(epsilon)) for epsilon in (0.3, 0.0))
     assert smoothed.nll == plain.nll == pytest.approx(float(plain.loss))

@@ -56,6 +56,12 @@ def test_equation_3():
     np.testing.assert_allclose(rates(inverse_sqrt_schedule(512, scale=2.0), STEPS), 2 * np.array(formula), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("arguments", "message"), [((512, 0), "warmup_steps = 0"), ((-512,), "d_model = -512")])
+def test_equation_3_needs_a_width_and_a_warmup(arguments, message):
+    with pytest.raises(ValueError, match=f"{message}: must be above 0"):
+        inverse_sqrt_schedule(*arguments)
+
+
 def test_the_papers_peak():
     """Table 3's base model: 7.0e-4 at step 4000."""
     made = rates(inverse_sqrt_schedule(512), range(3990, 4010))

@@ -49,7 +49,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     They do not depend on the number of devices. Threefry makes 64 bits from a key and two numbers, all of which are
     used here; `jax.random.bits` discards 48 of them.
     """
-    rows, width = shape[0], math.prod(shape[1:])
+    rows, width = shape[0] if shape else 1, math.prod(shape[1:])
     batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
     blocks = jnp.arange(-(-width // 4), dtype=jnp.uint32)
     first, second = jax.random.key_data(key)[:2]

@@ -15,7 +15,7 @@ def apply_rotary(x_BTHK: jax.Array, positions_BT: jax.Array, theta: float = 10_0
     The angle is position / theta^(2i / d_k). `positions_BT` has a row for each sentence, or a single one, or is "T".
     Llama's code in Hugging Face has the pairs (i, i + d_k / 2) instead.
     """
-    positions_BT = positions_BT[None] if positions_BT.ndim == 1 else positions_BT
+    positions_BT = positions_BT[None] if getattr(positions_BT, "ndim", 0) == 1 else positions_BT
     check_shapes(x_BTHK=x_BTHK, positions_BT=positions_BT)
     if x_BTHK.shape[-1] % 2:
         raise ValueError(f"x has d_k = {x_BTHK.shape[-1]}: must be even, for pairs of numbers are rotated")

@@ -33,6 +33,8 @@ def check_shapes(**arrays: Any) -> None:
     known: dict[str, tuple[Any, str]] = {}
     for argument, array in arrays.items():
         name, _, letters = argument.rpartition("_")
+        if not hasattr(array, "shape"):
+            raise ValueError(f"{name} is {type(array).__name__}: must be an array")
         shape, axes = np.shape(array), ", ".join(AXES[letter] for letter in letters)
         found = f"{name} has the shape {shape}: must be [{axes}]"
         if len(shape) != len(letters):

@@ -201,7 +201,7 @@ def next_logits(step: Step, tokens_R: Array, cache: Cache, rules: SearchRules) -
         )
     rules.check_ids(logits_RV.shape[1])
     before, after = (
-        {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        {jax.tree_util.keystr(path): jax.typeof(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
         for tree in (cache, new_cache)
     )
     for path in sorted(before.keys() ^ after.keys()):
@@ -209,10 +209,14 @@ def next_logits(step: Step, tokens_R: Array, cache: Cache, rules: SearchRules) -
         raise ValueError(
             f"step returned a cache that {what} cache{path}: must have the arrays of the cache it was given"
         )
-    for path, shape in before.items():
-        if shape != after[path]:
+    for path, given in before.items():
+        if given.shape != after[path].shape:
             raise ValueError(
-                f"step returned cache{path} with the shape {after[path]}: must be {shape}, as it was given"
+                f"step returned cache{path} with the shape {after[path].shape}: must be {given.shape}, as it was given"
+            )
+        if given.dtype != after[path].dtype and not given.weak_type:  # a weak type becomes what it must be
+            raise ValueError(
+                f"step returned cache{path} as {after[path].dtype}: must be {given.dtype}, as it was given"
             )
     return logits_RV.astype(jnp.float32), new_cache
 

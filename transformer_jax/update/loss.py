@@ -38,6 +38,8 @@ class Objective(NamedTuple):
             raise ValueError(f"spread is {self.spread!r}: must be one of {', '.join(get_args(Spread))}")
         if not isinstance(self.epsilon, jax.core.Tracer) and not 0 <= self.epsilon < 1:
             raise ValueError(f"epsilon is {self.epsilon}: must be >= 0 and < 1")
+        if classes < (least := 1 if self.spread == "all" else 2):
+            raise ValueError(f"logits have {classes} classes: must be at least {least}, with spread {self.spread!r}")
         wrong = self.epsilon / classes if self.spread == "all" else self.epsilon / (classes - 1)
         has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
         return Terms(1.0 - wrong * classes, wrong, self.z_loss if has_z else None)

@@ -13,6 +13,7 @@ import optax
 from transformer_jax import schema
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
+from transformer_jax.model.shapes import check_positive
 from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN, OptimizerConfig, changed
 from transformer_jax.schema import is_address, is_meant_as_address, nearest
 from transformer_jax.update import schedule_free
@@ -55,6 +56,7 @@ def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float =
 
     The argument of an optax schedule is the number of updates already made, so step = count + 1.
     """
+    check_positive(d_model=d_model, warmup_steps=warmup_steps)
     peak = scale * (d_model * warmup_steps) ** -0.5
     return _warmed_up(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
 
