@@ -12,11 +12,11 @@ paper.
 The learning rate is equation 3's, which decreases with d_model; as in the paper, nothing else is tuned to a row.
 
 At demo scale runs are stopped after 450 updates, when none has converged: it shows the tools, and says little about the
-paper. At the scale `small` every run continues until its validation loss is flat.
+paper. At the scale `small` every run continues until its validation loss is flat; its results and their explanations
+are in docs/results/table3. Its 60 runs took nine minutes each on one CPU core, "big" more than an hour.
 
-At demo scale the 60 runs (20 variants, three seeds) took 45 minutes on two busy CPU cores,
-with --jobs=2 --together=3 (docs/results/table3-demo). On a CPU --together gains little: 0.97 to 1.28 times the updates
-per second of a single run, depending on the size of the model.
+On a CPU --together gains little: 0.97 to 1.28 times the updates per second of a single run, depending on the size of
+the model.
 """
 
 import functools
