@@ -38,7 +38,9 @@ EMBEDDINGS: dict[str, dict[str, Any]] = {
         "model.scale_positions": True,
     },
 }
-DEMO_NOTES = ("Runs are of 3,000 updates with dropout 0.1 of residuals only; the recipe has 50,000, and 0.5 everywhere.",)
+DEMO_NOTES = (
+    "Runs are of 3,000 updates with dropout 0.1 of residuals only; the recipe has 50,000, and 0.5 everywhere.",
+)
 # Read off the text and the published code of Csordás et al. 2021.
 PUBLISHED = {"transformer_xl": 100.0}
 

@@ -18,6 +18,7 @@ from tests.support.translating_runs import make_run
 from transformer_jax import evaluation, load_run
 from transformer_jax.config import DecodeConfig
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tokenizer import EOS
 from transformer_jax.evaluation import (
     bleu_evaluator,
     measures,
@@ -245,6 +246,14 @@ def test_the_groups_and_clusters_of_a_split_are_in_its_record(folder, run, monke
     assert record["exact_match"]["groups"]["kind"].keys() == {"other", "test"}
     assert record["exact_match"]["resampled"] == "clusters" and record["exact_match"]["low"] is None  # of one cluster
     assert record["sentences"]["clusters"] == [0, 0]
+
+
+def test_the_unknown_tokens_of_references_are_counted(folder, run, monkeypatch):
+    """This vocabulary can spell anything, so <eos> stands for <unk>: every reference has one."""
+    test_set = split_of(folder, run.config, "test")
+    assert evaluate_run(run, run.config.decode, test_set).record["unknown_tokens"] == 0
+    monkeypatch.setattr("transformer_jax.experiment.UNK", EOS)
+    assert evaluate_run(run, run.config.decode, test_set).record["unknown_tokens"] == len(test_set.references)
 
 
 def test_a_custom_metric_called_exact_match_takes_the_place_of_the_librarys(folder, run, tmp_path):
