@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest
+from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest, regular
 
 
 def state_of(step, shape=(8, 6)):
@@ -73,6 +73,14 @@ def test_keeps_the_newest_and_the_best(tmp_path, scores, keep, left):
     """The newest is never the one that is deleted, however badly it scores."""
     assert saved(tmp_path, [1, 2, 3, 4, 5], scores, **keep) == left
     assert restored(tmp_path).step == 5
+
+
+def test_checkpoints_of_where_a_run_was_stopped_do_not_take_the_place_of_others(tmp_path):
+    """So that those which are averaged are equally far apart."""
+    assert saved(tmp_path, [2, 4, 5], keep_latest=3, every=2) == [2, 4, 5]
+    assert saved(tmp_path, [6], keep_latest=3, every=2) == [2, 4, 5, 6]
+    assert saved(tmp_path, [7, 8, 9], keep_latest=3, every=2) == [6, 8, 9]
+    assert regular([2, 4, 5, 6, 7], 2) == [2, 4, 6, 7] and regular([], 2) == []
 
 
 def test_the_best_are_kept_across_a_restart(tmp_path):

@@ -53,12 +53,17 @@ class Restored:
 class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
+    One that is not of a multiple of `every`, where a run was stopped, is kept while it is among the newest two, and is
+    none of the `keep_latest`: these are equally far apart.
     Saving runs in the background; an error there is raised by the next call. The newest is never deleted.
     """
 
-    def __init__(self, directory: Path, keep_latest: int = 1, keep_best: int = 0, read_only: bool = False):
+    def __init__(
+        self, directory: Path, keep_latest: int = 1, keep_best: int = 0, every: int = 1, read_only: bool = False
+    ):
         _silence()
         self.directory, self._keep_latest, self._keep_best = directory.absolute(), keep_latest, keep_best
+        self._every = every
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self,  # orbax's own forgets the scores at a restart
             cleanup_tmp_directories=not read_only,
@@ -118,7 +123,8 @@ class Checkpoints:
         steps = sorted(checkpoint.step for checkpoint in checkpoints)
         # Of equal scores the earlier is better, as for train.patience.
         ranked = sorted((step for step in steps if step in self.scores), key=lambda step: (-self.scores[step], step))
-        kept = {*steps[-self._keep_latest :], *ranked[: self._keep_best]}
+        newest = steps[-min(self._keep_latest, 2) :]
+        kept = {*newest, *regular(steps, self._every)[-self._keep_latest :], *ranked[: self._keep_best]}
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
     def restore_newest(self, wanted: Any) -> Restored | None:
@@ -213,6 +219,11 @@ class Checkpoints:
             if any(isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause) for cause in causes):
                 raise
             raise DamagedCheckpoint(what + _first_line(error)) from error
+
+
+def regular(steps: Sequence[int], every: int) -> list[int]:
+    """The steps that are multiples of `every`, and the last one, in order."""
+    return [step for step in steps if step % every == 0 or step == steps[-1]]
 
 
 def digests(tree: Any) -> dict[str, int]:

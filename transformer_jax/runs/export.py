@@ -23,7 +23,7 @@ from transformer_jax.files.atomic import explained, publish_record, published, r
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
-from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
 from transformer_jax.runs.folder import BY_WHOM, RunFolder
 from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
 from transformer_jax.runs.kept_code import KeptCode
@@ -64,7 +64,9 @@ class SavedWeights:
         return jax.device_get(state.evaluated_params)
 
     def last_steps(self, count: int) -> list[int]:
-        return self._enough(self._checkpoints.steps, count)[-count:]
+        """The newest, but for those where the run was stopped between the others and resumed."""
+        steps = regular(self._checkpoints.steps, self.config.train.checkpoint_every)
+        return self._enough(steps, count)[-count:]
 
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""

@@ -78,7 +78,9 @@ class Journal:
         if self.is_new:
             self.record_config()
         with (
-            Checkpoints(self.folder.checkpoints, train.keep_latest, train.keep_best) as self.checkpoints,
+            Checkpoints(
+                self.folder.checkpoints, train.keep_latest, train.keep_best, train.checkpoint_every
+            ) as self.checkpoints,
             Metrics(
                 self.folder.metrics, train.tensorboard, self.folder.writes, self.folder.tracking(self.config)
             ) as self.metrics,
