@@ -73,7 +73,7 @@ def demo() -> ConfigDict:
 
 
 def small() -> ConfigDict:
-    """The model of `demo` on 4,000 pairs, which it sees a hundred times and more, until its loss is flat.
+    """The model of `demo` on 4,000 pairs, which it sees 40 to 900 times, until its loss is flat.
 
     With so few pairs a model without dropout or label smoothing overfits, unlike at demo scale (with 1,500 pairs wider
     models do as well); and the task is not solved: words must be used in constructions in which they were never seen.
@@ -83,7 +83,7 @@ def small() -> ConfigDict:
     config.optimizer.schedule = "inverse_sqrt"  # equation 3; a rate that falls to zero would make any loss flat
     config.optimizer.warmup_steps = 400
     config.train.until_flat = 0.005
-    config.train.steps = 30_000  # far more than a run needs
+    config.train.steps = 30_000  # more than a run needs
     # Validation losses differ by a percent from one to the next: the trend of a fifth of a run needs many.
     config.train.eval_every = 25
     config.train.checkpoint_every = 500
