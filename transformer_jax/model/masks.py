@@ -33,8 +33,9 @@ Mask = jax.Array | TokenMask | None
 
 def padding_mask(tokens_BS: jax.Array, pad_id: int = 0) -> jax.Array:
     """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
+    tokens_BS = jnp.asarray(tokens_BS)
     check_shapes(tokens_BL=tokens_BS)
-    return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
+    return (tokens_BS != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int) -> jax.Array:

@@ -52,10 +52,7 @@ MOST_UPDATES = 2**31 - 1
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
-    """Equation 3: scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1.
-
-    The argument of an optax schedule is the number of updates already made, so step = count + 1.
-    """
+    """Equation 3: scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), with step = count + 1."""
     check_positive(d_model=d_model, warmup_steps=warmup_steps)
     peak = scale * (d_model * warmup_steps) ** -0.5
     return _warmed_up(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
