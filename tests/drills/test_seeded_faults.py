@@ -35,8 +35,8 @@ FAULTS = [
     Fault(
         "the padding mask hides nothing",
         "model/masks.py",
-        "(jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]",
-        "(jnp.asarray(tokens_BS) >= pad_id)[:, None, None, :]",
+        "(tokens_BS != pad_id)[:, None, None, :]",
+        "(tokens_BS >= pad_id)[:, None, None, :]",
         "model/test_masks.py",
     ),
     Fault(
