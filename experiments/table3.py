@@ -1,6 +1,6 @@
 """Table 3 of the paper: which parts of the Transformer matter? All rows, A to E and big, with the paper's names.
 
-    transformer-jax sweep experiments/table3.py --scale=demo --workdir=runs/table3 --jobs=2 --together=3
+    transformer-jax sweep experiments/table3.py --scale=small --workdir=runs/table3 --jobs=2
     transformer-jax report runs/table3
 
 At the scale of the paper a row is exactly the paper's, including changes to the training, and is evaluated on
