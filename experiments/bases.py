@@ -75,8 +75,8 @@ def demo() -> ConfigDict:
 def small() -> ConfigDict:
     """The model of `demo` on 4,000 pairs, which it sees 40 to 900 times, until its loss is flat.
 
-    With so few pairs a model without dropout or label smoothing overfits, unlike at demo scale (with 1,500 pairs wider
-    models do as well); and the task is not solved: words must be used in constructions in which they were never seen.
+    With so few pairs a model without dropout or label smoothing overfits, unlike at demo scale; and the task is not
+    solved: words must be used in constructions in which they were never seen.
     """
     config = demo()
     config.data.task.train_size = 4000

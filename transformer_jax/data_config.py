@@ -179,7 +179,7 @@ class DataConfig(Section, affects="data"):
     cleaning: CleaningConfig = group(CleaningConfig)
 
     # Tokens. The size of the vocabulary is model.vocab_size.
-    tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags"] = option(
+    tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags", "letters_and_tags"] = option(
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
     tokenizer_file: FilePath | None = option(

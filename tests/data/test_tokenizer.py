@@ -2,6 +2,7 @@
 
 import io
 import re
+import unicodedata
 from typing import get_args
 
 import pytest
@@ -139,7 +140,16 @@ def test_an_impossible_size_names_the_possible_ones(byte_fallback, capfd):
 @given(texts=st.lists(any_text, min_size=1, max_size=5), kind=st.sampled_from(get_args(SymbolKind)))
 def test_symbols_of_the_text_come_back_exactly(texts, kind):
     tokenizer = train_symbols(texts, kind)
+    if kind == "letters_and_tags":
+        texts = [unicodedata.normalize("NFC", text) for text in texts]
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
+
+
+def test_letters_of_characters_that_training_lacks_are_known():
+    tokenizer = train_symbols(["각 나\tN;PL", "né"], "letters_and_tags")
+    assert tokenizer.pieces(tokenizer.encode("낙\tN;PL")) == ["\u1102", "\u1161", "\u11a8", "\tN", ";PL"]
+    assert tokenizer.decode(tokenizer.encode("낙é")) == "낙é"
+    assert UNK in train_symbols(["각 나", "né"], "characters_and_tags").encode("낙")
 
 
 def test_symbols_are_ordered_by_frequency_then_alphabet():

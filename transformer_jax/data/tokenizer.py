@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIAL_PIECES = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 # Tokenizers whose vocabulary is every symbol of the training text.
-SymbolKind = Literal["words", "characters", "characters_and_tags"]
+SymbolKind = Literal["words", "characters", "characters_and_tags", "letters_and_tags"]
 
 # Marian's special tokens with our ids of the same meaning; see MarianTokenizer.
 MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
@@ -215,6 +216,8 @@ class SymbolTokenizer(Tokenizer):
     """A token for every word (the text between single spaces) or every character of the training text.
 
     After a tab, `characters_and_tags` has tags, each a token: "walk\\tV;PST" is w, a, l, k, "\\tV" and ";PST".
+    `letters_and_tags` decomposes characters first (NFD): a syllable of Hangul into its letters, an accented letter into
+    the letter and the accent. What it decodes is composed (NFC).
     """
 
     def __init__(self, kind: SymbolKind, symbols: Sequence[str]):
@@ -225,7 +228,8 @@ class SymbolTokenizer(Tokenizer):
         return [[self._ids.get(symbol, UNK) for symbol in _symbols(text, self._kind)] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
+        text = (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
+        return unicodedata.normalize("NFC", text) if self._kind == "letters_and_tags" else text
 
     def serialized(self) -> bytes:
         content = {"kind": self._kind, "symbols": self._pieces[len(SPECIAL_PIECES) :]}
@@ -365,8 +369,10 @@ def _language_code(text: str) -> tuple[tuple[str, ...], str]:
 def _symbols(text: str, kind: str) -> Sequence[str]:
     if kind == "characters" or not text:
         return text
-    if kind == "characters_and_tags":
+    if kind in ("characters_and_tags", "letters_and_tags"):
         word, tab, tags = text.partition("\t")
+        if kind == "letters_and_tags":
+            word = unicodedata.normalize("NFD", word)
         return [*word, *re.findall(r"[\t;][^\t;]*", tab + tags)]
     return text.split(" ")
 
