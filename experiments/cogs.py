@@ -11,8 +11,8 @@ Published (Csordás et al. 2021, their table 3, not verified against it): 80 % w
 relative positions, 78 and 77 % with shared layers; 35 % in the first paper (Kim and Linzen 2020), whose models were
 stopped early.
 
-At demo scale, for two CPU cores, a model is four times narrower and has 12,000 updates of about 20 sentences, which are
-10 epochs, in place of 50,000 of 128, at ten times the learning rate: compare its rows with each other, not with the
+At demo scale, for two CPU cores, a model is four times narrower and has 12,000 updates of about 16 sentences, which are
+8 epochs, in place of 50,000 of 128, at ten times the learning rate: compare its rows with each other, not with the
 published ones. The batches are small because each of the 18 lexical categories tests a word that is in one or two
 sentences of the training set, and under Adam an embedding moves the further, the more updates lie between its
 occurrences.
@@ -31,7 +31,7 @@ SCALES = ("demo", "paper")
 NOT_SCALED = {"model.embedding_init": "unit", "model.scale_embeddings": False}
 SCALED_DOWN = {"model.embedding_init": "kaiming", "model.scale_embeddings": False, "model.scale_positions": True}
 DEMO = (
-    "Here d_model and d_ff are 128, and there were 12,000 updates of 1,024 tokens (10 epochs) at ten times the "
+    "Here d_model and d_ff are 128, and there were 12,000 updates of 1,024 tokens (8 epochs) at ten times the "
     "learning rate of the recipe, which has 265 epochs."
 )
 RELATIVE, SHARED = {"model.positions": "transformer_xl"}, {"model.share_layers": True}
