@@ -13,8 +13,8 @@ stopped early.
 
 At demo scale, for two CPU cores, a model is four times narrower and has 12,000 updates of about 16 sentences, which are
 8 epochs, in place of 50,000 of 128, at ten times the learning rate: compare its rows with each other, not with the
-published ones. The batches are small because each of the 18 lexical categories tests a word that is in one or two
-sentences of the training set, and under Adam an embedding moves the further, the more updates lie between its
+published ones. The batches are small because each of the 18 lexical categories tests a word of only one
+sentence of the training set, and under Adam an embedding should move the further, the more updates lie between its
 occurrences.
 
 At demo scale 6 variants have three seeds each; `--dry-run` estimates the time.

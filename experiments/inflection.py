@@ -42,7 +42,7 @@ def get_sweep(scale: str) -> Sweep:
             Variant("transformer_xl", {"model.positions": "transformer_xl"}),
             Variant("tied embeddings", {"model.tie_embeddings": "target"}),
             Variant("shared layers", {"model.share_layers": True}),
-            # Hangul in letters instead of syllables: without it, Korean is below the published figure.
+            # Hangul in letters instead of syllables (docs/results/inflection).
             Variant("letters", {"data.tokenizer": "letters_and_tags"}),
         ],
         baseline="recipe",
