@@ -149,6 +149,8 @@ def test_letters_of_characters_that_training_lacks_are_known():
     tokenizer = train_symbols(["각 나\tN;PL", "né"], "letters_and_tags")
     assert tokenizer.pieces(tokenizer.encode("낙\tN;PL")) == ["\u1102", "\u1161", "\u11a8", "\tN", ";PL"]
     assert tokenizer.decode(tokenizer.encode("낙é")) == "낙é"
+    tagged = train_symbols(["a\tGe\u0301"], "letters_and_tags")
+    assert UNK not in tagged.encode("a\tG\u00e9")
     assert UNK in train_symbols(["각 나", "né"], "characters_and_tags").encode("낙")
 
 

@@ -372,7 +372,7 @@ def _symbols(text: str, kind: str) -> Sequence[str]:
     if kind in ("characters_and_tags", "letters_and_tags"):
         word, tab, tags = text.partition("\t")
         if kind == "letters_and_tags":
-            word = unicodedata.normalize("NFD", word)
+            word, tags = unicodedata.normalize("NFD", word), unicodedata.normalize("NFC", tags)
         return [*word, *re.findall(r"[\t;][^\t;]*", tab + tags)]
     return text.split(" ")
 
