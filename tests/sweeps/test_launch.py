@@ -197,7 +197,7 @@ def test_data_is_prepared_once_and_refused_at_once(folder):
 
 def test_a_refused_sweep_leaves_no_trace(folder):
     with pytest.raises(BadInput, match="TFDS has no such data set"):
-        launch.launch(folder, defined(Variant("tfds", {"data.corpus": "grammer"})), LaunchOptions(only="tfds"))
+        launch.launch(folder, defined(Variant("tfds", {"data.corpus": "grammer"})), LaunchOptions(only=["tfds"]))
     assert not folder.path.exists()
 
 

@@ -174,9 +174,10 @@ def test_a_base_with_an_order_keeps_it_for_all_seeds(tmp_path):
 
 def test_only_picks_variants():
     definition = defined(FOUR, Variant("h = 8", {"model.num_heads": 8}))
-    assert definition.chosen("h*") == ["h = 4", "h = 8"] and len(definition.chosen(None)) == 3
+    assert definition.chosen(["h*"]) == ["h = 4", "h = 8"] and len(definition.chosen(None)) == 3
+    assert definition.chosen(["h = 8", "[bh]*4", "base"]) == ["base", "h = 4", "h = 8"]  # in the sweep's order
     with pytest.raises(BadInput, match="--only=q: matches no variant; there are: base, h = 4, h = 8"):
-        definition.chosen("q")
+        definition.chosen(["base", "q"])
 
 
 def test_factors_are_of_the_peak_rate():

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
@@ -52,7 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's"
     )
     what.add_argument(
-        "--only", metavar="GLOB", help="only the variants whose names match: --only='B*'; also with --status"
+        "--only",
+        action="append",
+        metavar="GLOB",
+        help="only the variants whose names match: --only='B*'; repeatable; also with --status",
     )
     what.add_argument(
         "--tune",
@@ -178,8 +182,8 @@ def run(arguments: argparse.Namespace) -> int:
         return launch(sweep, definition, options)
 
 
-def overview(sweep: "SweepFolder", only: str | None = None) -> str:
-    """The state of every run of a sweep, or of those of the variants that match `only`."""
+def overview(sweep: "SweepFolder", only: Sequence[str] | None = None) -> str:
+    """The state of every run of a sweep, or of those of the variants that match any pattern of `only`."""
     from transformer_jax.sweeps.slurm import in_flight
     from transformer_jax.sweeps.status import Display, counts, failure, table, tracker_failures
 

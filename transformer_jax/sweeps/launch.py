@@ -48,7 +48,7 @@ TOGETHER = {
 class LaunchOptions:
     """How a sweep is run this time; its results do not depend on it."""
 
-    only: str | None = None  # a pattern of variants' names
+    only: Sequence[str] | None = None  # patterns of variants' names
     jobs: int | None = None
     together: int | None = None  # runs at most in one program, 0 for as many as fit; none = one
     retries: int = 0

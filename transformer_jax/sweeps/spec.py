@@ -121,13 +121,16 @@ class Definition:
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
 
-    def chosen(self, only: str | None) -> list[str]:
-        """The names of the variants that match a pattern; None matches all."""
+    def chosen(self, only: Sequence[str] | None) -> list[str]:
+        """The names of the variants that match any of the patterns; None matches all."""
         names = [variant.name for variant in self.sweep.variants]
-        found = [name for name in names if only is None or fnmatch.fnmatchcase(name, only)]
-        if not found:
-            raise BadInput(f"--only={only}: matches no variant; {schema.nearest(str(only), names)}")
-        return found
+        if only is None:
+            return names
+        matching = {pattern: fnmatch.filter(names, pattern) for pattern in only}
+        for pattern, found in matching.items():
+            if not found:
+                raise BadInput(f"--only={pattern}: matches no variant; {schema.nearest(pattern, names)}")
+        return [name for name in names if any(name in found for found in matching.values())]
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` multiplies the peak learning rate."""
