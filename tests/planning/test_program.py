@@ -205,6 +205,39 @@ ENTRY %main (x: bf16[8,4], q: f32[2,3,5,7], k: f32[2,3,7,9]) -> bf16[64,4] {
 """
 
 
+OFFLOADED = """\
+HloModule offloaded, is_scheduled=true
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %added = f32[] add(%a, %b)
+}
+
+%called (p: f32[1000], t: token[]) -> f32[1000] {
+  %t = token[] parameter(1)
+  %p = f32[1000]{0} parameter(0)
+  ROOT %reduced = f32[1000]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%sum
+}, execution_thread="sparsecore"
+
+ENTRY %main (x: f32[1000], q: f32[5,7], k: f32[7,9]) -> f32[1000] {
+  %x = f32[1000]{0} parameter(0)
+  %q = f32[5,7]{1,0} parameter(1)
+  %k = f32[7,9]{1,0} parameter(2)
+  %ready = token[] custom-call(), custom_call_target="PrepareAsyncCallDone"
+  %sent = ((f32[1000]{0}, token[]), f32[1000]{0}) call-start(%x, %ready), to_apply=%called
+  %dot = f32[5,9]{1,0} dot(%q, %k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %received = f32[1000]{0} call-done(%sent)
+}
+"""
+
+
+def test_a_message_that_a_sparse_core_sends_is_asynchronous():
+    (message,) = Program(OFFLOADED).collectives(lambda accessed, flops: flops)
+    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-reduce", [(1000,)], True)
+    assert message.work == 2 * 5 * 7 * 9
+
+
 def test_a_message_sent_in_steps_is_one_with_the_work_of_its_steps():
     (message,) = Program(STEPS).collectives(lambda accessed, flops: flops)
     assert (message.kind, message.shapes, message.is_asynchronous) == ("all-gather", [(64, 4)], True)

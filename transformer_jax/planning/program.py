@@ -250,7 +250,9 @@ class Program:
 
     def _inside(self, instruction: Instruction) -> list[Instruction]:
         """The instructions that one wraps, in a fusion or an asynchronous call; otherwise itself."""
-        return self.computations.get(instruction.called("calls"), [instruction])
+        # A TPU's SparseCore runs what `call-start` calls, beside what the TensorCore runs.
+        attribute = "to_apply" if instruction.kind == "call-start" else "calls"
+        return self.computations.get(instruction.called(attribute), [instruction])
 
     def _chains(self, instruction: Instruction) -> set[str]:
         return {_chain(each) for each in self._inside(instruction)}
