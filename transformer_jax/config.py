@@ -91,6 +91,12 @@ class TrainConfig(Section, affects="stopping"):
         at_least=1,
         affects="computation",
     )
+    rematerialize: Literal["auto", "activations", "nothing"] = option(
+        "auto",
+        "what the backward pass computes again in place of keeping it: activations, that is all but matrix products, "
+        "attention weights and residual sums, or nothing; auto is activations on TPUs and nothing elsewhere",
+        affects="computation",
+    )
 
     loss: Address | None = option(
         None, "custom loss instead of label-smoothed cross-entropy (docs/extending.md)", affects="result"

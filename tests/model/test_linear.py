@@ -28,3 +28,21 @@ def test_initial_weights_are_xavier_uniform_and_biases_zero():
     np.testing.assert_allclose(params["kernel"].std(), limit / np.sqrt(3), rtol=0.02)
     np.testing.assert_allclose(larger["kernel"], 2 * params["kernel"], rtol=1e-6)
     assert (params["bias"] == 0).all()
+
+
+def test_both_gradients_of_a_product_are_computed_before_either_is_used():
+    """And nothing else changes: neither the forward pass, nor derivatives of other kinds."""
+    linear = Linear(use_bias=False)
+    params = variables_of(linear, X_BTD, 3)
+
+    def total(params, x):
+        return jnp.sum(linear.apply(params, x, 3) ** 2)
+
+    gradients = jax.make_jaxpr(jax.grad(total, argnums=(0, 1)))(params, X_BTD)
+    barriers = [each for each in gradients.eqns if each.primitive.name == "optimization_barrier"]
+    assert [sorted(var.aval.shape for var in each.outvars) for each in barriers] == [[(8, 3), (8, 8)]]
+    assert "optimization_barrier" not in str(jax.make_jaxpr(total)(params, X_BTD))
+    direction = jax.tree.map(jnp.ones_like, (params, X_BTD))
+    _, forward = jax.jvp(total, (params, X_BTD), direction)
+    reverse = jax.grad(total, argnums=(0, 1))(params, X_BTD)
+    assert_close(forward, sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (reverse, direction)), strict=True)))

@@ -105,7 +105,8 @@ def _of_programs(config: ExperimentConfig) -> ExperimentConfig:
     """The part of a config that its compiled programs depend on."""
     values = to_dict(config)
     values["train"] = {
-        name: values["train"][name] for name in ("loss", "label_smoothing", "smoothing_over", "z_loss", "accumulate")
+        name: values["train"][name]
+        for name in ("loss", "label_smoothing", "smoothing_over", "z_loss", "accumulate", "rematerialize")
     }
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
 

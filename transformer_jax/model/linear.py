@@ -37,9 +37,23 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, features: int) -> jax.Array:
         kernel = self.param("kernel", self.kernel_init, (x.shape[-1], features))
-        rows = x.reshape(-1, x.shape[-1]).astype(self.dtype)
-        product = jnp.matmul(rows, kernel.astype(self.dtype), precision=precision_of(rows))
+        rows, kernel = _gradients_at_once(x.reshape(-1, x.shape[-1]).astype(self.dtype), kernel.astype(self.dtype))
+        product = jnp.matmul(rows, kernel, precision=precision_of(rows))
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (features,))
             product = product + bias.astype(self.dtype)[None]
         return product.reshape(*x.shape[:-1], features)
+
+
+@jax.custom_jvp
+def _gradients_at_once(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both as they are, but in the backward pass the gradient of x is not used before the kernel's is there, too.
+
+    XLA for TPUs otherwise computes the kernels' gradients last, and keeps what they need of all layers until then.
+    """
+    return x, kernel
+
+
+@_gradients_at_once.defjvp
+def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[Any, Any]:
+    return inputs, jax.lax.optimization_barrier(changes)

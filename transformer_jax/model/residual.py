@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 import jax
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.errors import BadInput
 from transformer_jax.model.dropout import Dropout
@@ -11,6 +12,8 @@ from transformer_jax.model.norm import norm_of
 from transformer_jax.model_config import ModelConfig
 
 Stack = Literal["encoder", "decoder"]
+# The name of the residual sums for a `jax.checkpoint` policy.
+RESIDUAL = "residual_sum"
 
 
 class Residual(nn.Module):
@@ -43,7 +46,8 @@ class Residual(nn.Module):
             sublayer = self.output_norm(sublayer)
         if self.config.norm == "deepnorm":
             x = depth_scaling(self.config, self.stack).alpha * x
-        return x + sublayer if self.config.is_pre_norm else self.norm(x + sublayer)
+        x = checkpoint_name(x + sublayer, RESIDUAL)
+        return x if self.config.is_pre_norm else self.norm(x)
 
 
 class DepthScaling(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.errors import BadInput
 from transformer_jax.model import custom_modules
@@ -16,6 +17,7 @@ from transformer_jax.model.masks import Mask
 from transformer_jax.model.norm import norm_of
 from transformer_jax.model.position_interface import METHODS, AttentionPositions, Positions
 from transformer_jax.model.positions import ENCODINGS
+from transformer_jax.model.residual import RESIDUAL
 from transformer_jax.model.shapes import check_shapes, check_type
 from transformer_jax.model_config import MOST_ROWS, ModelConfig
 
@@ -81,7 +83,7 @@ class _Stack(nn.Module):
         if encoded.shape != x_BTD.shape:
             name = type(encoding).__name__
             raise BadInput(f"{name}.embed made {encoded.shape} of {x_BTD.shape}: it must keep the shape")
-        return self.drop(encoded, deterministic)
+        return checkpoint_name(self.drop(encoded, deterministic), RESIDUAL)
 
     def leave(self, x_BTD: jax.Array) -> jax.Array:
         return self.final_norm(x_BTD) if self.config.is_pre_norm else x_BTD

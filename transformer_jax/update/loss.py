@@ -17,9 +17,10 @@ from transformer_jax.model.precision import precision_of
 Spread = Literal["all", "others"]
 # The most logits of a batch whose gradients exist at once: 256 MiB in float32.
 HELD_LOGITS = 64 * 2**20
-# The most logits that exist at once on TPUs: 38 MB. Such a slice, and a table of the paper's size in bfloat16, stay in
-# the 128 MB beside the arithmetic units (VMEM), and the device's memory is not accessed for them.
-HELD_LOGITS_ON_TPU = 256 * 37_000
+# The most logits that exist at once on TPU v5e and v6e: 38 MB. Such a slice, and a table of the paper's size in
+# bfloat16, stay in the 128 MB beside the arithmetic units (VMEM), and the device's memory is not accessed for them.
+# Other TPUs have less of it, and would read the table again for each slice.
+HELD_LOGITS_IN_VMEM = 256 * 37_000
 # A number of the config; traced where runs that differ in it train together.
 Number = float | jax.Array
 # The function that train.loss names, or None: label-smoothed cross-entropy.
@@ -70,9 +71,9 @@ class TokenSums(NamedTuple):
     weight: jax.Array
 
 
-def held_logits_on(platform: str) -> int:
-    """The most logits that exist at once in training on devices of this kind."""
-    return HELD_LOGITS_ON_TPU if platform == "tpu" else HELD_LOGITS
+def held_logits_on(device_kind: str) -> int:
+    """The most logits that exist at once in training on devices of this kind, as JAX calls it."""
+    return HELD_LOGITS_IN_VMEM if device_kind in ("TPU v5 lite", "TPU v6 lite") else HELD_LOGITS
 
 
 def label_smoothed_cross_entropy(

@@ -42,12 +42,14 @@ class Slices:
             gather = jax.shard_map(gather, in_specs=along, out_specs=along, axis_names={"tensor"}, check_vma=False)
         return gather(part)
 
-    def rematerialized(self, function: Callable[..., Any], params: Any) -> Callable[..., Any]:
-        """The function, whose backward pass gathers parameters and makes copies again; the rest is kept."""
+    def policy(self, params: Any, keeps: Callable[..., bool]) -> Callable[..., bool]:
+        """For `jax.checkpoint`: gathers parameters and makes copies again; of the rest it keeps what `keeps` does."""
         whole = jax.eval_shape(self.whole, params, ())
         shapes = {shape for leaf in jax.tree.leaves(whole) for shape in (leaf.shape, leaf.shape[::-1])}
 
         def is_kept(primitive: Any, *inputs: Any, **parameters: Any) -> bool:
+            if not keeps(primitive, *inputs, **parameters):
+                return False
             # Neither gathered parameters, nor copies: those of parameters in another type or transposed, and of others
             # in a wider type or another shape.
             if primitive.name == "convert_element_type":
@@ -56,7 +58,7 @@ class Slices:
             is_gather = primitive.name.startswith("custom_vjp_call") and len(inputs) == 1
             return not (is_gather or primitive.name in ("reshape", "transpose"))
 
-        return jax.checkpoint(function, policy=is_kept)
+        return is_kept
 
 
 def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[str] = ()) -> Callable[..., Any]:
@@ -120,7 +122,7 @@ def _with_gradient(scatter: Callable[[int, jax.Array], jax.Array]) -> Callable[[
     """`_all_gather`, whose gradient is summed by `scatter`."""
     gather = jax.custom_vjp(_all_gather, nondiff_argnums=(0,))
     gather.defvjp(
-        lambda dimension, part: (gather(dimension, part), None),  # by its name `rematerialized` knows it
+        lambda dimension, part: (gather(dimension, part), None),  # by its name `policy` knows it
         lambda dimension, _, gradient: (scatter(dimension, gradient),),
     )
     return gather

@@ -32,6 +32,7 @@ from transformer_jax.update.loss import (
     zero_sums,
 )
 from transformer_jax.update.reduction import Slices, over_devices
+from transformer_jax.update.rematerialization import keeps_products, recomputes_activations
 
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
 
@@ -134,9 +135,11 @@ def make_train_step(
 
 
 def for_mesh(config: ExperimentConfig, mesh: Mesh, is_divided: bool) -> ExperimentConfig:
-    """The config of programs for this mesh: with custom modules loaded, and attention as its devices have it."""
-    model = fused.resolved(custom_modules.loaded(config.model), mesh.devices.flat[0], is_divided)
-    return config if model == config.model else dataclasses.replace(config, model=model)
+    """The config of programs for this mesh: with custom modules loaded, and what its devices decide."""
+    device, train = mesh.devices.flat[0], config.train
+    model = fused.resolved(custom_modules.loaded(config.model), device, is_divided)
+    chosen: Any = "activations" if recomputes_activations(train, device.platform) else "nothing"
+    return dataclasses.replace(config, model=model, train=dataclasses.replace(train, rematerialize=chosen))
 
 
 def _shardings(plan: TrainState) -> TrainState:
@@ -156,7 +159,7 @@ def train_step(
     `loss` is train.loss, loaded by `load_loss`.
     """
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    held = held_logits_on(mesh.devices.flat[0].platform)
+    held = held_logits_on(mesh.devices.flat[0].device_kind)
     gradient = over_devices(functools.partial(_summed_gradients, config, loss, held), mesh, config.mesh.replicate)
     with matmul_precision(config.model):
         gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
@@ -290,10 +293,13 @@ def _summed_gradients(
             return _features(config, whole(params), part, rng)
 
         # Without the loss, which keeps its own gradients only.
-        found = (features if slices is None else slices.rematerialized(features, params))(params)
+        found = (features if policy is None else jax.checkpoint(features, policy=policy))(params)
         sums = _sums(config, objective, lambda: whole(params), part, found, held_logits)
         return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
 
+    policy = keeps_products if train.rematerialize == "activations" else None
+    if slices is not None:
+        policy = slices.policy(params, policy or jax.checkpoint_policies.everything_saveable)
     gradient = jax.grad(total_loss, has_aux=True)
     count = train.accumulate
     if count == 1:
