@@ -1,7 +1,9 @@
 """What a train step computes again in its backward pass: the same update, no matrix product twice, less memory."""
 
 import re
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tests.support.hlo import compiled
 from tests.support.small_runs import batch_of, batches, params_of, sentences, trainer
 from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.update.rematerialization import recomputes_activations
+from transformer_jax.update.step import train_step
 
 ACTIVATIONS = {"train__rematerialize": "activations"}
 SGD = {"optimizer__name": "sgd", "optimizer__learning_rate": 0.3, "model__dropout": 0.1}
@@ -57,3 +60,18 @@ def test_it_needs_less_memory():
 def test_the_devices_decide_unless_the_config_does(platform, wanted, is_computed_again):
     train = with_values(ExperimentConfig(), {"train.rematerialize": wanted}).train
     assert recomputes_activations(train, platform) == is_computed_again
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu", "cpu"])
+def test_both_gradients_of_each_product_are_computed_together_on_tpus_alone(platform):
+    """Decided by the mesh's devices: the machine that compiles has CPUs in each case."""
+    run, device = trainer(), SimpleNamespace(platform=platform, device_kind=platform)
+    mesh = SimpleNamespace(devices=np.array([device]), size=1)
+    batch = batch_of(sentences(8), 8)
+
+    def step(state):
+        return train_step(run.config, run.optimizer, None, state, batch, mesh)
+
+    barriers = str(jax.make_jaxpr(step)(run.new())).count("optimization_barrier")
+    kernels = [path for path in params_of(run.new()) if path.endswith("kernel")]
+    assert barriers == (len(kernels) if platform == "tpu" else 0)

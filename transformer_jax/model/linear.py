@@ -1,5 +1,8 @@
 """The linear map x W + b."""
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -7,6 +10,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.model.precision import precision_of
+
+_AT_ONCE: ContextVar[bool] = ContextVar("gradients_at_once", default=False)
 
 
 def xavier(gain: float = 1.0, base_shape: tuple[float, float] | None = None) -> nn.initializers.Initializer:
@@ -37,7 +42,9 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, features: int) -> jax.Array:
         kernel = self.param("kernel", self.kernel_init, (x.shape[-1], features))
-        rows, kernel = _gradients_at_once(x.reshape(-1, x.shape[-1]).astype(self.dtype), kernel.astype(self.dtype))
+        rows, kernel = x.reshape(-1, x.shape[-1]).astype(self.dtype), kernel.astype(self.dtype)
+        if _AT_ONCE.get():
+            rows, kernel = _with_gradients_at_once(rows, kernel)
         product = jnp.matmul(rows, kernel, precision=precision_of(rows))
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (features,))
@@ -45,15 +52,26 @@ class Linear(nn.Module):
         return product.reshape(*x.shape[:-1], features)
 
 
-@jax.custom_jvp
-def _gradients_at_once(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both as they are, but in the backward pass the gradient of x is not used before the kernel's is there, too.
+@contextlib.contextmanager
+def gradients_at_once(wanted: bool) -> Iterator[None]:
+    """While this is traced, no product's gradient of x is used before its kernel's gradient is there, too.
 
-    XLA for TPUs otherwise computes the kernels' gradients last, and keeps what they need of all layers until then.
+    XLA for TPUs otherwise computes the kernels' gradients last, and moves what they need of all layers to memory and
+    back. On GPUs it changes that little, and delays messages.
     """
+    token = _AT_ONCE.set(wanted)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
+@jax.custom_jvp
+def _with_gradients_at_once(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both as they are; in the backward pass their gradients go through a barrier, which waits for both."""
     return x, kernel
 
 
-@_gradients_at_once.defjvp
+@_with_gradients_at_once.defjvp
 def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[Any, Any]:
     return inputs, jax.lax.optimization_barrier(changes)

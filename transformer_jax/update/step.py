@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.extension import CustomFunction
 from transformer_jax.model import custom_modules, fused
+from transformer_jax.model.linear import gradients_at_once
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
@@ -159,9 +160,10 @@ def train_step(
     `loss` is train.loss, loaded by `load_loss`.
     """
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    held = held_logits_on(mesh.devices.flat[0].device_kind)
+    device = mesh.devices.flat[0]
+    held, at_once = held_logits_on(device.device_kind), gradients_at_once(device.platform == "tpu")
     gradient = over_devices(functools.partial(_summed_gradients, config, loss, held), mesh, config.mesh.replicate)
-    with matmul_precision(config.model):
+    with matmul_precision(config.model), at_once:
         gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
