@@ -62,11 +62,13 @@ def test_the_devices_decide_unless_the_config_does(platform, wanted, is_computed
     assert recomputes_activations(train, platform) == is_computed_again
 
 
-@pytest.mark.parametrize("platform", ["tpu", "gpu", "cpu"])
-def test_both_gradients_of_each_product_are_computed_together_on_tpus_alone(platform):
+@pytest.mark.parametrize(
+    ("platform", "fsdp", "together"), [("tpu", 1, True), ("tpu", 2, False), ("gpu", 1, False), ("cpu", 1, False)]
+)
+def test_both_gradients_of_each_product_are_computed_together_on_tpus_without_fsdp(platform, fsdp, together):
     """Decided by the mesh's devices: the machine that compiles has CPUs in each case."""
     run, device = trainer(), SimpleNamespace(platform=platform, device_kind=platform)
-    mesh = SimpleNamespace(devices=np.array([device]), size=1)
+    mesh = SimpleNamespace(devices=np.array([device]), size=1, shape={"fsdp": fsdp})
     batch = batch_of(sentences(8), 8)
 
     def step(state):
@@ -74,4 +76,4 @@ def test_both_gradients_of_each_product_are_computed_together_on_tpus_alone(plat
 
     barriers = str(jax.make_jaxpr(step)(run.new())).count("optimization_barrier")
     kernels = [path for path in params_of(run.new()) if path.endswith("kernel")]
-    assert barriers == (len(kernels) if platform == "tpu" else 0)
+    assert barriers == (len(kernels) if together else 0)

@@ -161,7 +161,9 @@ def train_step(
     """
     rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
     device = mesh.devices.flat[0]
-    held, at_once = held_logits_on(device.device_kind), gradients_at_once(device.platform == "tpu")
+    held = held_logits_on(device.device_kind)
+    # With fsdp XLA would then sum some gradients whole that it otherwise sums in slices.
+    at_once = gradients_at_once(device.platform == "tpu" and mesh.shape["fsdp"] == 1)
     gradient = over_devices(functools.partial(_summed_gradients, config, loss, held), mesh, config.mesh.replicate)
     with matmul_precision(config.model), at_once:
         gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
