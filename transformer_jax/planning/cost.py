@@ -199,16 +199,19 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
     each sub-layer, D before and D after its norm, or each of its two norms. A decoder layer has three sub-layers; the
     keys and values of the second are those of the source. Norms are kept in float32, dropout keeps a byte, fused
-    attention no weights.
+    attention no weights. On TPUs activations are computed again (train.rematerialize): of a sub-layer D is kept, and of
+    the inner layer F before the activation.
 
     Norms of queries and keys keep twice their size in float32, (h + g) 2 K; Transformer-XL's positions h K for queries,
     h 2 D in float32 and, where scores are capped, what they add to these: as seen in programs for CPUs.
     """
     c, size = config, BYTES[config.dtype]
     widths = c.key_size + c.value_size
-    inner = (3 if c.is_gated else 2) * c.inner_width
+    is_recomputed = platform == "tpu"
+    inner = ((3 if c.is_gated else 2) - is_recomputed) * c.inner_width
     norms = 2 if c.norm == "sandwich" else 1
-    whole = (norms * (FLOAT + size) + (c.dropout > 0)) * c.d_model * (1 + WAITING[platform] * (tensor > 1))
+    each = size if is_recomputed else norms * (FLOAT + size) + (c.dropout > 0)
+    whole = each * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     has_kernels = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
     is_fused = has_kernels and c.attention_softcap is None and not local.is_packed
@@ -217,7 +220,7 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     def attention(queries: int, kept: int, length: int) -> float:
         weights = 0 if is_fused else size * queries * c.num_heads * length
         heads = size * (queries * c.num_heads + kept * c.key_value_heads) * widths
-        if c.qk_norm:
+        if c.qk_norm and not is_recomputed:
             heads += 2 * FLOAT * (queries * c.num_heads + kept * c.key_value_heads) * c.key_size
         return (heads + weights) / tensor + queries * whole
 
