@@ -126,7 +126,7 @@ def test_what_each_option_affects_is_declared_with_it():
     }  # fmt: skip
     computation = {path for path, effect in affects.items() if effect == "computation"}
     assert {path for path in computation if not path.startswith("mesh.")} == {
-        "model.attention_implementation", "train.accumulate", "decode.tokens_per_batch",
+        "model.attention_implementation", "train.accumulate", "train.rematerialize", "decode.tokens_per_batch",
     }  # fmt: skip
     assert {affects[path] for path in ("train.loss", "train.label_smoothing", "data.order_seed", "seed")} == {"result"}
     assert affects["data.seed"] == affects["model.vocab_size"] == affects["data.cleaning.max_ratio"] == "data"
