@@ -199,8 +199,8 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
     each sub-layer, D before and D after its norm, or each of its two norms. A decoder layer has three sub-layers; the
     keys and values of the second are those of the source. Norms are kept in float32, dropout keeps a byte, fused
-    attention no weights. On TPUs activations are computed again (train.rematerialize): of a sub-layer D is kept, and of
-    the inner layer F before the activation.
+    attention no weights. On TPUs activations are computed again (train.rematerialize): of a sub-layer D is kept for each
+    norm, and of the inner layer F before the activation.
 
     Norms of queries and keys keep twice their size in float32, (h + g) 2 K; Transformer-XL's positions h K for queries,
     h 2 D in float32 and, where scores are capped, what they add to these: as seen in programs for CPUs.
@@ -210,8 +210,8 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     is_recomputed = platform == "tpu"
     inner = ((3 if c.is_gated else 2) - is_recomputed) * c.inner_width
     norms = 2 if c.norm == "sandwich" else 1
-    each = size if is_recomputed else norms * (FLOAT + size) + (c.dropout > 0)
-    whole = each * c.d_model * (1 + WAITING[platform] * (tensor > 1))
+    kept_D = norms * size if is_recomputed else norms * (FLOAT + size) + (c.dropout > 0)
+    whole = kept_D * c.d_model * (1 + WAITING[platform] * (tensor > 1))
 
     has_kernels = platform == "gpu" and c.dtype == "bfloat16" and c.attention_implementation in ("auto", "cudnn")
     is_fused = has_kernels and c.attention_softcap is None and not local.is_packed
