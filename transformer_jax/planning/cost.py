@@ -199,8 +199,8 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     the inner layer, F before and F after the activation and F of a gate, all divided along `tensor`; and undivided, for
     each sub-layer, D before and D after its norm, or each of its two norms. A decoder layer has three sub-layers; the
     keys and values of the second are those of the source. Norms are kept in float32, dropout keeps a byte, fused
-    attention no weights. On TPUs activations are computed again (train.rematerialize): of a sub-layer D is kept for each
-    norm, and of the inner layer F before the activation.
+    attention no weights. With train.rematerialize activations are computed again: of a sub-layer D is kept for
+    each norm, and of the inner layer F before the activation.
 
     Norms of queries and keys keep twice their size in float32, (h + g) 2 K; Transformer-XL's positions h K for queries,
     h 2 D in float32 and, where scores are capped, what they add to these: as seen in programs for CPUs.
