@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.hlo import compiled
 from tests.support.small_runs import batch_of, batches, params_of, sentences, trainer
-from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.update.rematerialization import recomputes_activations
 from transformer_jax.update.step import train_step
 
@@ -58,8 +57,7 @@ def test_it_needs_less_memory():
     ],
 )  # fmt: skip
 def test_the_devices_decide_unless_the_config_does(platform, wanted, is_computed_again):
-    train = with_values(ExperimentConfig(), {"train.rematerialize": wanted}).train
-    assert recomputes_activations(train, platform) == is_computed_again
+    assert recomputes_activations(wanted, platform) == is_computed_again
 
 
 @pytest.mark.parametrize(

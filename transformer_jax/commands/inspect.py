@@ -200,7 +200,8 @@ def work_of(experiment: ExperimentConfig) -> "Work":
 
     data, is_packed = experiment.data, experiment.data.batching == "packing"
     length = min(data.max_length if is_packed else LENGTH, data.tokens_per_batch)
-    return Work(max(1, data.tokens_per_batch // length), length, length, experiment.train.accumulate, is_packed)
+    rows, train = max(1, data.tokens_per_batch // length), experiment.train
+    return Work(rows, length, length, train.accumulate, is_packed, train.rematerialize)
 
 
 def moments_of(experiment: ExperimentConfig) -> float:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from transformer_jax.model.size import parameter_counts
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.update.loss import HELD_LOGITS
+from transformer_jax.update.rematerialization import recomputes_activations
 
 FLOAT = 4  # bytes: parameters, moments, gradients and sums are always float32
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -46,6 +47,7 @@ class Work(NamedTuple):
     target: int
     parts: int = 1
     is_packed: bool = False
+    rematerialize: str = "auto"  # train.rematerialize
 
     def on(self, mesh: MeshSize) -> "Work":
         """The share of one device in one accumulation step."""
@@ -207,7 +209,7 @@ def activations(config: ModelConfig, local: Work, tensor: int, platform: str = "
     """
     c, size = config, BYTES[config.dtype]
     widths = c.key_size + c.value_size
-    is_recomputed = platform == "tpu"
+    is_recomputed = platform != "cpu" and recomputes_activations(local.rematerialize, platform)  # CPUs keep as much
     inner = ((3 if c.is_gated else 2) - is_recomputed) * c.inner_width
     norms = 2 if c.norm == "sandwich" else 1
     kept_D = norms * size if is_recomputed else norms * (FLOAT + size) + (c.dropout > 0)

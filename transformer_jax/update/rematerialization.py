@@ -4,19 +4,18 @@ from typing import Any
 
 import jax
 
-from transformer_jax.config import TrainConfig
 from transformer_jax.model.residual import RESIDUAL
 from transformer_jax.model.softmax import WEIGHTS
 
 _is_named = jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
 
 
-def recomputes_activations(train: TrainConfig, platform: str) -> bool:
-    """Whether a train step on devices of this kind does.
+def recomputes_activations(rematerialize: str, platform: str) -> bool:
+    """Whether a train step on devices of this kind does, with this value of train.rematerialize.
 
     On TPUs it lowers memory and memory traffic. On GPUs it lowers memory, for more traffic; on CPUs it costs time.
     """
-    return train.rematerialize == "activations" or (train.rematerialize == "auto" and platform == "tpu")
+    return rematerialize == "activations" or (rematerialize == "auto" and platform == "tpu")
 
 
 def keeps_products(primitive: Any, *inputs: Any, **parameters: Any) -> bool:

@@ -139,7 +139,7 @@ def for_mesh(config: ExperimentConfig, mesh: Mesh, is_divided: bool) -> Experime
     """The config of programs for this mesh: with custom modules loaded, and what its devices decide."""
     device, train = mesh.devices.flat[0], config.train
     model = fused.resolved(custom_modules.loaded(config.model), device, is_divided)
-    chosen: Any = "activations" if recomputes_activations(train, device.platform) else "nothing"
+    chosen: Any = "activations" if recomputes_activations(train.rematerialize, device.platform) else "nothing"
     return dataclasses.replace(config, model=model, train=dataclasses.replace(train, rematerialize=chosen))
 
 
