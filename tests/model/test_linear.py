@@ -51,6 +51,9 @@ def test_both_gradients_of_a_product_are_computed_before_either_is_used_where_th
         jax.tree.map(assert_close, reverse(params, X_BTD), plain)
         direction = jax.tree.map(jnp.ones_like, (params, X_BTD))
         _, forward = jax.jvp(total, (params, X_BTD), direction)
+        for only in (0, 1):
+            assert barriers(jax.grad(total, argnums=only)) == []
+            jax.tree.map(assert_close, jax.grad(total, argnums=only)(params, X_BTD), plain[only])
         rows = jax.vmap(jax.grad(total, argnums=1), (None, 0))(params, X_BTD[:, None])
     assert_close(forward, sum(jnp.vdot(*pair) for pair in zip(*map(jax.tree.leaves, (plain, direction)), strict=True)))
     assert_close(rows[:, 0], plain[1])

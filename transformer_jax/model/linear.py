@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.custom_derivatives import SymbolicZero
 
 from transformer_jax.model.precision import precision_of
 
@@ -72,6 +73,10 @@ def _with_gradients_at_once(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array,
     return x, kernel
 
 
-@_with_gradients_at_once.defjvp
 def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[Any, Any]:
+    if any(isinstance(change, SymbolicZero) for change in changes):  # only one gradient is wanted: none to wait for
+        return inputs, changes
     return inputs, jax.lax.optimization_barrier(changes)
+
+
+_with_gradients_at_once.defjvp(_derivative, symbolic_zeros=True)
