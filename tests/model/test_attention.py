@@ -217,3 +217,14 @@ def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype
         (leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(backward) if leaf.size == batch * heads * length**2
     ]
     assert kept == [((batch, heads, length * length), dtype)]
+
+
+@pytest.mark.parametrize("groups", [None, 4, 2, 1])
+def test_keys_and_values_begin_with_the_variance_that_they_have_with_all_heads(groups):
+    attention = MultiHeadAttention(num_heads=8, d_v=24, num_key_value_heads=groups, gain=0.5)
+    x_BTD = jnp.ones((1, 1, 128))
+    params = attention.init(jax.random.key(0), x_BTD, x_BTD)["params"]
+    for name, width, gain in (("key", 16, 1.0), ("value", 24, 0.5)):
+        kernel = params[name]["kernel"]
+        assert kernel.shape == (128, (groups or 8) * width)
+        assert float(jnp.std(kernel)) == pytest.approx(gain * np.sqrt(2 / (128 + 8 * width)), rel=0.05)

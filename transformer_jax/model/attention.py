@@ -51,7 +51,8 @@ class MultiHeadAttention(nn.Module):
     Later changes, none of them the paper's:
 
     - `num_key_value_heads`: fewer heads of keys and values, each shared by as many neighbouring heads of queries
-      (Ainslie et al. 2023); with 1 of them, multi-query attention (Shazeer 2019).
+      (Ainslie et al. 2023); with 1 of them, multi-query attention (Shazeer 2019). W^K and W^V begin with the variance
+      that they have with all heads: Xavier's own rises as they get narrower, and post-norm then learns far worse.
     - `softcap`: the scores s become softcap tanh(s / softcap) (Gemma 2, 2024).
     - `qk_norm`: makes the norms of each head's queries and keys, over d_k, one for all heads; they are called before
       positions act (Dehghani et al. 2023; Henry et al. 2020). The scores keep their 1 / sqrt(d_k).
@@ -79,8 +80,11 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"implementation = {self.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}")
         if self.groups < 1 or self.num_heads % self.groups:
             raise ValueError(f"num_key_value_heads = {self.groups} must divide num_heads = {self.num_heads}")
-        self.query, self.key = (Linear(self.use_bias, self.dtype) for _ in range(2))
-        self.value, self.output = (Linear(self.use_bias, self.dtype, xavier(self.gain)) for _ in range(2))
+        shared_by = self.num_heads // self.groups
+        self.query = Linear(self.use_bias, self.dtype)
+        self.key = Linear(self.use_bias, self.dtype, xavier(shared_by=shared_by))
+        self.value = Linear(self.use_bias, self.dtype, xavier(self.gain, shared_by=shared_by))
+        self.output = Linear(self.use_bias, self.dtype, xavier(self.gain))
         self.drop = Dropout(self.dropout)
         if self.qk_norm is not None:
             self.query_norm, self.key_norm = self.qk_norm(), self.qk_norm()

@@ -15,14 +15,17 @@ from transformer_jax.model.precision import precision_of
 _AT_ONCE: ContextVar[bool] = ContextVar("gradients_at_once", default=False)
 
 
-def xavier(gain: float = 1.0, base_shape: tuple[float, float] | None = None) -> nn.initializers.Initializer:
+def xavier(
+    gain: float = 1.0, base_shape: tuple[float, float] | None = None, shared_by: int = 1
+) -> nn.initializers.Initializer:
     """Xavier-uniform (Glorot and Bengio 2010), times a gain.
 
     `base_shape` is that of the matrix in muP's base model: from there on the variance is proportional to 1 / fan_in.
+    `shared_by`: each output serves so many heads, and begins as if each of them had its own.
     """
 
     def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        base = base_shape or shape
+        base = base_shape or (shape[0], shape[1] * shared_by)
         variance = gain**2 * (sum(shape) / sum(base)) * (base[0] / shape[0])  # as a multiple of Xavier's
         return nn.initializers.variance_scaling(variance, "fan_avg", "uniform")(key, shape, dtype)
 
