@@ -65,6 +65,50 @@ class OwnNorm(EncoderLayer):
         return MyResidual()
 
 
+class Root(LayerNorm):
+    """Derived from the norm of the config, and another one."""
+
+    def __call__(self, x):
+        return x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
+
+
+class DerivedResidual(MyResidual):
+    def setup(self):
+        self.norm = Root(1e-6)
+
+
+class DerivedNorm(EncoderLayer):
+    def make_residual(self):
+        return DerivedResidual()
+
+
+class PlainCrossAttention(DecoderLayer):
+    def make_cross_attention(self):
+        return MultiHeadAttention(self.config.num_heads)
+
+
+class Around(MultiHeadAttention):
+    """Has another attention within, which is its own affair."""
+
+    def setup(self):
+        super().setup()
+        self.inner = MultiHeadAttention(self.num_heads)
+
+    def with_context(self, query, key_value, context):
+        found, cache = super().with_context(query, key_value, context)
+        return found + self.inner(query, query), cache
+
+
+class OwnQueries(MultiHeadAttention):
+    def queries(self, query):
+        return self._heads(self.query, query, self.num_heads, self.d_k)
+
+
+class OwnValues(MultiHeadAttention):
+    def values(self, key_value):
+        return self._heads(self.value, key_value, self.num_heads, self.d_v)
+
+
 class Biased(Positions):
     """Adds to the scores."""
 
@@ -108,6 +152,21 @@ IGNORED = [
     ({"num_key_value_heads": 1}, {"encoder_layer": OwnAttention}, "ignores model.num_key_value_heads = 1"),
     ({"attention_softcap": 20.0}, {"encoder_layer": OwnAttention}, "ignores model.attention_softcap = 20.0"),
     ({"norm": "deepnorm"}, {"feed_forward": Twice}, "feed_forward = Twice: overrides __call__, which uses gain"),
+    # A class derived from the final norm's, in a place where the config's is expected.
+    ({"norm": "pre"}, {"encoder_layer": DerivedNorm}, "encoder_layer = DerivedNorm: its layers have no LayerNorm, but"),
+    # One attention of two.
+    (
+        {},
+        {"decoder_layer": PlainCrossAttention, "attention": MyAttention},
+        "decoder_layer = PlainCrossAttention: ignores model.parts.attention = MyAttention in the decoder",
+    ),
+    ({"qk_norm": True}, {"decoder_layer": PlainCrossAttention}, "PlainCrossAttention: ignores model.qk_norm = True"),
+    ({"qk_norm": True}, {"attention": OwnQueries}, "OwnQueries: overrides queries, which uses qk_norm"),
+    ({"num_key_value_heads": 1}, {"attention": OwnValues}, "overrides values, which uses num_key_value_heads"),
+    ({"attention_dropout": 0.3}, {"attention": WithoutBias}, "WithoutBias: overrides attend, which uses dropout"),
+    ({"activation": "swiglu"}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses activation: a class"),
+    ({"activation_dropout": 0.3}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses dropout"),
+    ({"ffn_bias": False}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses use_bias"),
     ({}, {"attention": WithoutBias, "positions": Biased}, "WithoutBias: ignores model.parts.positions = Biased in"),
     ({"positions": "t5"}, {"attention": WithoutBias}, "WithoutBias: ignores model.positions = t5 in the encoder"),
 ]  # fmt: skip
@@ -136,6 +195,16 @@ def test_what_custom_layers_use_is_not_refused(norm):
     options = {"qk_norm": True, "num_key_value_heads": 1, "attention_softcap": 20.0}
     refuse_ignored(small(norm=norm, norm_kind="rms", parts=PartsConfig(encoder_layer=Parallel, **parts), **options))
     refuse_ignored(small(norm=norm, parts=PartsConfig(encoder_layer=Parallel, norm=MyNorm, **parts)))
+
+
+def test_what_is_within_a_custom_module_need_not_be_one():
+    refuse_ignored(small(parts=PartsConfig(attention=Around)))
+
+
+def test_a_custom_module_without_options_that_it_overrides_is_not_refused():
+    for part in (OwnQueries, OwnValues, WithoutBias):
+        refuse_ignored(small(parts=PartsConfig(attention=part)))
+    refuse_ignored(small(parts=PartsConfig(feed_forward=Twice)))
 
 
 def test_a_norm_of_the_layers_alone_is_fine_where_there_is_no_final_one():

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from flax import linen as nn
@@ -55,13 +56,25 @@ def overrides(custom: type, default: type, method: str) -> bool:
     return getattr(custom, method, None) is not getattr(default, method)
 
 
-def ignores(custom: type, default: type, field: str, methods: tuple[str, ...]) -> str | None:
-    """Why the class may ignore a field that it inherits: it overrides a method that uses it, without declaring it."""
-    overridden = [method for method in methods if overrides(custom, default, method)]
-    declared = any(field in inspect.get_annotations(base) for base in custom.__mro__ if base is not default)
-    if not overridden or declared:
-        return None
-    return f"overrides {overridden[0]}, which uses {field}: a class that declares the field {field} must do as it says"
+def refuse_ignored_fields(
+    config: ModelConfig,
+    role: str,
+    custom: type,
+    default: type,
+    fields: Mapping[str, Any],
+    uses: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Raises BadInput if the class may ignore a field that it inherits and that is not at its default.
+
+    That is where it overrides one of the methods that use the field, without declaring the field itself.
+    """
+    for field, methods in uses.items():
+        overridden = [method for method in methods if overrides(custom, default, method)]
+        declared = any(field in inspect.get_annotations(base) for base in custom.__mro__ if base is not default)
+        if overridden and not declared and fields.get(field, getattr(default, field)) != getattr(default, field):
+            problem = f"overrides {overridden[0]}, which uses {field}: "
+            remedy = f"a class that declares the field {field} must do as it says"
+            raise unfit(config, role, problem + remedy)
 
 
 def _misfit(custom: Any, default: type, methods: tuple[str, ...], fields: tuple[str, ...]) -> str | None:

@@ -67,13 +67,15 @@ class FeedForward(nn.Module):
         return linear(out_of, name="outer")(inner_BTF, x_BTD.shape[-1])
 
 
-# The methods of MultiHeadAttention that use these fields: what overrides them must use them as well.
-USES = {
-    "num_key_value_heads": ("with_context", "attend"),
+# The methods that use these fields: what overrides one must use them as well, where they are not at their defaults.
+ATTENTION_USES = {
+    "dropout": ("with_context", "attend"),
+    "num_key_value_heads": ("with_context", "attend", "keys", "values"),
     "softcap": ("with_context", "attend"),
-    "qk_norm": ("with_context",),
+    "qk_norm": ("with_context", "queries", "keys"),
     "scale": ("with_context", "attend"),
 }
+FEED_FORWARD_USES = dict.fromkeys(("activation", "dropout", "use_bias", "gain", "mup_base"), ("__call__",))
 
 
 def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
@@ -104,9 +106,7 @@ def attention_of(config: ModelConfig, stack: Stack | None = None) -> Any:
     if called and not with_context:
         problem = "overrides __call__, which layers do not call; with_context(query, key_value, context) is what they "
         raise custom_modules.unfit(config, "attention", problem + "call (docs/parts.md)")
-    for field, uses in USES.items():
-        if field in fields and (ignored := custom_modules.ignores(attention, MultiHeadAttention, field, uses)):
-            raise custom_modules.unfit(config, "attention", ignored)
+    custom_modules.refuse_ignored_fields(config, "attention", attention, MultiHeadAttention, fields, ATTENTION_USES)
     return attention(**fields)
 
 
@@ -122,9 +122,7 @@ def feed_forward_of(config: ModelConfig, stack: Stack | None = None) -> Any:
         **_mup_base(config),
     }
     feed_forward = custom_modules.choose(config, "feed_forward", FeedForward, fields=tuple(fields))
-    for field in ("gain", "mup_base"):
-        if field in fields and (ignored := custom_modules.ignores(feed_forward, FeedForward, field, ("__call__",))):
-            raise custom_modules.unfit(config, "feed_forward", ignored)
+    custom_modules.refuse_ignored_fields(config, "feed_forward", feed_forward, FeedForward, fields, FEED_FORWARD_USES)
     return feed_forward(**fields)
 
 
