@@ -42,6 +42,7 @@ def test_variants_by_their_names_in_table_3():
         ({"attention_softcap": 0.0}, "attention_softcap = 0.0: must be above 0"),
         ({"positions": "rotary", "d_k": 15}, "d_k = 15 is odd"),
         ({"d_model": 511, "num_heads": 1}, "d_model = 511 is odd"),
+        ({"d_k": 1, "d_v": 8, "qk_norm": True}, "qk_norm = True makes all .* the same: d_k must be at least 2"),
         ({"d_model": 511, "num_heads": 1, "positions": "transformer_xl"}, "'transformer_xl' has sine and cosine pairs"),
         ({"target_vocab_size": 99}, "target_vocab_size = 99 asks for a second"),
         ({"vocab_size": 10, "pad_id": 10}, "pad_id = 10 is outside a vocabulary of 10"),

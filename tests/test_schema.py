@@ -57,6 +57,8 @@ def test_all_problems_are_reported_at_once():
         ({"cooks": 2.5}, "cooks = 2.5: must be a whole number"),
         ({"cooks": True}, "cooks = True: must be a whole number"),
         ({"oven": {"heat": float("nan")}}, "oven.heat = nan: must be a finite number"),
+        ({"oven": {"heat": 1e39}}, "oven.heat = 1e+39: must be 0 or a float32, in size 1.18e-38 to 3.4e+38"),
+        ({"oven": {"heat": 1e-46}}, "oven.heat = 1e-46: must be 0 or a float32, in size 1.18e-38 to 3.4e+38"),
         ({"oven": {"heat": None}}, "oven.heat = None: must be a number"),
         ({"oven": 3}, "oven = 3: is a group of options, not a value"),
         ({"dishes": [1]}, "dishes = (1,): must be comma-separated texts"),

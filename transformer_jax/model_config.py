@@ -279,6 +279,8 @@ class ModelConfig(Section):
             )
         elif self.positions == "rotary" and self.key_size % 2:
             problems.append(f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd")
+        if self.qk_norm and self.norm_kind == "layer" and self.key_size == 1:
+            problems.append("qk_norm = True makes all queries and keys of one number the same: d_k must be at least 2")
         if self.num_heads % self.key_value_heads:
             divisor = _nearest_divisor(self.num_heads, self.key_value_heads)
             problems.append(

@@ -18,6 +18,8 @@ from transformer_jax.errors import ConfigError
 from transformer_jax.files import paths
 
 LARGEST_INT = 2**63 - 1
+# Of float32, in which the programs compute; between 0 and the smallest they round to 0.
+SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
 # The longest choice that is listed in full.
@@ -332,6 +334,8 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
         return [f"{path} = {item}: {problem}" for item in items if (problem := paths.problem(item))]
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{path} = {value}: must be a finite number"]
+    if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
+        return [f"{path} = {value}: must be 0 or a float32, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"]
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         return [f"{path} = {shown(value)}: must be at most {LARGEST_INT:,}"]
     if value is not None and not all(COMPARISONS[word](value, limit) for word, limit in limits.items()):

@@ -55,6 +55,11 @@ def test_more_devices_take_less_time_and_are_used_less_well():
     assert efficiencies == sorted(efficiencies, reverse=True) and efficiencies[0] == 1
 
 
+def test_a_batch_is_not_cut_into_more_parts_than_it_has_rows():
+    tiny = parse_cluster("1xH100,memory=1")
+    assert plan(ModelConfig.base(), Work(5, 256, 256), tiny, MeshSize(1, 1, 1)).work.parts == 5
+
+
 def test_small_memory_asks_for_parts_and_slices():
     """A model that does not fit whole is cut by fsdp; a batch that does not fit is cut into parts."""
     config, work = ModelConfig.big(), Work(3072, 32, 32)

@@ -119,4 +119,4 @@ def worst_difference(ours, theirs):
     """The largest max|a - b| / max|b| of two states' parameters, and whose it is."""
     ours, theirs = params_of(ours), params_of(theirs)
     assert ours.keys() == theirs.keys()
-    return max((float(np.abs(ours[name] - b).max() / np.abs(b).max()), name) for name, b in theirs.items())
+    return max((float(np.abs(ours[name] - b).max() / (np.abs(b).max() or 1)), name) for name, b in theirs.items())

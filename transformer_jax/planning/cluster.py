@@ -127,12 +127,12 @@ class MeshPlan(NamedTuple):
 
 def plan(config: ModelConfig, work: Work, cluster: Cluster, mesh: MeshSize, moments: float = 2.0) -> MeshPlan:
     """The update on a mesh, in as few parts as fit into memory; in parts of one row if none fit."""
-    parts = 1
+    parts, rows = 1, work._replace(parts=1).on(mesh).rows
     while (
         memory(config, work._replace(parts=parts), mesh, moments, cluster.platform).total > cluster.memory
-        and work._replace(parts=parts).on(mesh).rows > 1
+        and parts < rows
     ):
-        parts *= 2
+        parts = min(2 * parts, rows)
     work = work._replace(parts=parts)
     local = work.on(mesh)
     # Empty rows pad what does not divide evenly.

@@ -263,14 +263,25 @@ def _sums(
     decoded_BTD, table_ND, bias_N = features
     targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
     if isinstance(loss, Objective) and table_ND is not None:
-        if bias_N is not None:  # one more column of the table, against one more feature that is 1
-            decoded_BTD = jnp.pad(decoded_BTD, ((0, 0), (0, 0), (0, 1)), constant_values=1)
-            table_ND = jnp.concatenate([table_ND, bias_N[:, None]], axis=1)
+        if bias_N is not None:  # more columns of the table, against more features that are 1
+            columns_NP = _in_parts(bias_N, decoded_BTD.dtype)
+            decoded_BTD = jnp.pad(decoded_BTD, ((0, 0), (0, 0), (0, columns_NP.shape[1])), constant_values=1)
+            table_ND = jnp.concatenate([table_ND, columns_NP], axis=1)
         return output_loss(decoded_BTD, table_ND, targets_BT, weights_BT, loss, held_logits)
     logits_BTN: Any = Transformer(config.model).apply({"params": params()}, decoded_BTD, method="logits")
     if isinstance(loss, Objective):
         return token_sums(logits_BTN, targets_BT, weights_BT, loss)
     return custom_sums(loss, config.train, logits_BTN, targets_BT, weights_BT)
+
+
+def _in_parts(x_N: jax.Array, dtype: Any) -> jax.Array:
+    """Columns that survive a cast to the type and add up to x: in bfloat16 three, of 8 bits each."""
+    kept = jnp.finfo(dtype)
+    parts, rest_N = [], x_N
+    for _ in range(-(-(jnp.finfo(x_N.dtype).nmant + 1) // (kept.nmant + 1))):
+        parts.append(jax.lax.reduce_precision(rest_N, kept.nexp, kept.nmant))
+        rest_N = rest_N - parts[-1]
+    return jnp.stack(parts, axis=1)
 
 
 def _summed_gradients(
