@@ -68,7 +68,12 @@ SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff"
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"positions": "relative", "activation": "swiglu"}, {"num_key_value_heads": 1, "positions": "transformer_xl"}],
+    [
+        {},
+        {"positions": "relative", "activation": "swiglu", "gated_width": "two_thirds"},
+        {"num_key_value_heads": 1, "positions": "transformer_xl"},
+        {"num_key_value_heads": 2, "norm": "sandwich", "norm_kind": "rms"},
+    ],
     ids=str,
 )
 def test_forward_flops_are_those_of_the_compiled_model(changes):

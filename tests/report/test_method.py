@@ -38,6 +38,15 @@ def test_tuning_and_joint_training_are_mentioned(sweep):
     assert report.json["facts"]["command"].endswith("--scale=demo --seeds=0,1 --tune=0.5,1,2 --together")
 
 
+def test_flops_of_custom_modules_are_not_taken_for_known(sweep):
+    assert "FLOPs are those of the built-in modules" not in Report(sweep).markdown
+    definition = json.loads((sweep / "sweep.json").read_text())
+    definition["variants"][1]["changes"]["model.parts.feed_forward"] = "mine.py:Wide"
+    remarks = Report(changed(sweep, variants=definition["variants"])).json["remarks"]
+    name = definition["variants"][1]["name"]
+    assert any(text.endswith(f"not compared fairly by FLOPs: {name}.") for text in remarks)
+
+
 def test_runs_by_several_versions_are_named(sweep):
     for seed, version in ((0, "0.10.2"), (1, "0.10.3")):
         edit(seed_folder(sweep, "base", seed) / "result.json", versions={"jax": version})

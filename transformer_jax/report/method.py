@@ -1,7 +1,7 @@
 """How the runs of a sweep were made and compared: caveats, and how to make them again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,11 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
             "The variants' vocabularies differ, so perplexity is compared per word; perplexities per token are not "
             "comparable."
         )
+    if custom := [each.name for each in sweep.variants if _computes_otherwise({**sweep.base, **each.changes})]:
+        lines.append(
+            "FLOPs are those of the built-in modules. Custom ones may take more or fewer, and so are not compared "
+            f"fairly by FLOPs: {', '.join(custom)}."
+        )
     for findings in tests:
         split = findings.split
         cut = [(each.cut, len(each.tokens_N)) for run in sweep.runs if (each := run.measured.get(split)) and each.cut]
@@ -88,6 +93,11 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
                 "spell what is unknown to it, so perplexities do not compare."
             )
     return lines
+
+
+def _computes_otherwise(options: Mapping[str, Any]) -> bool:
+    """Whether a variant has custom modules, which the formula for FLOPs does not know."""
+    return any(value is not None for path, value in options.items() if path.startswith("model.parts."))
 
 
 def variance_of_seeds(sweep: SweepResult) -> str:

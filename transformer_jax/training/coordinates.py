@@ -25,8 +25,8 @@ from transformer_jax.update.step import PACKING
 
 # The most tokens of a side in a batch, and the rows and lengths of random ones.
 MOST_TOKENS, ROWS, LENGTH = 2048, 32, 16
-# An exponent of the width this near to 0 is flat. That of scores and logits begins at -1/2 under muP, where initial
-# weights, which are independent, dominate them, and nears 0 as training does.
+# An exponent of the width this near to 0 is flat. Scores and logits begin at -1/2 under muP, where initial weights,
+# which are independent, dominate them, and their first changes may lie between.
 FLAT, FALLING, TINY = 0.25, ("scores", "logits"), 1e-30
 # Quantity -> what it is at each token (or pair of tokens).
 Activations = dict[str, jax.Array]
@@ -71,13 +71,13 @@ def verdict(sizes: dict[str, Sizes], widths: Sequence[int]) -> str:
         return f"diverged: {broken[0]} is not finite; the learning rate may be too high"
     slopes = {name: each.slopes(widths) for name, each in sizes.items()}
     most = max(slopes, key=lambda name: max(slopes[name]))
-    layers = [name for name in slopes if not name.endswith(FALLING)]
-    least = min(layers, key=lambda name: slopes[name][1])
+    vanishing = {name: change + 0.5 * name.endswith(FALLING) for name, (_, change) in slopes.items()}
+    least = min(vanishing, key=lambda name: vanishing[name])
     if max(slopes[most]) > FLAT:
         return (
             f"not flat: {most} grow with the width, as its power {max(slopes[most]):.2f}; a rate is for one width only"
         )
-    if slopes[least][1] < -FLAT:
+    if vanishing[least] < -FLAT:
         return f"not flat: the updates of {least} vanish with the width, as its power {slopes[least][1]:.2f}"
     return f"flat: nothing grows with the width (at most as its power {max(slopes[most]):.2f})"
 
