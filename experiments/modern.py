@@ -29,16 +29,18 @@ from ml_collections import ConfigDict
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.extension import load_module
+from transformer_jax.model.layers import GATES
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.spec import parameters, training_flops
-from transformer_jax.update.optimizer import peak_rate
+from transformer_jax.update.schedule import peak_rate
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
 # A share of the baseline's parameters or FLOPs that does not count as a difference.
 SAME = 0.01
 
-SWIGLU = {"model.activation": "swiglu", "model.gated_width": "two_thirds"}
+GATED = {name: {"model.activation": name, "model.gated_width": "two_thirds"} for name in GATES}
+SWIGLU = GATED["swiglu"]
 MODERN = {"model.norm": "pre", "model.norm_kind": "rms", "model.positions": "rotary", "model.qk_norm": True, **SWIGLU}
 HELPED = {"model.norm": "sandwich", "model.positions": "transformer_xl", "optimizer.name": "muon", **SWIGLU}
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
@@ -53,7 +55,13 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         "soft-capping": {"model.attention_softcap": 50.0},  # Gemma 2's
     },
     "positions": {name: {"model.positions": name} for name in ("rotary", "relative", "transformer_xl")},
-    "feed-forward": {"SwiGLU": SWIGLU, "GEGLU": {**SWIGLU, "model.activation": "geglu"}},
+    "feed-forward": {
+        "SwiGLU": SWIGLU,
+        "GEGLU": GATED["geglu"],
+        "ReGLU": GATED["reglu"],
+        "GLU": GATED["glu"],
+        "bilinear": GATED["bilinear"],
+    },
     "training": {
         "z-loss": {"train.z_loss": 1e-4},  # PaLM's
         "warmup, stable, decay": {"optimizer.schedule": "wsd"},

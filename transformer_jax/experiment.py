@@ -44,7 +44,8 @@ from transformer_jax.training.probes import Probes
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.schedule_free import check_schedule_free
 from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__

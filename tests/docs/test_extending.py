@@ -15,7 +15,8 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.evaluation import custom_scores, load_metrics
 from transformer_jax.extension import UserCodeError
 from transformer_jax.update.loss import check_loss
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.schedule import make_schedule
 
 HEAD = "import jax, jax.numpy as jnp, optax\nfrom transformer_jax import label_smoothed_cross_entropy\n"
 # The built-in functions under custom names, but for the weight.

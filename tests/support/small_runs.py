@@ -10,7 +10,8 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
 from transformer_jax.update.mup import rate_multiplier
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.step import abstract_state, init_state, make_train_step, new_state
 
 MODEL = {

@@ -25,7 +25,7 @@ from transformer_jax.schema import to_dict
 from transformer_jax.training import loop, together
 from transformer_jax.training.programs import Programs
 from transformer_jax.training.together_programs import TogetherPrograms
-from transformer_jax.update.optimizer import ends_with_the_run
+from transformer_jax.update.schedule import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")

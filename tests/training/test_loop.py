@@ -240,6 +240,19 @@ def test_another_length_is_refused_where_the_schedule_ends_with_the_run(by_epoch
     train_here(by_epochs, "optimizer.schedule=cosine", "train.steps=12")  # the same end
 
 
+def test_wsd_can_end_at_another_update_before_it_decays(place):
+    """Whether it was meant to end there from the start is not to be seen."""
+    wsd = ("optimizer.schedule=wsd", "optimizer.decay_fraction=0.4", "train.log_every=6")
+    train_here(place / "longer", *wsd)
+    train_here(place / "as meant", *wsd, "train.steps=20")
+    printed = errors(train_here(place / "longer", *wsd, "train.steps=20", status=2))
+    assert "the wsd schedule ends at update 24 there, 20 here, which would change rates since update 14" in printed[1]
+    for step in (18, 24):
+        shutil.rmtree(place / f"longer/checkpoints/{step}")
+    train_here(place / "longer", *wsd, "train.steps=20")
+    assert_same_run(place / "longer", place / "as meant")
+
+
 def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
     """Another text at the same path, prepared in another place: config.json must not come to name that place."""
     workdir, texts = place / "other text", [place / f"text.{side}" for side in ("source", "target")]

@@ -18,7 +18,7 @@ from transformer_jax.training import probes
 from transformer_jax.training.probes import Probes, Span
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.schedule import make_schedule
 
 # Its gradient is 0 / 0, while the loss itself is finite.
 LOSS = """

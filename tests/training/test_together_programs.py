@@ -9,7 +9,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.training.together_programs import TogetherPrograms
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.schedule import make_schedule
 
 # As for any reordering of float32 sums over ten updates by Adam (test_step.py).
 WITHIN = 2e-5

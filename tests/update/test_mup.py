@@ -10,7 +10,7 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for
 from tests.support.small_runs import Trainer, batches, experiment, params_of, worst_difference
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.update.mup import rate_multiplier
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.schedule import make_schedule
 
 # Twice the base's width everywhere, and a feed-forward layer that grows by three.
 WIDER = {"model__d_model": 32, "model__d_ff": 96, "model__mup_base_d_model": 16, "model__mup_base_d_ff": 32}

@@ -16,7 +16,8 @@ from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.export import flat
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.inputs import Inputs
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.schedule_free import evaluated
 from transformer_jax.update.step import abstract_state, make_eval_step
 

@@ -114,7 +114,7 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.training.inputs import updates
-    from transformer_jax.update.optimizer import make_schedule
+    from transformer_jax.update.schedule import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
     steps = None
@@ -273,7 +273,7 @@ def run_pictures(
     import jax.numpy as jnp
 
     from transformer_jax.model.sinusoid import sinusoid
-    from transformer_jax.update.optimizer import make_schedule
+    from transformer_jax.update.schedule import make_schedule
 
     config = run.config
     steps = steps or config.train.steps

@@ -50,9 +50,8 @@ class MultiHeadAttention(nn.Module):
 
     Later changes, none of them the paper's:
 
-    - `num_key_value_heads`: fewer heads of keys and values, each shared by as many neighbouring heads of queries
-      (Ainslie et al. 2023); with 1 of them, multi-query attention (Shazeer 2019). W^K and W^V begin with the variance
-      that they have with all heads: Xavier's own rises as they get narrower, and post-norm then learns far worse.
+    - `num_key_value_heads`: fewer heads of keys and values, each shared by as many neighbouring heads of queries, and
+      with the initial variance of all heads (grouped queries: Ainslie et al. 2023; multi-query, 1: Shazeer 2019).
     - `softcap`: the scores s become softcap tanh(s / softcap) (Gemma 2, 2024).
     - `qk_norm`: makes the norms of each head's queries and keys, over d_k, one for all heads; they are called before
       positions act (Dehghani et al. 2023; Henry et al. 2020). The scores keep their 1 / sqrt(d_k).
@@ -80,11 +79,9 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"implementation = {self.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}")
         if self.groups < 1 or self.num_heads % self.groups:
             raise ValueError(f"num_key_value_heads = {self.groups} must divide num_heads = {self.num_heads}")
-        shared_by = self.num_heads // self.groups
-        self.query = Linear(self.use_bias, self.dtype)
-        self.key = Linear(self.use_bias, self.dtype, xavier(shared_by=shared_by))
-        self.value = Linear(self.use_bias, self.dtype, xavier(self.gain, shared_by=shared_by))
-        self.output = Linear(self.use_bias, self.dtype, xavier(self.gain))
+        gains, shared_by = (1.0, self.gain), self.num_heads // self.groups
+        self.query, self.output = (Linear(self.use_bias, self.dtype, xavier(gain)) for gain in gains)
+        self.key, self.value = (Linear(self.use_bias, self.dtype, xavier(gain, None, shared_by)) for gain in gains)
         self.drop = Dropout(self.dropout)
         if self.qk_norm is not None:
             self.query_norm, self.key_norm = self.qk_norm(), self.qk_norm()
@@ -154,10 +151,7 @@ class MultiHeadAttention(nn.Module):
         positions: AttentionPositions | None,
         deterministic: bool,
     ) -> jax.Array:
-        """Equation 1 on the projected heads, with positions and dropout: the method that a variant overrides.
-
-        Keys and values have `num_key_value_heads` heads.
-        """
+        """Equation 1 on heads, `groups` of keys and values, with positions and dropout: what a variant overrides."""
         bias = None
         if positions is not None:
             bias = positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)

@@ -14,7 +14,7 @@ from transformer_jax.planning.accelerators import Target
 from transformer_jax.training.programs import Programs
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.schedule import make_schedule
 
 
 class CompiledMemory(NamedTuple):

@@ -24,6 +24,7 @@ from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.tracking import Labels, Tracking
+from transformer_jax.update.schedule import same_until
 from transformer_jax.version import source_digest
 
 # The update at which the learning rate's schedule ends; None if it has no end.
@@ -192,7 +193,10 @@ class RunFolder:
 
     def _refuse_another_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> None:
         differences = _differences(
-            with_plain_addresses(self.stored_config()), with_plain_addresses(config), schedule_end
+            with_plain_addresses(self.stored_config()),
+            with_plain_addresses(config),
+            schedule_end,
+            self._newest_step() or 0,
         )
         if differences:
             self.warn_of_changed_config()
@@ -240,7 +244,9 @@ def refuse_patterns(path: Path) -> None:
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
 
 
-def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd) -> list[str]:
+def _differences(
+    old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd, newest_step: int
+) -> list[str]:
     lines = [
         f"{option.path}: {before} there, {now} here"
         for option, before, now in schema.differing(old, new)
@@ -248,8 +254,12 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig, schedule_end: Sch
         if option.affects in ("corpus", "data", "result") and not schema.is_path(option.kind)
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
-        schedule = new.optimizer.schedule
-        lines.append(f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here")
+        schedule, until = new.optimizer.schedule, same_until(new.optimizer, before, now)
+        line = f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here"
+        if newest_step > until > 0:
+            line += f", which would change rates since update {until}, and the newest checkpoint is of {newest_step}"
+        if newest_step > until:
+            lines.append(line)
     return lines
 
 

@@ -20,7 +20,7 @@ from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.training.programs import Programs
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule
+from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.step import PACKING
 
 # The most tokens of a side in a batch, and the rows and lengths of random ones.
