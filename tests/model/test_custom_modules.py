@@ -179,7 +179,7 @@ class Former(OtherMethods):
         (
             Unaware,
             {"attention_softcap": 1.0},
-            "Unaware: overrides attend, which uses softcap: a class that declares the",
+            "Unaware: overrides attend, which uses softcap: declare the field softcap in the class if it",
         ),
         (Unaware, {"num_key_value_heads": 1}, "Unaware: overrides attend, which uses num_key_value_heads"),
         (Aware, {"attention_softcap": 1.0}, None),

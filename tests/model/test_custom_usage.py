@@ -164,7 +164,7 @@ IGNORED = [
     ({"qk_norm": True}, {"attention": OwnQueries}, "OwnQueries: overrides queries, which uses qk_norm"),
     ({"num_key_value_heads": 1}, {"attention": OwnValues}, "overrides values, which uses num_key_value_heads"),
     ({"attention_dropout": 0.3}, {"attention": WithoutBias}, "WithoutBias: overrides attend, which uses dropout"),
-    ({"activation": "swiglu"}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses activation: a class"),
+    ({"activation": "swiglu"}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses activation: declare"),
     ({"activation_dropout": 0.3}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses dropout"),
     ({"ffn_bias": False}, {"feed_forward": Twice}, "Twice: overrides __call__, which uses use_bias"),
     ({}, {"attention": WithoutBias, "positions": Biased}, "WithoutBias: ignores model.parts.positions = Biased in"),

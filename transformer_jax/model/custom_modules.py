@@ -73,7 +73,7 @@ def refuse_ignored_fields(
         declared = any(field in inspect.get_annotations(base) for base in custom.__mro__ if base is not default)
         if overridden and not declared and fields.get(field, getattr(default, field)) != getattr(default, field):
             problem = f"overrides {overridden[0]}, which uses {field}: "
-            remedy = f"a class that declares the field {field} must do as it says"
+            remedy = f"declare the field {field} in the class if it uses it, too (docs/parts.md)"
             raise unfit(config, role, problem + remedy)
 
 
