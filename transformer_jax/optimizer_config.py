@@ -78,6 +78,17 @@ class OptimizerConfig(Section):
             return ["warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"]
         return []
 
+    def decaying(self, after: int) -> int:
+        """How many of the updates after the warmup decay. Of wsd (Hu et al. 2024) the last one has the final rate."""
+        return max(round(self.decay_fraction * after), 1) if self.schedule == "wsd" else after
+
+    def same_until(self, *ends: int) -> int:
+        """How many updates have the same rates whichever of these is the last one: with wsd those before any decay."""
+        if self.schedule != "wsd":
+            return 0
+        after = [max(end - self.warmup_steps, 1) for end in ends]
+        return self.warmup_steps + min(updates - self.decaying(updates) for updates in after)
+
 
 def changed(config: OptimizerConfig, **values: Any) -> OptimizerConfig:
     """The config with other values, which may be traced and are not checked."""

@@ -141,10 +141,10 @@ FAULTS = [
     ),
     Fault(
         "the schedule is one step late",
-        "update/optimizer.py",
+        "update/schedule.py",
         "step = count + 1\n",
         "step = count\n",
-        "update/test_optimizer.py",
+        "update/test_schedule.py",
     ),
     Fault("biases decay", "update/optimizer.py", "leaf.ndim >= 2", "leaf.ndim >= 0", "update/test_optimizer.py"),
     Fault(

@@ -80,6 +80,8 @@ def test_ten_updates_are_those_of_a_run_alone():
 class KnowsItsRate(FeedForward):
     """A custom module that is another program for each rate."""
 
+    dropout: float = 0.0
+
     def __call__(self, x_BTD, deterministic=True):
         return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
 

@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.update.optimizer import make_optimizer
-from transformer_jax.update.schedule import inverse_sqrt_schedule, make_schedule, same_until
+from transformer_jax.update.schedule import inverse_sqrt_schedule, make_schedule
 
 
 def config(**changes):
@@ -100,10 +100,10 @@ def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
 @pytest.mark.parametrize("warmup", [0, 10])
 def test_wsd_with_another_end_is_the_same_until_one_of_them_decays(warmup):
     settings = config(schedule="wsd", warmup_steps=warmup, learning_rate=1.0, decay_fraction=0.25)
-    until = same_until(settings, 50, 90)
+    until = settings.same_until(50, 90)
     steps = list(range(1, 51))
     short, long = (rates(make_schedule(settings, 64, end), steps) for end in (50, 90))
     np.testing.assert_array_equal(short[:until], long[:until])
-    assert short[until] < long[until] and warmup < until == same_until(settings, 90, 50)
+    assert short[until] < long[until] and warmup < until == settings.same_until(90, 50)
     for schedule in ("cosine", "linear"):
-        assert same_until(config(schedule=schedule, warmup_steps=warmup), 50, 90) == 0
+        assert config(schedule=schedule, warmup_steps=warmup).same_until(50, 90) == 0

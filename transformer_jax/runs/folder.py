@@ -24,7 +24,6 @@ from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.tracking import Labels, Tracking
-from transformer_jax.update.schedule import same_until
 from transformer_jax.version import source_digest
 
 # The update at which the learning rate's schedule ends; None if it has no end.
@@ -254,7 +253,7 @@ def _differences(
         if option.affects in ("corpus", "data", "result") and not schema.is_path(option.kind)
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
-        schedule, until = new.optimizer.schedule, same_until(new.optimizer, before, now)
+        schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)
         line = f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here"
         if newest_step > until > 0:
             line += f", which would change rates since update {until}, and the newest checkpoint is of {newest_step}"

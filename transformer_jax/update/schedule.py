@@ -37,7 +37,7 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
     after = max(steps - warmup, 1)
-    decaying = _decaying(config, after)
+    decaying = config.decaying(after)
     if config.schedule == "inverse_sqrt":
         return _warmed_up(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
     if config.schedule == "constant":
@@ -54,19 +54,6 @@ def ends_with_the_run(config: OptimizerConfig) -> bool:
     if is_address(config.schedule):
         return "steps" in _custom(config).optional
     return config.schedule in ENDING_WITH_THE_RUN
-
-
-def same_until(config: OptimizerConfig, *ends: int) -> int:
-    """How many updates have the same rates whichever of these is the last one: with wsd those before any decay."""
-    if config.schedule != "wsd":
-        return 0
-    after = [max(end - config.warmup_steps, 1) for end in ends]
-    return config.warmup_steps + min(updates - _decaying(config, updates) for updates in after)
-
-
-def _decaying(config: OptimizerConfig, after: int) -> int:
-    """How many of the updates after the warmup decay. Of wsd (Hu et al. 2024) the last one has the final rate."""
-    return max(round(config.decay_fraction * after), 1) if config.schedule == "wsd" else after
 
 
 def refuse_without_peak(config: OptimizerConfig) -> None:
