@@ -1,26 +1,33 @@
 """Is the best learning rate of a narrow model also that of a wide one? With muP, and without.
 
     transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --jobs=2
-    python experiments/mup.py runs/mup
+    python experiments/mup.py runs/mup losses.svg
 
 Models of d_model 64 to 512, each trained for 200 updates at learning rates a factor of 1.41 apart, in the standard
 parametrisation and under muP (Yang et al. 2022) with the narrowest as the base, which is the same model in both. The
 second command prints the final validation loss by width and rate, and each width's best rate: the lowest point of the
-parabola through the best of the rates and its neighbours, as losses there differ by little. It also works while the
-sweep is running. Expected: under muP the best rates are within a factor of 1.5 of each other; without, they fall by
-nearly as much as the width grows.
+parabola through the best of the rates and its neighbours, as losses there differ by little. With the name of a picture
+it plots them, too. It also works while the sweep is running. Expected: under muP the best rates are within a factor of
+1.5 of each other; without, they fall by nearly as much as the width grows.
 
 There is no dropout, which would have to be tuned for each width.
 """
+
+from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer_jax.extension import load_module
+from transformer_jax.pictures import plots
 from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import Sweep, Variant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = ("demo",)
@@ -28,6 +35,8 @@ WIDTHS = (64, 128, 256, 512)
 STANDARD, MUP = "standard", "muP"
 # Learning rates of the base are 2 to the half of these. Without muP the best one falls by the width or by its root.
 EXPONENTS = range(-18, -9)
+# Losses by the parametrisation and the width, and by the learning rate.
+Losses = dict[tuple[str, int], dict[float, float]]
 
 
 def get_sweep(scale: str) -> Sweep:
@@ -84,15 +93,19 @@ def best_rate(losses: Mapping[float, float]) -> tuple[float, bool]:
     return math.exp(y - 0.5 * above / below), False
 
 
-def print_losses(folder: str) -> None:
-    """The mean final validation loss of the finished runs, by width and learning rate."""
-    losses: dict[tuple[str, int], dict[float, float]] = {}
+def losses_of(folder: str) -> Losses:
+    """The mean final validation loss of the finished runs."""
+    losses: Losses = {}
     for each in load_sweep(folder).variants:
         found = [run.result["valid"]["loss"] for run in each.finished]
         if found:
             kind, width = each.group.split(", d_model=")
             mean = sum(found) / len(found)
             losses.setdefault((kind, int(width)), {})[each.changes["optimizer.learning_rate"]] = mean
+    return losses
+
+
+def print_losses(losses: Losses) -> None:
     tried = sorted({rate for by_rate in losses.values() for rate in by_rate})
     print(" ".join([f"{'d_model':<14}", *(f"{rate:>8g}" for rate in tried), "    best"]))
     for (kind, width), by_rate in sorted(losses.items(), key=lambda item: (item[0][0] == MUP, item[0][1])):
@@ -101,5 +114,31 @@ def print_losses(folder: str) -> None:
         print(" ".join([f"{kind + ' ' + str(width):<14}", *cells, f"{rate:>8.3g}"]), "(at the edge)" * is_edge)
 
 
+def plot_losses(losses: Losses) -> Figure:
+    """A panel of each parametrisation, with a line of losses and the best rate of each width."""
+    figure = plots.plain_figure(8.0, 3.4)
+    for axes, kind in zip(figure.subplots(1, 2, sharex=True, sharey=True), (STANDARD, MUP), strict=True):
+        for width, colour in zip(WIDTHS, plots.COLOURS, strict=False):
+            # At the base both parametrisations are one.
+            by_rate = losses.get((STANDARD if width == WIDTHS[0] else kind, width))
+            if by_rate:
+                rates, values = zip(*sorted(by_rate.items()), strict=True)
+                axes.plot(rates, values, color=colour, marker=".", label=f"d_model {width}")
+                axes.axvline(best_rate(by_rate)[0], color=colour, linewidth=1, linestyle=":")
+        axes.set_xscale("log")
+        axes.set_title(kind, loc="left", color=plots.INK)
+        axes.set_xlabel("peak learning rate (dotted: the best)", color=plots.INK)
+        axes.set_frame_on(False)
+        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        axes.tick_params(which="both", length=0, colors=plots.INK)
+    figure.axes[0].set_ylabel("validation loss", color=plots.INK)
+    if figure.axes[1].lines:
+        figure.axes[1].legend(frameon=False, labelcolor=plots.INK)
+    return figure
+
+
 if __name__ == "__main__":
-    print_losses(sys.argv[1])
+    found = losses_of(sys.argv[1])
+    print_losses(found)
+    for picture in sys.argv[2:]:
+        plots.save(plot_losses(found), picture)

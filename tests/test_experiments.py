@@ -531,12 +531,18 @@ def test_mups_table_has_the_loss_of_each_width_and_rate(tmp_path, capsys):
         seeds=(0,),
         baseline="64 0.001",
     )
-    module("mup").print_losses(tmp_path)
+    mup = module("mup")
+    losses = mup.losses_of(tmp_path)
+    mup.print_losses(losses)
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["d_model", "0.001", "0.002", "best"]
     assert [line.split()[:5] for line in lines] == [
         ["muP", width, "1.0000", "1.0000", "0.001"] for width in ("64", "128")
     ]
+    # 64 is the base, of which the sweep has no run here. A width has a line of losses and one at its best rate.
+    standard, mup_panel = mup.plot_losses(losses).axes
+    assert not standard.lines
+    assert [list(line.get_xdata()) for line in mup_panel.lines] == [list(rates), [0.001, 0.001]]
 
 
 def test_updates_and_seconds_are_those_to_the_loss_that_every_run_reached(tmp_path, capsys):
