@@ -126,11 +126,9 @@ def plot_losses(losses: Losses) -> Figure:
                 axes.plot(rates, values, color=colour, marker=".", label=f"d_model {width}")
                 axes.axvline(best_rate(by_rate)[0], color=colour, linewidth=1, linestyle=":")
         axes.set_xscale("log")
-        axes.set_title(kind, loc="left", color=plots.INK)
         axes.set_xlabel("peak learning rate (dotted: the best)", color=plots.INK)
-        axes.set_frame_on(False)
-        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-        axes.tick_params(which="both", length=0, colors=plots.INK)
+        plots.style(axes, kind)
+        plots.lines_across(axes)
     figure.axes[0].set_ylabel("validation loss", color=plots.INK)
     if figure.axes[1].lines:
         figure.axes[1].legend(frameon=False, labelcolor=plots.INK)

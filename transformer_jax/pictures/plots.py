@@ -190,7 +190,7 @@ def coordinates(sizes: Mapping[str, Any], widths: Sequence[int], title: str = ""
         axes.set_xticks(widths, [f"{width:,}" for width in widths])
         axes.yaxis.set_minor_formatter("")
         axes.tick_params(labelsize=7, colors=INK)
-        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        lines_across(axes)
         axes.set_frame_on(False)
     for axes in grid:
         axes.set_visible(False)
@@ -212,16 +212,26 @@ def plain_figure(width: float, height: float) -> Figure:
 def _axes(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
     figure = plain_figure(width, height)
     axes = figure.subplots()
+    style(axes, title)
+    return figure, axes
+
+
+def style(axes: Axes, title: str = "") -> None:
+    """A title on the left, and neither frame nor tick marks."""
     axes.set_title(literal(title), loc="left", pad=10, color=INK)
     axes.set_frame_on(False)
-    axes.tick_params(length=0, colors=INK)
-    return figure, axes
+    axes.tick_params(which="both", length=0, colors=INK)
+
+
+def lines_across(axes: Axes) -> None:
+    """Faint lines across, behind what is plotted."""
+    axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
 def _over_updates(axes: Axes) -> None:
     axes.set_xlabel("updates", color=INK)
-    axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-    axes.set_axisbelow(True)
+    lines_across(axes)
 
 
 def _heat_map(
