@@ -1,4 +1,4 @@
-"""The identity of custom code. As a run keeps it: runs/test_kept_code.py."""
+"""The identity of custom code. As a run keeps it: runs/test_code.py."""
 
 import pytest
 

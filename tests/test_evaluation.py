@@ -28,7 +28,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.experiment import Evaluation, evaluate_run, identity, split_of, with_vocabulary
-from transformer_jax.runs import evaluation_record
+from transformer_jax.runs import records as evaluation_records
 from transformer_jax.sweeps import measure
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
@@ -174,7 +174,7 @@ def test_two_exports_of_one_name_have_separate_records(folder, run):
     other = load_run(folder, "averaged")
     other.params = jax.tree.map(lambda leaf: 1.5 * leaf, other.params)
     names = {
-        evaluation_record.named("test", weights, model.weights_sha256, decode, decode)
+        evaluation_records.named("test", weights, model.weights_sha256, decode, decode)
         for weights, model in (("best", run), ("one/best", run), ("two/best", other), ("./two/../two/best/", other))
     }
     assert len(names) == 3 and "test.best" in names
@@ -188,7 +188,7 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
     usual = dataclasses.replace(run.config.decode, metrics=(f"{metric}:mine",))
 
     def differs(found, decode=usual, test_set=test_set, model=run):
-        return evaluation_record.difference(found, identity(model, decode, test_set))
+        return evaluation_records.difference(found, identity(model, decode, test_set))
 
     found = json.loads(json.dumps(evaluate_run(run, usual, test_set).record))
     assert differs(found) == ""
@@ -213,7 +213,7 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
         made.append(decode.beam)
         record = {**identity(model, decode, test_set), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
-        return Evaluation({**record, "hypotheses_sha256": evaluation_record.lines_sha256(["a", "b"])}, ["a", "b"])
+        return Evaluation({**record, "hypotheses_sha256": evaluation_records.lines_sha256(["a", "b"])}, ["a", "b"])
 
     monkeypatch.setattr(measure, "evaluate_run", evaluation)
     run = types.SimpleNamespace(path=folder)

@@ -26,12 +26,12 @@ from transformer_jax.evaluation import (
     metric_signature,
     perplexities,
 )
-from transformer_jax.files.atomic import explained, publish_record, published
+from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.model.custom_usage import refuse_ignored
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import team
 from transformer_jax.processes.hardware import keep_freed_memory
-from transformer_jax.runs import evaluation_record
+from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
@@ -68,7 +68,7 @@ class TestSet:
 
     @property
     def digest(self) -> str:
-        return evaluation_record.texts_sha256(self.sources, self.references)
+        return evaluation_records.texts_sha256(self.sources, self.references)
 
 
 class Evaluation(NamedTuple):
@@ -81,9 +81,9 @@ class Evaluation(NamedTuple):
         """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
         with explained(directory):
             directory.mkdir(exist_ok=True)
-            with published(directory / f"{name}.txt") as file:
+            with write_atomically(directory / f"{name}.txt") as file:
                 file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
-            publish_record(directory / f"{name}.json", self.record)
+            write_record(directory / f"{name}.json", self.record)
 
 
 def train_run(
@@ -212,7 +212,7 @@ def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, A
         "test_set_sha256": test_set.digest,
         "weights_sha256": model.weights_sha256,
         "steps": list(model.steps),
-        "decode": evaluation_record.search(decode),
+        "decode": evaluation_records.search(decode),
         "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
         "version": __version__,
     }
@@ -238,7 +238,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "measures": {name: measure._asdict() for name, measure in measured.items()},
         "exact_match": exact_match.counts(right, test_set.groups, test_set.clusters, test_set.strata),
         "perplexity": perplexities(log_probabilities, test_set.references),
-        "hypotheses_sha256": evaluation_record.lines_sha256(hypotheses),
+        "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         "cut_translations": sum(t.hypotheses[0].at_limit for t in translations) if decode.eos == "normal" else 0,
         "unknown_tokens": sum(score.tokens.count(UNK) for score in scores),  # of the references

@@ -6,7 +6,7 @@ import pytest
 
 from transformer_jax import cli
 from transformer_jax.commands.diff import metrics_table
-from transformer_jax.files.atomic import publish_record
+from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.difference import Row
 
@@ -25,7 +25,7 @@ def other(folder, tmp_path):
 def test_differences_fit_a_terminal_of_80_columns(folder, other, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     versions = read_record(other / "versions.json")
-    publish_record(other / "versions.json", {**versions, "flax": "0.0.1\x1b[31m"})
+    write_record(other / "versions.json", {**versions, "flax": "0.0.1\x1b[31m"})
     assert cli.main(["diff", str(folder), str(other)]) == 0
     options, code, data, metrics = capsys.readouterr().out.split("\n\n")[1:]
     assert options.startswith("options: 2 different\n") and data == "data: the same"

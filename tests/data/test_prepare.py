@@ -176,7 +176,7 @@ def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatc
     """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart resumes from there."""
     config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
     whole = contents(prepare(config, tmp_path / "whole", pairs_per_shard=100).directory)
-    published = atomic.published
+    published = atomic.write_atomically
 
     class Stop(BaseException):
         pass
@@ -190,7 +190,7 @@ def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatc
             return published(path)
 
         for module in (atomic, cleaning):
-            monkeypatch.setattr(module, "published", stopping)
+            monkeypatch.setattr(module, "write_atomically", stopping)
         try:
             prepare(config, tmp_path / "stopped", pairs_per_shard=100)
             break

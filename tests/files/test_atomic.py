@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from transformer_jax.errors import Failed
-from transformer_jax.files.atomic import explained, publish_json, published
+from transformer_jax.files.atomic import explained, write_atomically, write_json
 from transformer_jax.pictures import plots
 
 
@@ -18,7 +18,7 @@ def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    with published(pipe) as file:
+    with write_atomically(pipe) as file:
         file.write(b"text")
     reader.join(timeout=10)
     assert pipe.is_fifo() and read == [b"text"]
@@ -44,5 +44,5 @@ def test_a_full_device_is_a_failure(tmp_path):
 
 
 def test_a_file_name_that_is_not_utf_8_can_be_recorded(tmp_path):
-    publish_json(tmp_path / "record.json", {"file": "a\udcff\\udcff"})
+    write_json(tmp_path / "record.json", {"file": "a\udcff\\udcff"})
     assert json.loads((tmp_path / "record.json").read_text())["file"] == "a\udcff\\udcff"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import publish_json, publish_record
+from transformer_jax.files.atomic import write_json, write_record
 from transformer_jax.files.record import LARGEST_FILE, plain_name, read_object, read_record
 
 CONTENT = {
@@ -19,12 +19,12 @@ CONTENT = {
 
 
 def test_what_was_written_comes_back(tmp_path):
-    publish_record(tmp_path / "record.json", {**CONTENT, 8: "a number as a name"})
+    write_record(tmp_path / "record.json", {**CONTENT, 8: "a number as a name"})
     assert read_record(tmp_path / "record.json") == json.loads(json.dumps({**CONTENT, 8: "a number as a name"}))
 
 
 def test_a_record_without_a_seal_is_taken_as_it_is(tmp_path):
-    publish_json(tmp_path / "record.json", {"a": 1})
+    write_json(tmp_path / "record.json", {"a": 1})
     assert read_record(tmp_path / "record.json") == {"a": 1}
 
 
@@ -38,7 +38,7 @@ def test_a_strangers_object_is_no_record_of_ours(tmp_path):
 
 def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
     path = tmp_path / "record.json"
-    publish_record(path, CONTENT)
+    write_record(path, CONTENT)
     whole, wanted = path.read_bytes(), read_record(path)
     spoilt = [whole[:length] for length in range(len(whole) - 1)]
     for place in range(len(whole)):

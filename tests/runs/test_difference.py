@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.translating_runs import made_run
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import publish_record
+from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
 from transformer_jax.runs import difference
 from transformer_jax.runs.difference import RecordedRun
@@ -48,10 +48,10 @@ def test_options_count_where_they_have_an_effect(pair):
 
 def test_versions_custom_code_and_data(pair, tmp_path):
     record = read_record(pair[1] / "versions.json")
-    publish_record(pair[1] / "versions.json", {**record, "jax": "0.0.1"})
+    write_record(pair[1] / "versions.json", {**record, "jax": "0.0.1"})
     (tmp_path / "mine.py").write_text("def loss(): ...\n")
     run = RecordedRun(pair[0]).folder
-    from transformer_jax.runs.kept_code import code_of
+    from transformer_jax.runs.code import code_of
 
     used = [("train.loss", f"{tmp_path}/mine.py:loss")]
     run.code.keep(used, code_of(used), 0)
@@ -63,15 +63,15 @@ def test_versions_custom_code_and_data(pair, tmp_path):
     manifest = pair[1] / "data/manifest.json"
     content = read_record(manifest)
     content["splits"]["train"]["arrays"]["source.tokens"]["sha256"] = "0" * 64
-    publish_record(manifest, content)
+    write_record(manifest, content)
     assert set(compared(difference.data, pair)) == {"train pairs"}
     content["splits"]["valid"]["arrays"]["source.tokens"]["sha256"] = "0" * 64
     content["tokenizers"]["source"]["fingerprint"] = "0" * 64
-    publish_record(manifest, content)
+    write_record(manifest, content)
     for folder in pair:
         (folder / "translations").mkdir()
         record = {"measures": {"exact_match": {"score": 5.0}}, "perplexity": {"per_token": 4.0}, "test_set_sha256": "a"}
-        publish_record(folder / "translations/test.latest.json", record)
+        write_record(folder / "translations/test.latest.json", record)
     assert difference.notes(*map(RecordedRun, pair)) == [
         "metrics of validation: not comparable: the valid pairs and the source vocabulary are not the same",
         "test.latest: perplexity per token: not comparable: the vocabularies are not the same",
@@ -89,7 +89,7 @@ def test_metrics_are_the_last_ones_and_incomparable_scores_are_named(pair):
     for folder, digest in zip(pair, "ab", strict=True):
         (folder / "translations").mkdir()
         record = {"measures": {"bleu": {"score": 10.0}}, "perplexity": {"per_token": 4.0}, "test_set_sha256": digest}
-        publish_record(folder / "translations/test.latest.json", record)
+        write_record(folder / "translations/test.latest.json", record)
     found = {row.name: row.first for row in difference.metrics(*map(RecordedRun, pair))}
     assert found["updates"] == 20 and found["valid_loss"] == 2.5 and found["valid_loss, lowest"] == 2.0
     assert found["loss"] == 3.0 and found["training seconds"] == 2.0 and found["test.latest: bleu"] == 10.0

@@ -12,7 +12,7 @@ from tests.support.translating_runs import make_run
 from transformer_jax.cli import main
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.export import new_folder
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
@@ -80,12 +80,12 @@ def test_a_run_is_known_by_any_of_its_files(tmp_path):
         "versions.json": VERSIONS,
         "attempt.json": {"state": "running", "host": "h", "pid": 1},
     }.items():
-        publish_json(tmp_path / name, content)
+        write_json(tmp_path / name, content)
         refuse_foreign(tmp_path)
         (tmp_path / name).write_text(json.dumps(content)[:-4])
         with pytest.raises(BadInput, match="is not a run of this library"):
             refuse_foreign(tmp_path)
-    publish_json(tmp_path / "config.json", CONFIG)
+    write_json(tmp_path / "config.json", CONFIG)
     with pytest.raises(BadInput, match="is not a run of this library"):
         refuse_foreign(tmp_path)
     (tmp_path / "checkpoints").mkdir()

@@ -11,7 +11,7 @@ import numpy as np
 from tests.support.bleu import bleu_of_statistics
 from transformer_jax.evaluation import bleu_statistics
 from transformer_jax.report.write import write_report
-from transformer_jax.runs.evaluation_record import texts_sha256
+from transformer_jax.runs.records import texts_sha256
 
 WORDS = (
     *("der", "die", "das", "Hund", "Katze", "liest", "Buch", "alt", "neu", "im", "Haus"),

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import Definition, define
@@ -115,5 +115,5 @@ def pretend_finished(
     record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
     for split in run.tests:
         (run.path / "translations").mkdir(exist_ok=True)
-        publish_json(run.path / "translations" / f"{split}.latest.json", record)
-    publish_json(run.path / "result.json", result)
+        write_json(run.path / "translations" / f"{split}.latest.json", record)
+    write_json(run.path / "result.json", result)

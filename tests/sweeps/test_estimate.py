@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.sweep_runs import FOUR, PARTS, defined, pretend_finished
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import estimate
 from transformer_jax.sweeps.spec import training_flops
 
@@ -90,7 +90,7 @@ def test_finished_runs_are_the_measure_if_they_had_the_same_cores(folder, runs, 
     pace = estimate.pace_of(folder, definition, runs, works, None)
     assert pace.seconds(work._replace(compiles=True)) - pace.seconds(work._replace(compiles=False)) == 20, "to compile"
     result = runs[2].path / "result.json"
-    publish_json(result, {**json.loads(result.read_text()), "train_seconds": 63.0, "compile_seconds": 6.0})
+    write_json(result, {**json.loads(result.read_text()), "train_seconds": 63.0, "compile_seconds": 6.0})
     recorded = estimate.pace_of(folder, definition, runs, works, None)
     assert pace.seconds(work) - recorded.seconds(work) == pytest.approx(6), "only the first run of a variant compiles"
     for run in runs[:3]:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from tests.runs.test_kept_code import LOSS, begun
+from tests.runs.test_code import LOSS, begun
 from tests.support import sweep_runs
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import provenance, spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.provenance import Made, mixtures
@@ -32,7 +32,7 @@ def sweep(mine):
     finished, other = folder.runs(definition)
     sweep_runs.pretend_finished(finished)
     result = json.loads((finished.path / "result.json").read_text())
-    publish_json(finished.path / "result.json", {**result, "code": provenance.digests_of_run(finished, definition)})
+    write_json(finished.path / "result.json", {**result, "code": provenance.digests_of_run(finished, definition)})
     other.path.mkdir(parents=True)
     begun(other.folder, other.experiment)
     return folder, definition

@@ -9,7 +9,7 @@ import pytest
 from tests.support.places import GOLDEN
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax import schema
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import digest, is_held, state_of
@@ -39,7 +39,7 @@ def test_a_run_is_finished_as_long_as_its_records_are_those_it_was_measured_by(f
     if changed == "missing":
         record.unlink()
     elif changed is not None:
-        publish_json(record, {} if changed == "odd" else {**json.loads(record.read_text()), **changed})
+        write_json(record, {} if changed == "odd" else {**json.loads(record.read_text()), **changed})
     assert run.result() is not None and run.is_finished() == (changed is None)
 
 
@@ -52,9 +52,9 @@ def test_results_of_a_version_with_fewer_options_count(tmp_path):
     run = folder.find(definition, "dropout/seed-1")
     pretend_finished(run)
     result = json.loads((run.path / "result.json").read_text())
-    publish_json(run.path / "result.json", {**result, "config_digest": earlier["config_digest"]})
+    write_json(run.path / "result.json", {**result, "config_digest": earlier["config_digest"]})
     assert run.result() is None
-    publish_json(run.folder.config, earlier["config"])
+    write_json(run.folder.config, earlier["config"])
     assert run.result() is not None
     ordered = dataclasses.replace(definition, vary=("initialization", "order"))
     assert folder.find(ordered, "dropout/seed-1").result() is None
@@ -70,9 +70,9 @@ def test_results_of_a_version_that_compared_how_they_were_computed_count(tmp_pat
     result, config = json.loads((run.path / "result.json").read_text()), schema.to_dict(run.experiment)
     with_computation = digest(run.experiment, schema.flattened(config))
     assert with_computation != run.digest
-    publish_json(run.path / "result.json", {**result, "config_digest": with_computation})
+    write_json(run.path / "result.json", {**result, "config_digest": with_computation})
     assert run.result() is None
-    publish_json(run.folder.config, config)
+    write_json(run.folder.config, config)
     assert run.result() is not None
     assert SweepFolder(tmp_path).runs(defined(FOUR))[0].result() is not None  # on another mesh now
     assert SweepFolder(tmp_path).runs(defined(FOUR, overrides=[("model.d_ff", "8")]))[0].result() is None

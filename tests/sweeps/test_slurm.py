@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
@@ -89,7 +89,7 @@ def test_a_refused_submission_shows_the_reason(folder, states):
 
 def test_only_jobs_that_squeue_lists_are_in_flight(folder, monkeypatch):
     (folder.path / "slurm").mkdir(parents=True)
-    publish_json(folder.path / "slurm/jobs.json", {"1": ["a"], "2": ["b"], "3": ["c"]})
+    write_json(folder.path / "slurm/jobs.json", {"1": ["a"], "2": ["b"], "3": ["c"]})
     monkeypatch.setattr(slurm, "job_states", lambda: {"1": "R", "2": "CA"})
     assert slurm.in_flight(folder) == {"1": ["a"]}
 

@@ -25,7 +25,7 @@ from transformer_jax.errors import BadInput, visible
 from transformer_jax.exact_match import CONFIDENCE
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
-from transformer_jax.runs import evaluation_record
+from transformer_jax.runs import records as evaluation_records
 
 if TYPE_CHECKING:
     from transformer_jax.experiment import TestSet
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     clusters, strata = (_values(test_set, flag, getattr(arguments, flag)) for flag in ("clusters", "strata"))
     test_set = dataclasses.replace(test_set, clusters=clusters or test_set.clusters, strata=strata)
-    name = usual = evaluation_record.named(
+    name = usual = evaluation_records.named(
         test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
     )
     for flag in ("clusters", "strata"):  # with other intervals than a sweep's results have
@@ -126,8 +126,8 @@ def _compared(record: dict[str, Any]) -> list[str]:
     """The comparison as text."""
     other = record["against"]
     about = f"{other['run']}: {other['weights']} weights, of step {_listed(other['steps'])}"
-    search = {name: value for name, value in record["decode"].items() if name in evaluation_record.SEARCH}
-    if changed := evaluation_record.search_difference(other, search):
+    search = {name: value for name, value in record["decode"].items() if name in evaluation_records.SEARCH}
+    if changed := evaluation_records.search_difference(other, search):
         about += f"; with another search: {changed}"
     lines = ["", f"against {about}"]
     for name in ("bleu", "chrf", "exact_match"):
@@ -141,7 +141,7 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
 
     if arguments.source is not None:
         sources, references = text_input.parallel(arguments.source, arguments.target)
-        digest = evaluation_record.texts_sha256(sources, references)[: evaluation_record.SHORT]
+        digest = evaluation_records.texts_sha256(sources, references)[: evaluation_records.SHORT]
         file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
         return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
 
@@ -167,7 +167,7 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
     exact = arguments.against.endswith(".json")
     path = Path(arguments.against) if exact else Path(arguments.against, "translations", f"{name}.json")
     if not path.is_file():
-        exported = arguments.weights not in evaluation_record.NAMED_WEIGHTS
+        exported = arguments.weights not in evaluation_records.NAMED_WEIGHTS
         hint = "; for an exported folder, give the .json itself" if exported else ""
         raise BadInput(
             f"--against={arguments.against}: {path} does not exist; evaluate that run on the same test set first{hint}"
@@ -175,11 +175,11 @@ def _other(arguments: argparse.Namespace, name: str, test_set: "TestSet") -> tup
     record = read_record(path)
     if not isinstance(record.get("test_set_sha256"), str) or not isinstance(record.get("steps"), list):
         raise BadInput(f"{path}: is not a record of an evaluation")
-    if problem := evaluation_record.difference(record, {"test_set_sha256": test_set.digest}):
+    if problem := evaluation_records.difference(record, {"test_set_sha256": test_set.digest}):
         raise BadInput(f"{path}: {problem}, not of {test_set.name}")
     if not exact:
         _warn_if_old(arguments, path, record["steps"])
-    hypotheses = evaluation_record.translations(path, record)
+    hypotheses = evaluation_records.translations(path, record)
     if hypotheses is None:
         raise BadInput(
             f"{path.with_suffix('.txt')}: is missing, or does not belong to {path.name}; evaluate that run again"

@@ -272,7 +272,7 @@ def cluster_report(experiment: ExperimentConfig, text: str) -> str:
 
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
-    from transformer_jax.files.atomic import explained, published
+    from transformer_jax.files.atomic import explained, write_atomically
     from transformer_jax.planning.compiled import compiled_step, divisible, memory, mesh_of
     from transformer_jax.planning.cost import amount
 
@@ -281,7 +281,7 @@ def program_report(experiment: ExperimentConfig, file: Path) -> str:
     work, mesh = work_of(experiment), mesh_of(experiment)
     rows = divisible(experiment, work.rows, mesh)
     program = compiled_step(experiment, mesh, (rows, work.source, work.target))
-    with explained(file.parent), published(file) as written:
+    with explained(file.parent), write_atomically(file) as written:
         written.write(str(program.as_text()).encode())
     needed = memory(program)
     return (

@@ -21,12 +21,12 @@ from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import explained, published
+from transformer_jax.files.atomic import explained, write_atomically
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.pictures import plots
 from transformer_jax.pictures.pages import Picture, Sample, View, attention_page, run_page
-from transformer_jax.runs import evaluation_record
+from transformer_jax.runs import records as evaluation_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -187,7 +187,7 @@ def attention_picture(view: View, layer: int | None, head: str | None) -> Figure
 
 
 def write_page(path: str | Path, text: str) -> None:
-    with explained(Path(path)), published(Path(path)) as file:
+    with explained(Path(path)), write_atomically(Path(path)) as file:
         file.write(text.encode())
 
 
@@ -232,14 +232,14 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     from transformer_jax.experiment import identity, split_of
 
     decode = run.config.decode
-    name = evaluation_record.named(split, weights, run.weights_sha256, decode, decode)
+    name = evaluation_records.named(split, weights, run.weights_sha256, decode, decode)
     found = run_path / "translations" / f"{name}.json"
     if not found.is_file():
         return {}
     report = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    wanted = {key: wanted[key] for key in evaluation_record.IDENTITY}  # the version does not matter here
-    if problem := evaluation_record.difference(report, wanted):
+    wanted = {key: wanted[key] for key in evaluation_records.IDENTITY}  # the version does not matter here
+    if problem := evaluation_records.difference(report, wanted):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
     try:

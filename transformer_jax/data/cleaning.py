@@ -23,7 +23,7 @@ from transformer_jax.config import CleaningConfig, DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair
 from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import publish_record, published
+from transformer_jax.files.atomic import write_atomically, write_record
 from transformer_jax.files.progress import counting
 from transformer_jax.files.record import read_record
 
@@ -139,7 +139,7 @@ class TextShards:
 
     def finish(self, facts: dict[str, Any], held_out: np.ndarray) -> None:
         save_arrays(self._directory / "held_out.npz", keys=held_out)
-        publish_record(self._directory / "scan.json", facts)
+        write_record(self._directory / "scan.json", facts)
 
     def write(
         self, split: str, number: int, pairs: Sequence[Pair], keys: np.ndarray, labels: Sequence[Labels] = ()
@@ -172,7 +172,7 @@ class TextShards:
 
 
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
-    with published(path) as file:
+    with write_atomically(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

@@ -188,7 +188,7 @@ class _Work:
         else:
             _discard(partial)
             self._scratch.mkdir(parents=True)
-            atomic.publish_record(self._scratch / PLAN, self._plan)
+            atomic.write_record(self._scratch / PLAN, self._plan)
         self.shards = TextShards(self._scratch, pairs_per_shard)
 
     def _can_resume(self) -> bool:
@@ -235,7 +235,7 @@ class _Work:
             },
             "versions": {"transformer_jax": __version__, **versions},
         }
-        atomic.publish_record(self._partial / MANIFEST, manifest)
+        atomic.write_record(self._partial / MANIFEST, manifest)
 
     def publish(self, directory: Path) -> None:
         atomic.remove(self._scratch)
@@ -260,9 +260,9 @@ class _Work:
             if not (path.exists() and note.exists() and read_record(note) == {"sha256": sha256(path)}):
                 texts = functools.partial(self._train_texts, train["shards"], learn_from)
                 made = make_tokenizer(data, model, side, texts, train["pairs"] * len(learn_from))
-                with atomic.published(path) as file:
+                with atomic.write_atomically(path) as file:
                     file.write(made.serialized())
-                atomic.publish_record(note, {"sha256": sha256(path)})
+                atomic.write_record(note, {"sha256": sha256(path)})
             tokenizers[side] = load_tokenizer(path)
         return tokenizers
 
@@ -327,7 +327,7 @@ class _Work:
 def _write_records(path: Path, records: Iterable[dict[str, str]]) -> str:
     """Writes one JSON object a line; returns the digest of the file."""
     digest = hashlib.sha256()
-    with atomic.published(path) as file:
+    with atomic.write_atomically(path) as file:
         for record in records:
             line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
             digest.update(line)

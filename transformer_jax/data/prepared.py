@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import published
+from transformer_jax.files.atomic import write_atomically
 from transformer_jax.files.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
@@ -80,7 +80,7 @@ def write_side(
     """Writes one side of a split from shards of (tokens, lengths); returns what the manifest records of both arrays."""
     count = 0
     paths = Path(f"{stem}.tokens"), Path(f"{stem}.offsets")
-    with published(paths[0]) as tokens_file, published(paths[1]) as offsets_file:
+    with write_atomically(paths[0]) as tokens_file, write_atomically(paths[1]) as offsets_file:
         offsets_file.write(bytes(OFFSET.itemsize))
         for tokens, lengths in shards:
             tokens_file.write(tokens.astype(dtype, copy=False).tobytes())

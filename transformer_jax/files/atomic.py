@@ -36,7 +36,7 @@ TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
 @contextlib.contextmanager
-def published(path: Path) -> Iterator[IO[bytes]]:
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to, which gets its name only when it is complete and on the disk.
 
     /dev/null, a pipe and the like are written to directly.
@@ -59,15 +59,15 @@ def published(path: Path) -> Iterator[IO[bytes]]:
     sync_directory(path.parent)
 
 
-def publish_json(path: Path, content: Any) -> None:
-    with published(path) as file:
+def write_json(path: Path, content: Any) -> None:
+    with write_atomically(path) as file:
         # Bytes of a file name that are not UTF-8 are written as JSON escapes, and read back unchanged.
         file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace"))
 
 
-def publish_record(path: Path, content: Mapping[str, Any]) -> None:
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON object with a checksum, for `record.read_record`."""
-    publish_json(path, sealed(content))
+    write_json(path, sealed(content))
 
 
 def sync_directory(path: Path) -> None:

@@ -16,7 +16,7 @@ from flax import traverse_util
 from transformer_jax.config import DataConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import EOS, Tokenizer
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.files.atomic import published
+from transformer_jax.files.atomic import write_atomically
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
 from transformer_jax.interop.marian_weights import Ids
 from transformer_jax.runs.export import flat, new_folder, write_model
@@ -108,7 +108,7 @@ def export_marian(
     content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}
     with new_folder(directory) as unfinished:
         for name, data in {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})}.items():
-            with published(unfinished / name) as file:
+            with write_atomically(unfinished / name) as file:
                 file.write(data)
     return marian_config.differences(model, config.decode, rows, marian_weights.POSITIONS["decoder"] in weights)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import explained, published
+from transformer_jax.files.atomic import explained, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def save(figure: Figure, path: str | Path) -> None:
     metadata = {"Date": None} if form == "svg" else {}
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
-    with explained(Path(path)), published(Path(path)) as file:
+    with explained(Path(path)), write_atomically(Path(path)) as file:
         file.write(drawn.getvalue())
 
 

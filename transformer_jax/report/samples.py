@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.report.results import SweepResult, hypotheses, texts
-from transformer_jax.runs.evaluation_record import texts_sha256
+from transformer_jax.runs.records import texts_sha256
 
 # The first sentences, and those on which the variants disagree most.
 FIRST, DISAGREED = 2, 6

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, published
+from transformer_jax.files.atomic import explained, write_atomically
 from transformer_jax.files.record import read_object
 from transformer_jax.pictures.pages import render
 from transformer_jax.report import paper_figures
@@ -64,7 +64,7 @@ def write(content: Content, output: str | Path | None, formats: Sequence[str]) -
         if output is not None:
             _refuse_foreign(directory, list(files))
         for name, text in files.items():
-            with published(directory / name) as file:
+            with write_atomically(directory / name) as file:
                 file.write(text)
     return [directory / name for name in files]
 

@@ -19,14 +19,14 @@ from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import explained, publish_record, published, remove
+from transformer_jax.files.atomic import explained, remove, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
+from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import BY_WHOM, RunFolder
 from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
-from transformer_jax.runs.kept_code import KeptCode
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
@@ -120,7 +120,7 @@ def write_model(
     tokenizers: dict[str, tuple[str, bytes]],
     steps: Sequence[int] = (),
     replace: bool = False,
-    code: KeptCode | None = None,
+    code: CodeSnapshots | None = None,
 ) -> None:
     """Writes an exported folder, completely or not at all.
 
@@ -133,7 +133,7 @@ def write_model(
         arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
         content = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode()}
         for name, data in (*content.items(), *tokenizers.values()):
-            with published(unfinished / name) as file:
+            with write_atomically(unfinished / name) as file:
                 file.write(data)
         files = {**content, **dict(tokenizers.values())}
         origin = {
@@ -143,7 +143,7 @@ def write_model(
         }
         if code is not None and code.path.is_dir():
             shutil.copytree(code.path, unfinished / code.path.name)
-        publish_record(unfinished / ORIGIN, origin)
+        write_record(unfinished / ORIGIN, origin)
 
 
 @contextlib.contextmanager
@@ -172,7 +172,7 @@ class Weights(NamedTuple):
     params: Any
     tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
     steps: list[int]
-    code: KeptCode
+    code: CodeSnapshots
 
 
 def read_export(directory: Path) -> Weights:

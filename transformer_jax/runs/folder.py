@@ -17,11 +17,11 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, is_same_file, made, publish_record, published
+from transformer_jax.files.atomic import explained, is_same_file, made, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import parse_object, read_bytes, read_record
+from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.foreign import refuse_foreign
-from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import source_digest
@@ -60,7 +60,7 @@ class RunFolder:
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
-        self.code = KeptCode(self.path)
+        self.code = CodeSnapshots(self.path)
         self._versions = self.path / "versions.json"
 
     def tracking(self, config: ExperimentConfig) -> Tracking | None:
@@ -170,8 +170,8 @@ class RunFolder:
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
             versions = {**installed_versions(), **self._earlier(step), LAST_STEP: last_step}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
-            publish_record(self._versions, versions)  # first: with config.json this is a run
-            with published(self.config) as file:
+            write_record(self._versions, versions)  # first: with config.json this is a run
+            with write_atomically(self.config) as file:
                 file.write(text)
 
     def notes(self) -> list[str]:
@@ -232,7 +232,7 @@ class RunFolder:
         if not self.metrics.is_file() or not self.writes:
             return
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
-        with explained(self.path), published(self.metrics) as file:
+        with explained(self.path), write_atomically(self.metrics) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
 

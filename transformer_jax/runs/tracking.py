@@ -18,7 +18,7 @@ from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
-from transformer_jax.files.atomic import explained, publish_json
+from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.runs import trackers
@@ -63,7 +63,7 @@ class Tracking:
         except (Exception, SystemExit) as error:
             raise BadInput(f"train.tracker = {self._name}: could not start: {error}{_hint(self._name)}") from error
         with explained(self._file):
-            publish_json(self._file, self._record)
+            write_json(self._file, self._record)
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports the finite numbers among these values, each once for a step."""
@@ -79,7 +79,7 @@ class Tracking:
             self._tracker.log(step, new)
         reported.update(dict.fromkeys(new, step))
         with explained(self._file):
-            publish_json(self._file, self._record)
+            write_json(self._file, self._record)
 
     def finish(self) -> None:
         if self._tracker is not None:
@@ -95,7 +95,7 @@ class Tracking:
             reason = f"{type(error).__name__}: {error}"
             self._record["failed"] = f"{when} ({reason})"
             with contextlib.suppress(OSError):
-                publish_json(self._file, self._record)
+                write_json(self._file, self._record)
             tell(
                 f"warning: train.tracker = {self._name} failed {when} ({reason}); nothing more is reported to it. "
                 "Training continues, and metrics.jsonl has everything"

@@ -27,7 +27,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, made, publish_json
+from transformer_jax.files.atomic import explained, made, write_json
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec, variance
 from transformer_jax.sweeps.run import SweepRun, read_json
@@ -115,7 +115,7 @@ class SweepFolder:
     def save(self, definition: Definition) -> None:
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            publish_json(self.definition_file, definition.to_json())
+            write_json(self.definition_file, definition.to_json())
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ class SweepFolder:
 
     def record_tuned(self, variant: str, facts: Mapping[str, Any]) -> None:
         with explained(self.path):
-            publish_json(self.path / "tuned.json", {**self.tuned(), variant: facts})
+            write_json(self.path / "tuned.json", {**self.tuned(), variant: facts})
 
     def runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs that are compared, seed by seed, so that a sweep that is cut short has all variants of the first

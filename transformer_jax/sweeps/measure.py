@@ -13,13 +13,13 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
-from transformer_jax.files.atomic import explained, publish_json, publish_record
+from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.runs.best import is_validation
-from transformer_jax.runs.evaluation_record import IDENTITY, difference, translations
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.sweeps.provenance import digests_of_run
 from transformer_jax.sweeps.publish import publish
 from transformer_jax.sweeps.run import SweepRun, read_json
@@ -44,7 +44,7 @@ def finish(run: SweepRun, definition: Definition, together: int, watch: CompileW
         found = analyse(model, config, test_sets, name, definition.sweep.analyses[name])
         with explained(run.path):
             run.analysis(name).parent.mkdir(exist_ok=True)
-            publish_json(run.analysis(name), found)
+            write_json(run.analysis(name), found)
     result = {
         "variant": run.variant,
         "seed": run.seed,
@@ -60,7 +60,7 @@ def finish(run: SweepRun, definition: Definition, together: int, watch: CompileW
         "compile_seconds": watch.uncached_seconds,
     }
     with explained(run.path):
-        publish_record(run.path / "result.json", result)
+        write_record(run.path / "result.json", result)
     publish(run, definition, config, result)
 
 

@@ -20,10 +20,10 @@ from typing import Any, Literal
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.files.record import read_record
-from transformer_jax.runs.evaluation_record import difference
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.records import difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SweepRun:
         return read_json(self.path / "attempt.json") or {}
 
     def record_attempt(self, **values: Any) -> None:
-        publish_json(self.path / "attempt.json", {**self.attempt(), **values})
+        write_json(self.path / "attempt.json", {**self.attempt(), **values})
 
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config and has all test sets and analyses."""

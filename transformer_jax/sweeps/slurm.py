@@ -17,7 +17,7 @@ from typing import Any
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import require
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_lines
 from transformer_jax.sweeps.run import Job, SweepRun, read_json
@@ -140,7 +140,7 @@ class SlurmPool:
             except Exception as error:  # of submitit's own types, with sbatch's message
                 raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
             added = dict(zip(ids, new, strict=True))
-            publish_json(self.folder / "jobs.json", {**in_flight(self.sweep), **added})
+            write_json(self.folder / "jobs.json", {**in_flight(self.sweep), **added})
             for job, addresses in added.items():
                 self.display.print(f"job {job}: {', '.join(addresses)}")
             self.jobs |= added
@@ -161,7 +161,7 @@ class SlurmPool:
             for run in (self.runs[address] for address in addresses if address in self.runs):
                 yield run, self._outcome(run, job, state in BROKEN)
         if known:
-            publish_json(self.folder / "jobs.json", alive)
+            write_json(self.folder / "jobs.json", alive)
 
     def _outcome(self, run: SweepRun, job: str, broke: bool) -> Outcome:
         """How a run went whose job is over; if the job broke, its worker could not report it."""

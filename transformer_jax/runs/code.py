@@ -18,7 +18,7 @@ from transformer_jax.code_digest import CustomCode, code_digest, module_digests,
 from transformer_jax.config import ExperimentConfig, with_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import file_of
-from transformer_jax.files.atomic import publish_record, published
+from transformer_jax.files.atomic import write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 
@@ -45,7 +45,7 @@ def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> lis
     return sorted(lines)
 
 
-class KeptCode:
+class CodeSnapshots:
     """RUN/code: the record and the copies."""
 
     def __init__(self, run: Path):
@@ -96,7 +96,7 @@ class KeptCode:
             {"step": version.step, "code": {key: dataclasses.asdict(code) for key, code in version.code.items()}}
             for version in [*versions, Version(step, code)]
         ]
-        publish_record(self.record, {"versions": stored})
+        write_record(self.record, {"versions": stored})
 
     def _copy(self, file: str, code: CustomCode) -> None:
         for name, original in module_files(file).items():
@@ -105,7 +105,7 @@ class KeptCode:
                 raise BadInput(f"{original}: was edited while the run started; start it again")
             copy = self._folder(code) / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with published(copy) as opened:
+            with write_atomically(copy) as opened:
                 opened.write(content)
 
     def _folder(self, code: CustomCode) -> Path:

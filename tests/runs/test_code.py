@@ -10,9 +10,9 @@ from tests.support.small_runs import experiment
 from transformer_jax.code_digest import CustomCode
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
-from transformer_jax.files.atomic import publish_json
+from transformer_jax.files.atomic import write_json
+from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.kept_code import KeptCode, changes, code_of
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_a_metric_may_be_edited_after_the_training(mine, capsys):
 
 def test_a_damaged_record_is_refused(mine):
     begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
-    kept = KeptCode(mine / "run")
+    kept = CodeSnapshots(mine / "run")
     kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
     with pytest.raises(BadInput, match="is damaged"):
         kept.latest()
-    publish_json(kept.record, {"versions": [{"step": 0, "code": {"a:b": {"unknown": 1}}}]})
+    write_json(kept.record, {"versions": [{"step": 0, "code": {"a:b": {"unknown": 1}}}]})
     with pytest.raises(BadInput, match="is not a record of custom code"):
         kept.latest()
 
@@ -103,7 +103,7 @@ def test_another_library_version_is_noted(mine):
     versions = mine / "run" / "versions.json"
     record = json.loads(versions.read_text())
     record.pop("crc32")
-    publish_json(versions, {**record, "jax": "0.1"})
+    write_json(versions, {**record, "jax": "0.1"})
     RunFolder(mine / "run").record(config)
     RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]

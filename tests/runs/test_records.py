@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from transformer_jax.config import DecodeConfig
-from transformer_jax.runs.evaluation_record import difference, lines_sha256, named, search, texts_sha256, translations
+from transformer_jax.runs.records import difference, lines_sha256, named, search, texts_sha256, translations
 
 USUAL = DecodeConfig()
 WANTED = {
