@@ -30,7 +30,11 @@ def visible(text: str) -> str:
 
 
 class Failed(Exception):
-    """Work that could not be finished although the input is valid: a full disk, a run that diverged.
+    """Work that could not be finished although the input is valid, such as on a full disk.
 
     The message says what happened, what is safe, and what to do. Commands print it and exit with status 1.
     """
+
+
+class Diverged(Failed):
+    """Training diverged. The same run would diverge again, whereas other failures may not repeat."""

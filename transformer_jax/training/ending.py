@@ -18,6 +18,7 @@ class Ending:
     why: str
     final: bool = True
     failed: bool = False
+    diverged: bool = False  # a failure that would repeat
 
 
 @dataclasses.dataclass(frozen=True)

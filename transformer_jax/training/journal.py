@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import team
 from transformer_jax.runs.best import Best, Criterion, is_validation, resumed
@@ -148,9 +148,9 @@ class Journal:
     # While it trains, in the order of the loop.
 
     def check(self, pulse: Pulse, step: int) -> float:
-        """The loss of a step. Raises Failed after too many steps in a row without a finite gradient."""
+        """The loss of a step. Raises Diverged after too many steps in a row without a finite gradient."""
         if pulse.bad_in_a_row >= self.config.train.max_bad_steps:
-            raise Failed(
+            raise Diverged(
                 f"the gradient was not finite in {pulse.bad_in_a_row} steps in a row, up to step {step:,} (learning "
                 f"rate {float(self.programs.schedule(step)):.3g}); these updates were skipped. A lower "
                 "optimizer.learning_rate or an optimizer.clip_norm may help; the last checkpoint is of step "

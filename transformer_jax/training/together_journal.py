@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, Diverged, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.training.ending import Ending
 from transformer_jax.training.journal import Journal
@@ -25,7 +25,7 @@ def isolated(journal: Journal) -> Iterator[None]:
     try:
         yield
     except (BadInput, Failed) as failure:
-        journal.ending = Ending(str(failure), failed=True)
+        journal.ending = Ending(str(failure), failed=True, diverged=isinstance(failure, Diverged))
         tell(f"failed: {journal.label}{failure}")
 
 
