@@ -49,7 +49,8 @@ def get_sweep(scale: str) -> Sweep:
         base.train.steps = 12_000
         base.train.eval_every = 3000
         base.train.keep_latest = 2
-    published = {"positions scaled down": 80.0, "relative": 81.0, "shared": 78.0, "relative, shared": 77.0}
+    figures = {"positions scaled down": 80.0, "relative": 81.0, "shared": 78.0, "relative, shared": 77.0}
+    published = {name: {"exact_match": figure} for name, figure in figures.items()}
     changes = {
         "sinusoidal": {},
         "embeddings not scaled": NOT_SCALED,
@@ -63,7 +64,7 @@ def get_sweep(scale: str) -> Sweep:
         question="What decides whether a Transformer generalizes to new combinations on COGS?",
         base=base,
         variants=[
-            Variant(name, change, published={"exact_match": published[name]} if name in published else {})
+            Variant(name, change, published=published.get(name, {}), unverified=[*published.get(name, {})])
             for name, change in changes.items()
         ],
         baseline="sinusoidal",

@@ -3,12 +3,10 @@
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
   transformer-jax report runs/table3 --format=latex,pdf --output=paper/table3
-  transformer-jax report runs/kor --with runs/tur runs/kat
 
 Writes index.html (opens in a browser without a network), report.md, table.csv and report.json into SWEEP/report/.
 --format=latex writes a table with booktabs for each test set instead, --format=svg or pdf figures that are one column
 wide, --format=latex,pdf both.
---with adds the test sets of other sweeps to the part about all test sets, for the variants that all sweeps have.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 
@@ -26,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
     about = "html (the default), latex, svg, pdf, or several, separated by commas"
     parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)
-    about = "other sweeps with the same variants, for the part about all test sets"
-    parser.add_argument("--with", dest="others", nargs="+", default=(), type=path, metavar="SWEEP", help=about)
 
 
 def formats(text: str) -> list[str]:
@@ -41,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.report import write
     from transformer_jax.report.texts import terminal_table
 
-    content = write.read(arguments.sweep, arguments.others)
+    content = write.read(arguments.sweep)
     files = write.write(content, arguments.output, arguments.formats)
     width = shutil.get_terminal_size((160, 24)).columns
     for line in content.mixtures:

@@ -1,10 +1,9 @@
 """Everything that a report says, gathered once for all of its formats."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.report import accuracy, analyses, document, over_tasks, pareto, published, tuning
+from transformer_jax.report import accuracy, analyses, document, published, tuning
 from transformer_jax.report.curves import learning_curves
 from transformer_jax.report.differences import forests
 from transformer_jax.report.figures import curves, forest
@@ -21,9 +20,9 @@ from transformer_jax.sweeps.provenance import SHOWN_DIGITS
 
 
 class Content:
-    """What is said of a sweep. The test sets of other sweeps only count where all test sets are taken together."""
+    """What is said of a sweep."""
 
-    def __init__(self, sweep: SweepResult, others: Sequence[SweepResult] = ()):
+    def __init__(self, sweep: SweepResult):
         self.sweep, self.tests = sweep, find(sweep)
         self.state = state_sentence(sweep)
         self.mixtures = code_mixtures(sweep)  # that the runs were not all made by the same code
@@ -35,10 +34,8 @@ class Content:
             for findings in self.tests
         ]
         self.words = [found.findings + found.notes for found in self.summaries]
-        self.tasks = over_tasks.tasks([sweep, *others])  # all test sets together
         self.untuned = tuning.without(sweep)  # what the variants' own learning rates give, if they were trained
         self.published = published.comparisons(sweep, self.tests[0])
-        self.fronts = pareto.fronts(sweep, self.tests[0])  # on the main test set
         self.pictures, left_out = analyses.pictures(sweep)
         self.facts, self.remarks = facts(sweep, self.tests), remarks(sweep, self.tests)
         if left_out:
@@ -55,10 +52,8 @@ def to_document(content: Content) -> document.Document:
     parts: dict[str, list[document.Block]] = {
         "Results": [*_results(content), document.Heading("Caveats"), document.Bullets(content.remarks)],
         "Exact match": accuracy.blocks(sweep, content.accuracies),
-        "All test sets": over_tasks.blocks(content.tasks),
         "Learning rates": tuning.blocks(sweep, content.tests[0], content.untuned),
         "Compared with the published figures": published.blocks(content.published),
-        "Size and compute": pareto.blocks(sweep, content.fronts, content.tests[0].unit),
         "Learning curves": [document.Figures([curves(plot) for plot in learning_curves(sweep)])],
         "Analyses": [*analyses.blocks(analyses.analyses(sweep)), document.Figures(content.pictures)],
         "Translations": [document.Translations(found)] if found else [],
@@ -165,8 +160,6 @@ def to_json(content: Content) -> dict[str, Any]:
         "tests": tests,
         "tuning": tuning.to_json(sweep, content.untuned),
         "published": [comparison.to_json() for comparison in content.published],
-        "all_test_sets": over_tasks.to_json(content.tasks),
         "exact_match": accuracy.to_json(content.accuracies),
-        "sizes": [front.to_json() for front in content.fronts],
         "base": sweep.definition.get("base", {}),
     }

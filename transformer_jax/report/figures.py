@@ -43,14 +43,6 @@ class Curve(NamedTuple):
     is_baseline: bool = False
 
 
-class Point(NamedTuple):
-    x: float
-    y: float
-    tip: str
-    colour: str
-    ringed: bool = False
-
-
 class Interval(NamedTuple):
     """A row of a forest plot."""
 
@@ -194,21 +186,6 @@ def curves(plot: Curves) -> Figure:
     if any(curve.low for curve in series):
         legend.append(Key(BAND, "color-mix(in srgb, var(--soft) 35%, transparent)"))
     return Figure(plot.title, drawing.markup(), legend)
-
-
-def scatter(points: Sequence[Point], x: str, y: str, line: Sequence[tuple[float, float]] = ()) -> Markup:
-    """Points over the log of x, and a dashed line."""
-    across = Axis.around([point.x for point in points], LEFT, WIDTH - RIGHT, log=True)
-    up = Axis.around([*(point.y for point in points), *(b for _, b in line)], HEIGHT - BOTTOM, TOP)
-    drawing = _plane(across, up, x, y)
-    if line:
-        drawing.add("polyline", class_="usual", points=_path(line, across, up))
-    for point in points:
-        cx, cy = across.at(point.x), up.at(point.y)
-        if point.ringed:
-            drawing.add("circle", class_="front", cx=cx, cy=cy, r=8)
-        drawing.add("circle", class_="dot", cx=cx, cy=cy, r=5, fill=point.colour, data_tip=point.tip)
-    return drawing.markup()
 
 
 def forest(plot: Forest) -> Figure:

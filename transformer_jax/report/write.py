@@ -33,24 +33,15 @@ LONGEST_NAME = 80
 def write_report(
     folder: str | Path,
     output: str | Path | None = None,
-    others: Sequence[str | Path] = (),
     formats: Sequence[str] = ("html",),
 ) -> tuple[Content, Path]:
-    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the content and the directory.
-
-    `others` are sweeps with some of the same variants.
-    """
-    content = read(folder, others)
+    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the content and the directory."""
+    content = read(folder)
     return content, write(content, output, formats)[0].parent
 
 
-def read(folder: str | Path, others: Sequence[str | Path] = ()) -> Content:
-    content = Content(load_sweep(folder), [load_sweep(other) for other in others])
-    if others and content.tasks is None:
-        raise BadInput(
-            f"--with={', '.join(map(str, others))}: no variant has results in all of these sweeps and in {folder}"
-        )
-    return content
+def read(folder: str | Path) -> Content:
+    return Content(load_sweep(folder))
 
 
 def write(content: Content, output: str | Path | None, formats: Sequence[str]) -> list[Path]:

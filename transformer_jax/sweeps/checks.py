@@ -17,8 +17,8 @@ from transformer_jax.data.corpora import known_splits
 PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
 
 
-def published_problems(published: Any) -> list[str]:
-    """What is wrong with the `published` of a variant."""
+def published_problems(published: Any, unverified: Any = ()) -> list[str]:
+    """What is wrong with the `published` and `unverified` of a variant."""
     if not isinstance(published, Mapping):
         return [f"published = {published!r}: must be a dict of figures, as in {{'bleu': 25.8}}"]
     problems = []
@@ -29,6 +29,8 @@ def published_problems(published: Any) -> list[str]:
             problems.append(f"published[{key!r}]: no report shows it; {hint}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             problems.append(f"published[{key!r}] = {value!r}: must be a finite number")
+    if isinstance(unverified, str) or not set(unverified) <= set(published):
+        problems.append(f"unverified = {unverified!r}: must be a list of keys of published: {', '.join(published)}")
     return problems
 
 

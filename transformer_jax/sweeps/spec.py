@@ -58,6 +58,7 @@ class Variant:
     # What the literature has: "perplexity", "bleu", "parameters" (65e6), "exact_match" (in percent).
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baseline: str | None = None  # the variant it is compared with; none = the sweep's baseline
+    unverified: Sequence[str] = ()  # the names of published scores that nobody has compared with their source
 
     @property
     def slug(self) -> str:
@@ -160,7 +161,9 @@ class Definition:
 def from_json(record: Mapping[str, Any], place: str) -> Definition:
     """The definition in a sweep.json; `place` names the file in errors."""
     variant_fields = {field.name for field in dataclasses.fields(Variant)}
-    variants = [Variant(**{name: stored[name] for name in variant_fields}) for stored in record["variants"]]
+    variants = [
+        Variant(**{name: stored[name] for name in variant_fields & stored.keys()}) for stored in record["variants"]
+    ]
     if (vary := variance.of_record(record)) is None:
         raise BadInput(f"{place}: does not say what varies between seeds ('vary'): the file is damaged")
     later = {"vary": vary, "untuned": record.get("untuned", False)}  # of which earlier versions did not know
@@ -352,7 +355,10 @@ def _experiment(
 ) -> tuple[ExperimentConfig | None, list[str]]:
     """The config of a variant, and what is wrong with it."""
     known = [option.path for option in schema.options(ExperimentConfig)]
-    values, problems = copy.deepcopy(dict(base)), checks.published_problems(variant.published) if trying else []
+    values, problems = (
+        copy.deepcopy(dict(base)),
+        checks.published_problems(variant.published, variant.unverified) if trying else [],
+    )
     for path, value in variant.changes.items():
         if path in SET_BY_SWEEP:
             problems.append(f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}")

@@ -21,7 +21,8 @@ def test_the_generalization_set_is_a_test_set_with_groups(tmp_path):
     assert prepared.splits == ("train", "valid", "test", "test_gen") and len(prepared.pairs("train")) == 3
     assert prepared.texts("valid") == tuple([text] for text in ROWS["dev.tsv"][0][:2])
     assert prepared.texts("test_gen")[1] == ["( )", "AND", "x"]
-    assert prepared.groups("test") is prepared.groups("train") is prepared.clusters("test_gen") is None
+    assert prepared.groups("test") is prepared.groups("train") is None
+    assert prepared.clusters("test_gen") == ["cp_recursion", "prim_to_subj_common", "pp_recursion"]
     assert prepared.groups("test_gen") == [
         {"category": "cp_recursion", "kind": "structural"},
         {"category": "prim_to_subj_common", "kind": "lexical"},

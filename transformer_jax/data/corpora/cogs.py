@@ -5,6 +5,7 @@ from __future__ import annotations
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.columns import ColumnCorpus, Row
 from transformer_jax.data.corpora.corpus import Labels, Pair
+from transformer_jax.data.prepared import CLUSTER
 
 # Known words and phrases in structures that training lacks; all other categories have known structures with a word
 # that was not seen in that place.
@@ -25,4 +26,5 @@ class CogsCorpus(ColumnCorpus):
         return row[0], row[1]
 
     def labels(self, row: Row) -> Labels:
-        return {"category": row[2], "kind": "structural" if row[2] in STRUCTURAL else "lexical"}
+        # The sentences of a category test one word or structure: they are not independent.
+        return {"category": row[2], "kind": "structural" if row[2] in STRUCTURAL else "lexical", CLUSTER: row[2]}
