@@ -10,6 +10,7 @@ moments and the batch, the inputs and outputs of the step; "temporary" is gradie
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.planning.accelerators import Target, parse_target
 from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory, mesh_of
-from transformer_jax.planning.device_report import examine
 from transformer_jax.update import sharding
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.accelerators.traffic import Traffic
 
 MODELS = {"base": ModelConfig.base, "big": ModelConfig.big, "tiny": ModelConfig.tiny}
 
@@ -69,7 +72,7 @@ def main() -> None:
         }
         found = {system: memory(program) for system, program in programs.items()}
         traffic = {
-            system: examine(program, target, mesh, experiment.model).accessed if target else None
+            system: sum(access.bytes for access in Traffic(str(program.as_text())).accesses()) if target else None
             for system, program in programs.items()
         }
         for system, needed in found.items():

@@ -97,7 +97,7 @@ def compile_all(
 def compiled(table: dict[str, Any], row: matrix.Row, chosen: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """The report of a row, or the last line that its compiler printed."""
     begin = time.monotonic()
-    made = run(getattr(chosen, matrix.platform(row)), "transformer_jax", *matrix.command(table, row))
+    made = run(getattr(chosen, matrix.platform(row)), "tests.accelerators.examine", *matrix.command(table, row))
     if made.returncode:
         return {}, (made.stderr.strip() or "no message").splitlines()[-1]
     report = json.loads(made.stdout) | {"seconds": time.monotonic() - begin}

@@ -28,15 +28,10 @@ def options(matrix: dict[str, Any], row: Row) -> list[tuple[str, str]]:
 
 
 def command(matrix: dict[str, Any], row: Row) -> list[str]:
-    """The arguments of transformer-jax for a row."""
-    return [
-        "inspect",
-        f"--config={ROOT / 'configs' / row['config']}.py",
-        *(f"--config.{name}={value}" for name, value in options(matrix, row)),
-        f"--compile-for={row['target']}",
-        f"--program-of={row.get('program', 'train')}",
-        "--json",
-    ]
+    """The arguments of `tests.accelerators.examine` for a row."""
+    config = str(ROOT / "configs" / f"{row['config']}.py")
+    changes = [f"{name}={value}" for name, value in options(matrix, row)]
+    return [config, row["target"], row.get("program", "train"), *changes]
 
 
 def compilers(platform: str) -> str:
@@ -60,8 +55,8 @@ def figures(report: dict[str, Any]) -> Row:
         "hidden": round(100 * hidden["work"]) if hidden else 0,
         "messages": [
             f"{each['count']} x {each['kind']}{' in a loop' if each['in_loop'] else ''} "
-            f"along {' and '.join(each['axes'])}, {each['asynchronous']} asynchronous"
-            for each in report["messages"]
+            f"over {' and '.join(each['axes'])}, {each['asynchronous']} asynchronous"
+            for each in report["collectives"]
         ],
         "kernels": [f"{count} x {name}" for name, count in sorted(report["attention_kernels"].items())],
     }

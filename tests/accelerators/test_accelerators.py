@@ -6,8 +6,7 @@ import re
 import jax
 import pytest
 
-from tests.accelerators import matrix
-from transformer_jax import cli
+from tests.accelerators import examine, matrix
 
 TEXT = matrix.FILE.read_text()
 MATRIX = matrix.load(TEXT)
@@ -17,7 +16,7 @@ REPORT = {
     "accessed": 7e9,
     "flops": 1e12,
     "hidden_gradients": {"work": 0.5, "arithmetic": 0.0},
-    "messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 2, "in_loop": False}],
+    "collectives": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 2, "in_loop": False}],
     "copied_in_loops": 2_000_000,
     "host_transfers": 0,
     "attention_kernels": {"__cudnn$fmhaSoftmax": 18},
@@ -47,8 +46,8 @@ def test_a_report_that_was_recorded_is_as_expected():
         ({"hidden_gradients": None}, "0 % of the gradients hide behind work, expected 50 %"),
         ({"attention_kernels": {}}, r"kernels are none; expected \(18 x __cudnn"),
         (
-            {"messages": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 0, "in_loop": True}]},
-            r"messages are \(3 x all-reduce in a loop along data, 0 asynchronous\); expected \(3 x .*, 2 async",
+            {"collectives": [{"kind": "all-reduce", "axes": ["data"], "count": 3, "asynchronous": 0, "in_loop": True}]},
+            r"messages are \(3 x all-reduce in a loop over data, 0 asynchronous\); expected \(3 x .*, 2 async",
         ),
     ],
 )
@@ -76,5 +75,5 @@ def test_small_models(row, as_users_compile, capsys):
     platform = matrix.platform(row)
     if matrix.compilers(platform) != MATRIX["compilers"][platform]:
         pytest.skip(f"needs {MATRIX['compilers'][platform]}")
-    assert cli.main(matrix.command(MATRIX, row)) == 0
+    examine.main(*matrix.command(MATRIX, row))
     assert matrix.broken(row, json.loads(capsys.readouterr().out)) == []

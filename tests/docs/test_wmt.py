@@ -8,9 +8,7 @@ from tests.docs.test_examples import blocks
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import configuration
-from transformer_jax.commands.inspect import moments_of, work_of
 from transformer_jax.model.size import parameter_counts
-from transformer_jax.planning.cluster import parse_cluster, plans
 
 DOCUMENT = (ROOT / "docs/wmt.md").read_text()
 # As the paper has them: d_model, d_ff, heads, dropout, vocabulary, updates, checkpoints averaged; the rest is shared.
@@ -63,28 +61,10 @@ def test_the_documents_table_of_the_four(name):
     assert language == {"fr": "French", "de": "German"}[config.data.target_language]
 
 
-@pytest.mark.parametrize("flag", ["--config.mesh.data=1", "--cluster=8xH100"])
-def test_what_inspect_says_is_what_the_document_shows(flag, capsys):
-    """Of the predictions all, of the model from the sum of its parameters on."""
+def test_what_inspect_says_is_what_the_document_shows(capsys):
+    """From the sum of the parameters on."""
     config = f"--config={ROOT / 'configs/base.py'}"
-    assert cli.main(["inspect", config, "--config.model.dtype=bfloat16", flag]) == 0
+    assert cli.main(["inspect", config, "--config.model.dtype=bfloat16"]) == 0
     shown = [block.code for block in blocks(ROOT / "docs/wmt.md") if block.language == "text"]
     out = capsys.readouterr().out
-    assert out[max(out.find("  all "), 0) :] in shown
-
-
-@pytest.mark.parametrize("devices", [1, 8])
-@by_name
-def test_time_and_cost_are_what_the_formula_predicts(name, devices):
-    (row,) = re.findall(rf"^\| `{name}\.py` \| {devices} \| (.*) \|$", DOCUMENT, re.MULTILINE)
-    experiment = loaded(name, ("model.dtype", "bfloat16"))
-    predicted = []
-    for utilisation in (0.4, 0.1):
-        cluster = parse_cluster(f"{devices}xH100,utilisation={utilisation}")
-        best = plans(experiment.model, work_of(experiment), cluster, moments_of(experiment))[0]
-        milliseconds = round(1000 * best.seconds, 1)  # as it is shown
-        hours = milliseconds / 1000 * experiment.train.steps / 3600
-        total = hours * devices
-        time = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
-        predicted += [f"{milliseconds} ms", time, f"{total:.1f}", f"{2 * total:.0f} to {4 * total:.0f}"]
-    assert row.split(" | ") == predicted
+    assert out[out.index("  all ") :] in shown

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.planning.hlo import Array, first_group, parse_instruction
+from transformer_jax.planning.hlo import Array, Program, UnknownHlo, first_group, parse_instruction
 
 
 def test_an_instruction_and_its_parts():
@@ -10,22 +10,38 @@ def test_an_instruction_and_its_parts():
     instruction = parse_instruction(line)
     assert (instruction.name, instruction.kind, instruction.is_root) == ("sum", "fusion", True)
     assert instruction.operands == ("a", "b.1") and instruction.called("calls") == "added"
-    assert [array.shape for array in instruction.arrays] == [(2, 3), ()] and instruction.bytes == 28
+    assert [array.size for array in instruction.arrays] == [24, 4]
     assert parse_instruction("}") is None
-
-
-@pytest.mark.parametrize(
-    ("layout", "size"), [("{1,0}", 40), ("{1,0:T(8,128)}", 8 * 128 * 4), ("{1,0:T(8,128)S(1)}", 0)]
-)
-def test_arrays_are_padded_to_tiles_and_free_in_faster_memory(layout, size):
-    assert Array("f32", (2, 5), layout).bytes == size
 
 
 @pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}"])
 def test_every_way_to_write_groups_of_devices(groups):
-    assert first_group(f"%y), channel_id=1, replica_groups={groups}, to_apply=%sum") == (0, 1)
+    assert first_group(f"%y), channel_id=1, replica_groups={groups}, to_apply=%sum", 4) == (0, 1)
 
 
 def test_a_permutation_is_sent_by_those_whose_data_moves():
-    assert first_group("%y), source_target_pairs={{0,0},{1,2},{2,1},{3,3}}, channel_id=1") == (1, 2)
-    assert first_group("%y), source_target_pairs={{0,0},{1,1}}, channel_id=1") == ()
+    assert first_group("%y), source_target_pairs={{0,0},{1,2},{2,1},{3,3}}, channel_id=1", 4) == (1, 2)
+    assert first_group("%y), source_target_pairs={{0,0},{1,1}}, channel_id=1", 4) == ()
+
+
+def test_empty_groups_are_all_devices():
+    line = "  ROOT %y = f32[4]{0} all-reduce(%x), replica_groups={}, to_apply=%sum"
+    header = "HloModule m, is_scheduled=true, num_partitions=4"
+    text = "\n".join([header, "ENTRY %main (x: f32[4]) -> f32[4] {", "  %x = f32[4]{0} parameter(0)", line, "}"])
+    (collective,) = Program(text).collectives()
+    assert collective.group == (0, 1, 2, 3) and collective.sent == 2 * 3 / 4 * 16
+
+
+@pytest.mark.parametrize("kernel", ["__cublas$gemm", "__onednn$matmul", "tpu_custom_call"])
+def test_products_inside_an_unknown_kernel_are_an_error(kernel):
+    line = f'  ROOT %y = f32[4,4] custom-call(%x, %x), custom_call_target="{kernel}"'
+    text = "\n".join(["ENTRY %main (x: f32[4,4]) -> f32[4,4] {", "  %x = f32[4,4] parameter(0)", line, "}"])
+    with pytest.raises(UnknownHlo, match="kernel"):
+        Program(text).flops()
+
+
+def test_unknown_types_and_groups_are_errors():
+    with pytest.raises(UnknownHlo, match="f8e3m4"):
+        _ = Array("f8e3m4", (2,), "{0}").size
+    with pytest.raises(UnknownHlo, match="groups"):
+        first_group("%y), replica_groups=<something new>, to_apply=%sum", 4)

@@ -80,7 +80,6 @@ def test_the_step_sends_what_it_must_and_needs_the_memory_that_is_predicted(name
         ("all-to-all", ("fsdp",)),
     }
     assert "rematerialization" not in capfd.readouterr().err
-    configuration.assert_predicted(program)
 
 
 @pytest.mark.drill

@@ -3,7 +3,6 @@
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
 transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
-transformer-jax inspect --config=configs/big.py --cluster=64xH100
 transformer-jax inspect --config=configs/base.py --program=step.txt
 transformer-jax inspect --config=configs/base.py --compile-for=v5e:2x4
 transformer-jax inspect --options
@@ -26,13 +25,8 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
 
 if TYPE_CHECKING:
-    from transformer_jax.planning.cost import Work
     from transformer_jax.planning.device_report import DeviceReport
 
-# Tokens of the sentences that costs are computed for: attention's share grows with the length.
-LENGTH = 32
-# The most meshes that are shown for a cluster.
-SHOWN_PLANS = 5
 # The model's modules in the order of the forward pass.
 ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
 
@@ -50,15 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     instead.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
     instead.add_argument(
-        "--cluster",
-        metavar="NxDEVICE",
-        help="predict the time of an update there, and the best mesh: 64xH100; 64xH100,utilisation=0.3; or "
-        "64,flops=989e12,memory=80e9,bandwidth=450e9,group=8,between=50e9 (docs/scaling.md)",
-    )
-    instead.add_argument(
         "--compile-for",
         metavar="DEVICES",
-        help="compile for accelerators that need not be here, and print memory, arithmetic, traffic and messages: "
+        help="compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
         "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)",
     )
     parser.add_argument(
@@ -84,9 +72,6 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.experiment import try_out
 
     try_out(experiment)
-    if arguments.cluster is not None:
-        print(cluster_report(experiment, arguments.cluster))
-        return
     if arguments.program is not None:
         print(program_report(experiment, Path(arguments.program)))
         return
@@ -94,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         report = compiled_report(experiment, arguments.compile_for, arguments.program_of or "train")
         print(json.dumps(report.to_json(), indent=2) if arguments.json else report)
         return
-    print(f"{resolved(experiment)}\n\n{size_report(experiment)}\n\n{device_report(experiment)}")
+    print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
@@ -182,6 +167,7 @@ def size_report(experiment: ExperimentConfig) -> str:
 
 def _cost(model: ModelConfig, tokens: int) -> list[str]:
     from transformer_jax.model.size import forward_flops, training_flops
+    from transformer_jax.planning.compiled import LENGTH
 
     forward, training = (flops(model, LENGTH, LENGTH) for flops in (forward_flops, training_flops))
     custom = [name for name in schema.to_dict(model.parts) if getattr(model.parts, name) is not None]
@@ -194,120 +180,35 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
     ]
 
 
-def work_of(experiment: ExperimentConfig) -> "Work":
-    """The size of an update: rows of sentences of `LENGTH` tokens, or packed rows."""
-    from transformer_jax.planning.cost import Work
-
-    data, is_packed = experiment.data, experiment.data.batching == "packing"
-    length = min(data.max_length if is_packed else LENGTH, data.tokens_per_batch)
-    rows, train = max(1, data.tokens_per_batch // length), experiment.train
-    return Work(rows, length, length, train.accumulate, is_packed, train.rematerialize)
-
-
-def moments_of(experiment: ExperimentConfig) -> float:
-    """The number of values that the optimizer stores for each parameter, on average."""
-    import jax
-
-    from transformer_jax.update.optimizer import make_optimizer
-    from transformer_jax.update.step import new_state
-
-    optimizer = make_optimizer(experiment.optimizer, lambda count: 0.0 * count)  # the state does not depend on the rate
-    state = jax.eval_shape(lambda: new_state(experiment, optimizer))
-    held, parameters = (sum(leaf.size for leaf in jax.tree.leaves(each)) for each in (state.optimizer, state.params))
-    return round(held / parameters, 1)
-
-
-def device_report(experiment: ExperimentConfig) -> str:
-    """The memory of each device and the bytes it sends, from formulas."""
-    import jax
-
-    from transformer_jax.planning.cost import MeshSize, amount, bytes_sent, memory
-
-    mesh, work = experiment.mesh, work_of(experiment)
-    size = MeshSize(mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1), mesh.fsdp, mesh.tensor)
-    here = jax.devices()[0].platform
-    platform = here if here in ("gpu", "tpu") else "cpu"
-    held = memory(experiment.model, work, size, moments_of(experiment), platform)
-    sent = bytes_sent(experiment.model, work, size, platform)
-    return "\n".join(
-        [
-            f"  On each device of {size}, in rows of {work.source} + {work.target} tokens (planning/cost.py):",
-            f"  memory {amount(held.total)}: "
-            + ", ".join(f"{name} {amount(part)}" for name, part in held._asdict().items()),
-            "  sent in an update: " + ", ".join(f"{axis} {amount(part)}" for axis, part in sent._asdict().items()),
-        ]
-    )
-
-
-def cluster_report(experiment: ExperimentConfig, text: str) -> str:
-    """The best meshes on a cluster that need not exist, with predictions."""
-    from transformer_jax.planning.cluster import parse_cluster, plans
-    from transformer_jax.planning.cost import amount
-
-    cluster, work = parse_cluster(text), work_of(experiment)
-    found = plans(experiment.model, work, cluster, moments_of(experiment))
-    lines = [
-        f"Predicted, not measured: {cluster.devices} devices of {cluster.flops / 1e12:,.4g} TFLOP/s, used at "
-        f"{cluster.utilisation:.0%}, and {amount(cluster.memory)};",
-        f"an update of {work.source_tokens:,} + {work.target_tokens:,} tokens, rows of {work.source} + {work.target}.",
-    ]
-    if experiment.model.dtype != "bfloat16" and cluster.sheet is not None:
-        peak = cluster.sheet.float32
-        known = "" if peak is None else f"; the data sheet's float32 peak is flops={peak:g}e12"
-        lines.append(f"That peak is bfloat16's, this config computes in float32: it will take longer{known}.")
-    lines += ["", " data  fsdp  tensor  parts    memory      sent     update  efficiency  target tokens/s"]
-    for plan in found[:SHOWN_PLANS]:
-        mesh, fits = plan.mesh, plan.memory.total <= cluster.memory
-        lines.append(
-            f"{mesh.data:>5} {mesh.fsdp:>5} {mesh.tensor:>7} {plan.work.parts:>6} {amount(plan.memory.total):>9} "
-            f"{amount(sum(plan.sent)):>9} {1000 * plan.seconds:>7,.1f} ms {plan.efficiency:>11.0%} "
-            f"{plan.work.target_tokens / plan.seconds:>16,.0f}" + ("" if fits else "   does not fit")
-        )
-    if found[0].memory.total > cluster.memory:
-        return "\n".join([*lines, "", "None fits: use more devices, or a smaller model or batch"])
-    mesh, parts = found[0].mesh, found[0].work.parts
-    options = {"mesh.data": mesh.data, "mesh.fsdp": mesh.fsdp, "mesh.tensor": mesh.tensor, "train.accumulate": parts}
-    return "\n".join([*lines, "", " ".join(f"--config.{name}={value}" for name, value in options.items())])
-
-
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
     from transformer_jax.files.atomic import explained, write_atomically
-    from transformer_jax.planning.compiled import compiled_step, divisible, memory, mesh_of
-    from transformer_jax.planning.cost import amount
+    from transformer_jax.planning.compiled import amount, compile_for, memory, step_shape
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")
-    work, mesh = work_of(experiment), mesh_of(experiment)
-    rows = divisible(experiment, work.rows, mesh)
-    program = compiled_step(experiment, mesh, (rows, work.source, work.target))
+    program, mesh = compile_for(experiment, None, "train")
     with explained(file.parent), write_atomically(file) as written:
         written.write(str(program.as_text()).encode())
-    needed = memory(program)
+    (rows, source, target), needed = step_shape(experiment, mesh), memory(program)
     return (
-        f"{file}: the train step for {rows:,} rows of {work.source} + {work.target} tokens, compiled here. On "
-        f"each device it needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, "
-        f"{amount(needed.temporary)} of gradients, activations and logits"
+        f"{file}: the train step for {rows:,} rows of {source} + {target} tokens, compiled here. On each device it "
+        f"needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, {amount(needed.temporary)} of "
+        "gradients, activations and logits"
     )
 
 
 def compiled_report(experiment: ExperimentConfig, devices: str, program: str) -> "DeviceReport":
     """What a program of the config needs on accelerators that need not be here."""
     from transformer_jax.files.progress import tell
-    from transformer_jax.planning import compiled
     from transformer_jax.planning.accelerators import parse_target
+    from transformer_jax.planning.compiled import compile_for
     from transformer_jax.planning.device_report import examine
 
     target = parse_target(devices)
-    mesh, work, decode = compiled.mesh_of(experiment, target), work_of(experiment), experiment.decode
     tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")
-    if program == "train":
-        rows = compiled.divisible(experiment, work.rows, mesh)
-        made = compiled.compiled_step(experiment, mesh, (rows, work.source, work.target), target)
-    else:
-        rows = compiled.divisible(experiment, max(1, decode.tokens_per_batch // LENGTH), mesh)
-        made = compiled.compiled_search(experiment, mesh, (rows, LENGTH), target)
-    return examine(made, target, mesh, experiment.model, trains=program == "train")
+    compiled, mesh = compile_for(experiment, target, program)
+    return examine(compiled, target, mesh, experiment.model)
 
 
 def shown(value: object) -> str:

@@ -16,6 +16,9 @@ from transformer_jax.translation import translate
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 
+# Tokens of the sentences that programs are compiled for: attention's share grows with the length.
+LENGTH = 32
+
 
 class CompiledMemory(NamedTuple):
     """Bytes that a compiled program needs on one device."""
@@ -31,6 +34,22 @@ class CompiledMemory(NamedTuple):
 def mesh_of(config: ExperimentConfig, target: Target | None = None) -> Mesh:
     """The mesh of the config on the target's devices, or on the devices here."""
     return sharding.make_mesh(config.mesh, target.devices if target else None)
+
+
+def compile_for(config: ExperimentConfig, target: Target | None, program: str) -> tuple[jax.stages.Compiled, Mesh]:
+    """The train step or the search ("decode") of a config, for the target or the devices here, and its mesh."""
+    mesh = mesh_of(config, target)
+    if program == "train":
+        return compiled_step(config, mesh, step_shape(config, mesh), target), mesh
+    rows = divisible(config, max(1, config.decode.tokens_per_batch // LENGTH), mesh)
+    return compiled_search(config, mesh, (rows, LENGTH), target), mesh
+
+
+def step_shape(config: ExperimentConfig, mesh: Mesh) -> tuple[int, int, int]:
+    """The rows, source length and target length of an update: sentences of `LENGTH` tokens, or packed rows."""
+    data = config.data
+    length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
+    return divisible(config, max(1, data.tokens_per_batch // length), mesh), length, length
 
 
 def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
@@ -87,3 +106,12 @@ def memory(program: jax.stages.Compiled) -> CompiledMemory:
     # Results reuse the memory of donated arguments, but for a few numbers.
     new_results = reported.output_size_in_bytes - reported.alias_size_in_bytes
     return CompiledMemory(reported.argument_size_in_bytes + new_results, reported.temp_size_in_bytes)
+
+
+def amount(size: float) -> str:
+    """A number of bytes in readable units."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"

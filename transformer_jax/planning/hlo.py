@@ -1,15 +1,32 @@
-"""The lines of XLA's text format (HLO): instructions, the arrays that they return, and groups of devices."""
+"""A compiled program, read from XLA's text (HLO): its collectives, its kernels and its matrix products.
 
+Only scheduled programs are read: those of `compiled.as_text()`. Sizes are bytes on one device. Text that has another
+meaning than what is known here raises `UnknownHlo`, so that no figure is silently too small.
+"""
+
+import collections
+import functools
 import math
 import re
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 BITS = {
     "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32,
-    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8,
+    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8, "token": 0,
 }  # fmt: skip
+COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
+ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
+# Kernels of libraries that multiply matrices, as in __cublas$gemm and __onednn$matmul.
+PRODUCT_KERNEL = re.compile(r"gemm|matmul|conv|tpu_custom_call|triton", re.IGNORECASE)
+
+
+class UnknownHlo(ValueError):
+    """The text of a program has something that this reader does not know."""
 
 
 class Array(NamedTuple):
@@ -20,39 +37,30 @@ class Array(NamedTuple):
     layout: str
 
     @property
-    def size(self) -> int:
-        """Bytes of its elements, wherever they are."""
-        return math.prod(self.shape) * BITS.get(self.dtype, 0) // 8
+    def bits(self) -> int:
+        """The size of one element."""
+        if self.dtype not in BITS:
+            raise UnknownHlo(f"the size of the type {self.dtype!r} is not known")
+        return BITS[self.dtype]
 
     @property
-    def bytes(self) -> int:
-        """In the memory of the device, with the padding of the layout's tiles; 0 if it is in faster memory."""
-        if re.search(r"S\([1-9]", self.layout):
-            return 0
-        shape = list(self.shape)
-        if tiled := re.match(r"\{([\d,]+):T\(([\d,]+)\)", self.layout):
-            order = [int(axis) for axis in tiled[1].split(",")]  # the fastest axis first
-            for axis, tile in zip(order, reversed([int(size) for size in tiled[2].split(",")]), strict=False):
-                shape[axis] = -(-shape[axis] // tile) * tile
-        return math.prod(shape) * BITS.get(self.dtype, 0) // 8
+    def size(self) -> int:
+        """Bytes of its elements, without padding."""
+        return math.prod(self.shape) * self.bits // 8
 
 
 class Instruction(NamedTuple):
-    """A line of the program."""
+    """A line of a computation."""
 
     name: str
     arrays: tuple[Array, ...]
     kind: str
     operands: tuple[str, ...]
-    text: str  # of the operands and attributes
+    text: str  # the operands and attributes
     is_root: bool
 
-    @property
-    def bytes(self) -> int:
-        return sum(array.bytes for array in self.arrays)
-
     def called(self, attribute: str) -> str:
-        """The computation that an attribute names; empty if it has no such attribute."""
+        """The computation that an attribute names; empty if there is no such attribute."""
         found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)
         return found[1] if found else ""
 
@@ -62,13 +70,219 @@ class Instruction(NamedTuple):
         two = [self.called("true_computation"), self.called("false_computation")]
         return re.findall(r"%?([\w.\-]+)", listed[1]) if listed else two
 
+    @property
+    def kernel(self) -> str:
+        """The target of a custom call; empty for any other instruction."""
+        found = re.search(r'custom_call_target="([^"]+)"', self.text)
+        return found[1] if found else ""
 
-LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
-ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
+
+class Collective(NamedTuple):
+    """A collective: its results on each device, the devices of one group, and how often it runs."""
+
+    kind: str
+    arrays: tuple[Array, ...]
+    group: tuple[int, ...]
+    times: int
+    is_asynchronous: bool
+    in_loop: bool = False
+
+    def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
+        """The axes of a mesh of these sizes that the group extends over."""
+        places = np.unravel_index(self.group, tuple(mesh.values()))
+        return tuple(axis for axis, place in zip(mesh, places, strict=True) if len(set(place)) > 1)
+
+    @property
+    def sent(self) -> float:
+        """Bytes that each device sends in all, if they are sent in a ring."""
+        count = len(self.group)
+        share = (count - 1) / count
+        factor = {"all-reduce": 2 * share, "reduce-scatter": count - 1, "collective-permute": 1}.get(self.kind, share)
+        return self.times * sum(array.size for array in self.arrays) * factor
+
+
+class Program:
+    """The instructions of a program, by computation."""
+
+    def __init__(self, text: str):
+        self.computations: dict[str, list[Instruction]] = {}
+        self.entry = ""
+        sizes = (re.search(rf"{name}=(\d+)", text) for name in ("replica_count", "num_partitions"))
+        self.devices = math.prod(int(size[1]) for size in sizes if size)
+        for line in text.splitlines():
+            if matched := COMPUTATION.match(line):
+                name = matched[2]
+                self.computations[name] = []
+                self.entry = name if matched[1] else self.entry
+            elif self.computations and (instruction := parse_instruction(line)):
+                self.computations[name].append(instruction)
+
+    @functools.cached_property
+    def times(self) -> dict[str, int]:
+        """The computations that are scheduled, and how often each runs; a loop of unknown length runs once."""
+        times: collections.Counter[str] = collections.Counter()
+
+        def run(name: str, count: int) -> None:
+            times[name] += count
+            for instruction in self.computations[name]:
+                for called, repeated in self.calls(instruction):
+                    run(called, count * repeated)
+
+        run(self.entry, 1)
+        return dict(times)
+
+    @functools.cached_property
+    def repeated(self) -> set[str]:
+        """The computations that run in loops."""
+        names: set[str] = set()
+
+        def run(name: str, in_loop: bool) -> None:
+            names.update([name] if in_loop else [])
+            for instruction in self.computations[name]:
+                for called, _ in self.calls(instruction):
+                    run(called, in_loop or instruction.kind == "while")
+
+        run(self.entry, False)
+        return names
+
+    def calls(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
+        """The computations that an instruction runs, and how often; every branch of a conditional counts."""
+        if instruction.kind == "while":
+            yield instruction.called("condition"), 1
+            yield instruction.called("body"), self._trips(instruction)
+        elif instruction.kind == "call":
+            yield instruction.called("to_apply"), 1
+        elif instruction.kind == "conditional":
+            yield from ((branch, 1) for branch in instruction.branches())
+
+    def _trips(self, loop: Instruction) -> int:
+        """How often a loop runs, if it counts up to a constant; otherwise 1."""
+        if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.text):
+            return int(known[1])
+        condition = {instruction.name: instruction for instruction in self.computations[loop.called("condition")]}
+        root = next(instruction for instruction in condition.values() if instruction.is_root)
+        if root.kind == "compare" and "direction=LT" in root.text and root.operands[-1] in condition:
+            limit = re.match(r"(\d+)\)", condition[root.operands[-1]].text)
+            return int(limit[1]) if limit else 1
+        return 1
+
+    def scheduled(self) -> Iterator[tuple[Instruction, int, Mapping[str, Instruction]]]:
+        """Every instruction that runs, how often, and the instructions of its computation by name."""
+        for name, times in self.times.items():
+            by_name = {instruction.name: instruction for instruction in self.computations[name]}
+            for instruction in self.computations[name]:
+                yield instruction, times, by_name
+
+    def inside(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions that a fusion or an asynchronous call wraps; otherwise the instruction itself."""
+        # A TPU's SparseCore runs what `call-start` calls, beside what the TensorCore runs.
+        attribute = "to_apply" if instruction.kind == "call-start" else "calls"
+        return self.computations.get(instruction.called(attribute), [instruction])
+
+    def kernels(self) -> dict[str, int]:
+        """The calls of hand-written kernels, such as cuDNN's, by target."""
+        counts: collections.Counter[str] = collections.Counter()
+        for instruction, times, _ in self.scheduled():
+            if instruction.kernel:
+                counts[instruction.kernel] += times
+        return dict(counts)
+
+    def flops(self) -> float:
+        """The FLOPs of all matrix products."""
+        return sum(times * self.flops_of(instruction, by_name) for instruction, times, by_name in self.scheduled())
+
+    def flops_of(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> float:
+        """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
+        fused = self.computations.get(instruction.called("calls"))
+        if fused is None:
+            return product_flops(instruction, by_name)
+        fused_by_name = {inner.name: inner for inner in fused}
+        return sum(product_flops(inner, fused_by_name) for inner in fused)
+
+    def collectives(self) -> list[Collective]:
+        """The collectives in the order of the program, without those within one device."""
+        return [
+            Collective(
+                message.kind.removesuffix("-start"),
+                (self.computations[name][end] if message is self.computations[name][start] else message).arrays,
+                first_group(message.text, self.devices),
+                self.times[name],
+                bool(chain(message)) or self.computations[name][start].kind.endswith("-start"),
+                name in self.repeated,
+            )
+            for name, start, end, message in self.messages()
+        ]
+
+    def messages(self) -> Iterator[tuple[str, int, int, Instruction]]:
+        """Each collective once: its computation, where it starts and ends there, and its instruction."""
+        for name in self.times:
+            instructions = self.computations[name]
+            last = {
+                chain(inner): place
+                for place, instruction in enumerate(instructions)
+                for inner in self.inside(instruction)
+            }
+            begun: set[str] = set()
+            for start, instruction in enumerate(instructions):
+                for message in self.inside(instruction):
+                    if not is_collective(message) or len(first_group(message.text, self.devices)) < 2:
+                        continue
+                    if chain(message) in begun:
+                        continue
+                    begun.add(chain(message) or message.name)
+                    yield name, start, last[chain(message)] if chain(message) else _end(instructions, start), message
+
+
+def is_collective(instruction: Instruction) -> bool:
+    return instruction.kind.removesuffix("-start") in COLLECTIVES
+
+
+def chain(message: Instruction) -> str:
+    """The identity of a collective that TPUs send in steps, in fusions that each contain all of it; else empty."""
+    found = re.search(r'chain_id="\d+"', message.text)
+    return found[0] if found else ""
+
+
+def _end(instructions: list[Instruction], start: int) -> int:
+    """The position of the instruction that waits for the one at `start`."""
+    name = instructions[start].name
+    for position in range(start + 1, len(instructions)):
+        instruction = instructions[position]
+        if name in instruction.operands:
+            if instruction.kind.endswith("-done"):
+                return position
+            if instruction.kind.endswith("-update") or instruction.kind in ("tuple", "get-tuple-element", "bitcast"):
+                name = instruction.name
+    return start
+
+
+def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> float:
+    """2 x the size of the result x the number of terms in each sum, for a matrix product or those in a kernel."""
+    if product.kernel.startswith("__cudnn$fmha"):
+        queries_BTHK, keys_BSHK = (by_name[name].arrays[0].shape for name in product.operands[:2])
+        # T x S x K for each head: scores and values; backward the scores again and four more. All keys count.
+        count = 5 if "Backward" in product.kernel else 2
+        return 2.0 * count * math.prod(queries_BTHK) * keys_BSHK[1]
+    if PRODUCT_KERNEL.search(product.kernel):
+        raise UnknownHlo(f"the kernel {product.kernel!r} may multiply matrices, which cannot be counted")
+    if product.kind not in ("dot", "convolution"):
+        return 0.0
+    size = math.prod(product.arrays[0].shape)
+    right = by_name[product.operands[1]].arrays[0].shape
+    if product.kind == "dot":
+        summed = re.search(r"rhs_contracting_dims=\{([\d,]*)\}", product.text)
+        return 2.0 * size * math.prod(right[int(axis)] for axis in summed[1].split(",") if axis) if summed else 0.0
+    labels = re.search(r"dim_labels=\w+_(\w+)->", product.text)
+    if not labels:
+        raise UnknownHlo(f"a convolution without dim_labels: {product.name}")
+    terms = math.prod(right) / right[labels[1].index("o")]
+    dilated = re.search(r"lhs_dilate=([\dx]+)", product.text)  # then it is a batch of products
+    batch = math.prod(int(factor) for factor in dilated[1].split("x")) if dilated else 1
+    return 2.0 * size * terms / batch
 
 
 def parse_instruction(line: str) -> Instruction | None:
-    """A line of a computation; None if it is none."""
+    """The instruction of a line; None for any other line."""
     matched = LINE.match(line)
     if not matched:
         return None
@@ -95,13 +309,15 @@ def _closing(text: str) -> int:
     return len(text)
 
 
-def first_group(line: str) -> tuple[int, ...]:
+def first_group(line: str, devices: int) -> tuple[int, ...]:
     """The numbers of the devices of one group, in each of the ways in which HLO writes them."""
     ends = "dimensions|use_global_device_ids|channel_id|to_apply|metadata|frontend_attributes|backend_config"
     groups = re.search(rf"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:{ends})=|$)", line)
     if not groups:
         return ()
     text = groups[1]
+    if text.startswith("{}"):  # all devices are one group
+        return tuple(range(devices))
     if text.startswith("{{"):
         listed = re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1])
         numbered = (tuple(int(number) for number in group.split(",")) for group in listed)
@@ -113,14 +329,17 @@ def first_group(line: str) -> tuple[int, ...]:
         numbers = _iota(ids[1]) if ids else np.arange(math.prod(size for _, size in sizes))
         numbers = numbers.reshape([size for _, size in sizes])
         return tuple(numbers[tuple(slice(None) if name in chosen else 0 for name, _ in sizes)].reshape(-1).tolist())
-    shape, _, iota = text.partition("<=")
-    return tuple(_iota(iota).reshape([int(size) for size in shape.strip("[]").split(",")])[0].tolist())
+    if re.match(r"\[[\d,]+\]<=\[", text):
+        shape, _, iota = text.partition("<=")
+        return tuple(_iota(iota).reshape([int(size) for size in shape.strip("[]").split(",")])[0].tolist())
+    raise UnknownHlo(f"groups of devices are written in an unknown way: {text[:80]}")
 
 
 def _iota(text: str) -> np.ndarray:
     """[4,2]T(1,0): counted, as a table of 4 x 2, transposed."""
     found = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
-    assert found is not None, text
+    if found is None:
+        raise UnknownHlo(f"a list of devices is written in an unknown way: {text[:80]}")
     shape = [int(size) for size in found[1].split(",")]
     numbers = np.arange(math.prod(shape)).reshape(shape)
     return (numbers.transpose([int(axis) for axis in found[2].split(",")]) if found[2] else numbers).reshape(-1)

@@ -1,12 +1,13 @@
-"""What is read from the text of a compiled program, compared with sums by hand and with the model's formulas."""
+"""The bytes and the work that are read from the text of a compiled program, compared with sums by hand."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.accelerators.traffic import Access, Sent, Traffic, all_in_memory, hidden, in_memory
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.model.size import training_flops
-from transformer_jax.planning.program import Access, Program
+from transformer_jax.planning.hlo import Array, Collective, parse_instruction
 
 TEXT = """HloModule example, is_scheduled=true
 
@@ -82,7 +83,7 @@ ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
   ROOT %result = f32[16,16]{1,0} get-tuple-element(%loop), index=2
 }
 """
-PROGRAM = Program(TEXT)
+PROGRAM = Traffic(TEXT)
 
 
 def test_loops_run_as_often_as_they_count():
@@ -105,9 +106,10 @@ def test_tiles_are_padded_and_lines_of_libraries_left_out():
 
 
 def test_messages_their_groups_and_the_work_meanwhile():
-    (message,) = PROGRAM.collectives(lambda accessed, flops: flops)
+    (sent,) = PROGRAM.sent(lambda accessed, flops: flops)
+    message = sent.collective
     assert (message.kind, message.group, message.times, message.is_asynchronous) == ("all-reduce", (0, 2), 1, True)
-    assert message.work == message.flops == 2 * 16**3
+    assert sent.seconds == sent.flops == 2 * 16**3
     assert message.sent == 16 * 16 * 4  # 2 (n - 1) / n of the array
     assert message.axes({"data": 2, "fsdp": 2, "tensor": 1}) == ("data",)
 
@@ -138,9 +140,9 @@ ENTRY %main (x: f32[1000], y: f32[16,16]) -> f32[16,16] {
 
 
 def test_a_message_hides_behind_loops_and_not_behind_other_messages():
-    for message in Program(OVERLAPPING).collectives(lambda accessed, flops: accessed):
-        assert message.flops == 5 * 2 * 16**3
-        assert message.work == 5 * 3 * 16 * 16 * 4
+    for sent in Traffic(OVERLAPPING).sent(lambda accessed, flops: accessed):
+        assert sent.flops == 5 * 2 * 16**3
+        assert sent.seconds == 5 * 3 * 16 * 16 * 4
 
 
 NESTED = """HloModule nested, is_scheduled=true
@@ -166,10 +168,10 @@ ENTRY %main (a: f32[4], which: s32[]) -> f32[8] {
 
 
 def test_calls_and_branches_run_each_time_and_messages_in_fusions_count():
-    program = Program(NESTED)
+    program = Traffic(NESTED)
     assert program.times == {"main": 1, "helper": 3}
     (message,) = program.collectives()
-    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-gather", [(8,)], False)
+    assert (message.kind, message.arrays[0].shape, message.is_asynchronous) == ("all-gather", (8,), False)
 
 
 STEPS = """HloModule steps, is_scheduled=true
@@ -233,15 +235,17 @@ ENTRY %main (x: f32[1000], q: f32[5,7], k: f32[7,9]) -> f32[1000] {
 
 
 def test_a_message_that_a_sparse_core_sends_is_asynchronous():
-    (message,) = Program(OFFLOADED).collectives(lambda accessed, flops: flops)
-    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-reduce", [(1000,)], True)
-    assert message.work == 2 * 5 * 7 * 9
+    (sent,) = Traffic(OFFLOADED).sent(lambda accessed, flops: flops)
+    message = sent.collective
+    assert (message.kind, message.arrays[0].shape, message.is_asynchronous) == ("all-reduce", (1000,), True)
+    assert sent.seconds == 2 * 5 * 7 * 9
 
 
 def test_a_message_sent_in_steps_is_one_with_the_work_of_its_steps():
-    (message,) = Program(STEPS).collectives(lambda accessed, flops: flops)
-    assert (message.kind, message.shapes, message.is_asynchronous) == ("all-gather", [(64, 4)], True)
-    assert message.work == 2 * (2 * 3) * 5 * 7 * 9  # a batch of 2 x 3 products, as TPUs write it
+    (sent,) = Traffic(STEPS).sent(lambda accessed, flops: flops)
+    message = sent.collective
+    assert (message.kind, message.arrays[0].shape, message.is_asynchronous) == ("all-gather", (64, 4), True)
+    assert sent.seconds == 2 * (2 * 3) * 5 * 7 * 9  # a batch of 2 x 3 products, as TPUs write it
 
 
 def test_the_products_of_a_training_step_are_those_of_the_formula():
@@ -250,8 +254,8 @@ def test_the_products_of_a_training_step_are_those_of_the_formula():
     trainer = Trainer(config, 1)
     batch = batch_of(sentences(16), 8)
     shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch)
-    program = Program(trainer.step.func.lower(*trainer.step.args, trainer.plan, shapes).compile().as_text())
-    counted = sum(program.flops(each, by_name) * times for each, times, by_name in program.scheduled())
+    program = Traffic(trainer.step.func.lower(*trainer.step.args, trainer.plan, shapes).compile().as_text())
+    counted = program.flops()
     rows, length = batch.source.shape
     assert counted == pytest.approx(
         training_flops(config.model, length, length).of(rows * length, rows * length), rel=0.02
@@ -265,15 +269,15 @@ def test_the_products_in_cudnns_attention_count():
         f'  %call.{i} = (bf16[3,2,4,8]{{3,2,1,0}}, u8[0]{{0}}) custom-call(%q, %k, %k), custom_call_target="{target}"'
         for i, target in enumerate(("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"))
     ]
-    program = Program("\n".join(["ENTRY %main (q: f32[], k: f32[]) -> f32[] {", *arrays, *calls, "}"]))
-    counted = [program.flops(instruction, by_name) for instruction, _, by_name in program.scheduled()]
+    program = Traffic("\n".join(["ENTRY %main (q: f32[], k: f32[]) -> f32[] {", *arrays, *calls, "}"]))
+    counted = [program.flops_of(instruction, by_name) for instruction, _, by_name in program.scheduled()]
     assert counted == [0, 0, 2 * 2 * 3 * 2 * 4 * 6 * 8, 5 * 2 * 3 * 2 * 4 * 6 * 8]
 
 
 def test_a_batch_of_products_is_counted_as_such():
     a, b = jnp.ones((3, 4, 5)), jnp.ones((3, 5, 6))
-    program = Program(jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text())
-    assert sum(program.flops(each, by_name) for each, _, by_name in program.scheduled()) == 2 * 3 * 4 * 5 * 6
+    program = Traffic(jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text())
+    assert program.flops() == 2 * 3 * 4 * 5 * 6
 
 
 def test_what_a_loop_copies_sends_and_asks_of_the_host():
@@ -313,8 +317,34 @@ ENTRY %main (z: f32[4,1000]) -> f32[4,1000] {
   ROOT %while = f32[4,1000]{1,0} while(%first), condition=%condition, body=%body
 }
 """
-    program = Program(text)
+    program = Traffic(text)
     assert [(array.shape, array.size) for array in program.copies()] == [((1000, 4), 16_000), ((4, 100), 800)]
     assert [collective.in_loop for collective in program.collectives()] == [False, True]
     assert program.host_transfers() == 1
     assert PROGRAM.host_transfers() == 0 and PROGRAM.copies() == []
+
+
+@pytest.mark.parametrize(
+    ("layout", "size"), [("{1,0}", 40), ("{1,0:T(8,128)}", 8 * 128 * 4), ("{1,0:T(8,128)S(1)}", 0)]
+)
+def test_arrays_are_padded_to_tiles_and_free_in_faster_memory(layout, size):
+    assert in_memory(Array("f32", (2, 5), layout)) == size
+    assert all_in_memory(parse_instruction(f"  %a = f32[2,5]{layout} copy(%b)")) == size
+
+
+def test_the_share_of_the_gradients_that_hides_behind_work():
+    peak, mesh = 1e12, {"data": 2, "fsdp": 1, "tensor": 2}
+
+    def message(elements, kind="all-reduce", group=(0, 2), asynchronous=True, milliseconds=1.0, flops=0.0):
+        arrays = (Array("f32", (elements,), "{0}"),)
+        return Sent(Collective(kind, arrays, group, 1, asynchronous), milliseconds / 1000, flops)
+
+    gradients = [
+        message(100, flops=1e9),  # 1 ms of arithmetic
+        message(200),
+        message(300, milliseconds=0.4, flops=4e8),
+        message(400, asynchronous=False),
+    ]
+    others = [message(5000, "all-gather"), message(5000, group=(0, 1))]
+    assert hidden([*gradients, *others], mesh, peak) == (0.3, 0.1)
+    assert hidden(others, mesh, peak) is None

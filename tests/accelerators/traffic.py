@@ -1,0 +1,219 @@
+"""What a compiled program reads from and writes to a device's memory, and what it computes while it sends.
+
+All sizes are bytes on one device. The checks of `make accelerators` hold programs to these figures.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.planning.hlo import Array, Collective, Instruction, Program, is_collective
+
+# They move nothing: names for what is there already, or the end of what was started before.
+FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
+COPIES = {"copy", "reshape", "transpose"}
+SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
+HIDING_MS = 0.5  # of work: behind as much a collective counts as hidden
+
+
+class Access(NamedTuple):
+    """What an instruction reads and writes in all its runs, and the line of Python that it comes from."""
+
+    name: str
+    bytes: int
+    source: str
+
+
+class Sent(NamedTuple):
+    """A collective, and the seconds and FLOPs of what is scheduled between its start and its end."""
+
+    collective: Collective
+    seconds: float
+    flops: float
+
+
+class Hidden(NamedTuple):
+    """The shares of the gradients' bytes that are sent behind at least `HIDING_MS` of work, or of arithmetic alone."""
+
+    work: float
+    arithmetic: float
+
+
+def in_memory(array: Array) -> int:
+    """Bytes in the device's memory, with the padding of the layout's tiles; 0 if the array is in faster memory."""
+    if re.search(r"S\([1-9]", array.layout):
+        return 0
+    shape = list(array.shape)
+    if tiled := re.match(r"\{([\d,]+):T\(([\d,]+)\)", array.layout):
+        order = [int(axis) for axis in tiled[1].split(",")]  # the fastest axis first
+        for axis, tile in zip(order, reversed([int(size) for size in tiled[2].split(",")]), strict=False):
+            shape[axis] = -(-shape[axis] // tile) * tile
+    return math.prod(shape) * array.bits // 8
+
+
+def all_in_memory(instruction: Instruction) -> int:
+    return sum(map(in_memory, instruction.arrays))
+
+
+class Traffic(Program):
+    """A program with the bytes that each instruction accesses."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.text = text
+
+    def accesses(self) -> list[Access]:
+        """What each instruction reads and writes in the device's memory, the most first.
+
+        A fusion or a transfer that uses only a slice of an operand is counted with the slice, and one that updates a
+        part of its result in place with that part.
+        """
+        found = [
+            Access(instruction.name, size * times, self.source(instruction))
+            for instruction, times, by_name in self.scheduled()
+            if (size := self._accessed(instruction, by_name))
+        ]
+        return sorted(found, key=lambda access: -access.bytes)
+
+    def _accessed(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> int:
+        kind = instruction.kind
+        if kind in FREE or kind in ("while", "conditional", "call") or kind.endswith("-done"):
+            return 0
+        if kind == "custom-call" and re.search(r'target="(AllocateBuffer|ConcatBitcast)"', instruction.text):
+            return 0  # room that is not written, and parts that lie side by side already
+        operands = [by_name[name] for name in instruction.operands if name in by_name]
+        if kind in ("slice-start", "copy-start"):  # (the operand, the result, a flag), or the result first
+            source, *others = instruction.arrays
+            moved = others[0] if kind == "slice-start" else source
+            ends = (operands[0].arrays[0], moved)
+            return sum(moved.size for end in ends if in_memory(end))
+        called = instruction.called("calls")
+        if kind == "fusion" and called in self.computations:
+            inside = self.computations[called]
+            return _written(inside, instruction) + sum(
+                _read(inside, number, all_in_memory(operand)) for number, operand in enumerate(operands)
+            )
+        if kind == "dynamic-update-slice":
+            return 2 * all_in_memory(operands[1])
+        if kind in SLICES:
+            return 2 * all_in_memory(instruction)
+        return all_in_memory(instruction) + sum(map(all_in_memory, operands))
+
+    def copies(self) -> list[Array]:
+        """The arrays that loops copy into another layout, the largest first; moves between memories are none."""
+        found = [
+            array
+            for name in self.repeated
+            for instruction in self.computations[name]
+            if (kinds := {each.kind for each in self.inside(instruction)}) & COPIES
+            and kinds <= COPIES | {"parameter", "bitcast"}
+            for array in instruction.arrays
+        ]
+        return sorted(found, key=lambda array: -array.size)
+
+    def host_transfers(self) -> int:
+        """How many instructions exchange data with the host, callbacks into Python among them."""
+        kinds = [instruction.kind for instruction, *_ in self.scheduled()]
+        callbacks = [count for name, count in self.kernels().items() if "callback" in name]
+        return sum(kinds.count(kind) for kind in ("infeed", "outfeed", "send", "recv")) + sum(callbacks)
+
+    def sent(self, seconds: Callable[[float, float], float]) -> list[Sent]:
+        """The collectives with what is scheduled meanwhile; `seconds` is the time for so many bytes and FLOPs."""
+        work = {name: self._work(name, seconds) for name in self.times}
+        meanwhile = [work[name][start + 1 : end].sum(0) for name, start, end, _ in self.messages()]
+        return [Sent(one, *found.tolist()) for one, found in zip(self.collectives(), meanwhile, strict=True)]
+
+    def _work(self, name: str, seconds: Callable[[float, float], float]) -> np.ndarray:
+        """Seconds and FLOPs of each instruction of a computation, with those of the loops and calls that it makes.
+
+        A collective is no work: another cannot hide behind it.
+        """
+        by_name = {each.name: each for each in self.computations[name]}
+        work = np.zeros((len(by_name), 2))
+        for row, each in zip(work, by_name.values(), strict=True):
+            flops = self.flops_of(each, by_name)
+            if flops or not any(is_collective(part) for part in self.inside(each)):
+                row[:] = seconds(self._accessed(each, by_name), flops), flops
+            for called, times in self.calls(each):
+                row += times * self._work(called, seconds).sum(axis=0)
+        return work
+
+    def source(self, instruction: Instruction) -> str:
+        """The innermost line of Python outside of libraries that an instruction comes from."""
+        frame = re.search(r"stack_frame_id=(\d+)", instruction.text)
+        for place in self._stack(frame[1]) if frame else ():
+            if "site-packages" not in place and "dist-packages" not in place:
+                return place
+        operation = re.search(r'op_name="([^"]*)"', instruction.text)
+        return operation[1] if operation else instruction.kind
+
+    def _stack(self, frame: str) -> Iterator[str]:
+        """The lines of a stack frame, the innermost first."""
+        files, locations, frames = self._tables
+        seen = set()
+        while frame in frames and frame not in seen:
+            seen.add(frame)
+            fields = dict(re.findall(r"(\w+)=(\d+)", frames[frame]))
+            place = dict(re.findall(r"(\w+)=(\d+)", locations[fields["file_location_id"]]))
+            yield f"{files[place['file_name_id']].strip(chr(34))}:{place['line']}"
+            frame = fields.get("parent_frame_id", "")
+
+    @functools.cached_property
+    def _tables(self) -> list[dict[str, str]]:
+        """The names of files, the places in them, and the stack frames, each by number."""
+        tables = []
+        for name in ("FileNames", "FileLocations", "StackFrames"):
+            rows = re.search(rf"^{name}\n((?:\d+ .*\n)*)", self.text, re.MULTILINE)
+            tables.append(dict(row.split(" ", 1) for row in rows[1].splitlines()) if rows else {})
+        return tables
+
+
+def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
+    """What a fusion reads of an operand of this size: no more than its slices, if it uses nothing else."""
+    parameter = next((each for each in inside if each.kind == "parameter" and each.text.startswith(f"{number})")), None)
+    names, slices = {parameter.name} if parameter else set(), 0
+    for each in inside:
+        if not names.intersection(each.operands):
+            continue
+        if each.kind == "bitcast":
+            names.add(each.name)
+        elif each.kind in SLICES and each.operands[0] in names:
+            slices += sum(array.size for array in each.arrays)
+        elif each.kind == "dynamic-update-slice" and each.operands[0] in names:
+            continue  # updated in place
+        else:
+            return size
+    return min(size, slices)
+
+
+def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
+    """What a fusion writes: of a result that is updated in place, the update."""
+    by_name = {each.name: each for each in inside}
+    root = next(each for each in inside if each.is_root)
+    roots = [by_name[name] for name in root.operands] if root.kind == "tuple" else [root]
+    size = 0
+    for array, result in zip(fusion.arrays, roots, strict=False):
+        while result.kind == "bitcast" and result.operands[0] in by_name:
+            result = by_name[result.operands[0]]
+        if result.kind == "dynamic-update-slice" and in_memory(array):
+            size += by_name[result.operands[1]].arrays[0].size
+        else:
+            size += in_memory(array)
+    return size
+
+
+def hidden(sent: Sequence[Sent], mesh: Mapping[str, int], peak: float | None) -> Hidden | None:
+    """What is summed over the devices that share the batch is gradients, but for a few numbers."""
+    kinds = ("all-reduce", "reduce-scatter", "all-to-all")
+    gradients = [one for one in sent if one.collective.kind in kinds and "tensor" not in one.collective.axes(mesh)]
+    if not gradients:
+        return None
+    least, whole = HIDING_MS / 1000, sum(one.collective.sent for one in gradients)
+    early = [one for one in gradients if one.collective.is_asynchronous]
+    behind_work = sum(one.collective.sent for one in early if one.seconds >= least)
+    behind_products = sum(one.collective.sent for one in early if peak and one.flops / peak >= least)
+    return Hidden(behind_work / whole, behind_products / whole)
