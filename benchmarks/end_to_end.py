@@ -26,8 +26,8 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import train_run
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.inputs import Inputs
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.schedule import make_schedule
 
 MODELS = {"base": ModelConfig.base(37_000), "tiny": ModelConfig.tiny(10_000)}
@@ -67,9 +67,9 @@ class Bare:
     def __init__(self, workdir: Path):
         folder = RunFolder(workdir)
         config = folder.load_config()
-        self.inputs = Inputs(config, Prepared.open(folder.data(config)), has_evaluators=False)
+        self.inputs = RunSetup(config, Prepared.open(folder.data(config)), has_evaluators=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-        self.programs = Programs(config, schedule, self.inputs.mesh)
+        self.programs = CompiledSteps(config, schedule, self.inputs.mesh)
         self.state: Any = self.programs.new_state()
 
     def seconds(self, first: int, last: int) -> float:

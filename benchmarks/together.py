@@ -23,9 +23,9 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.training.programs import Programs
 from transformer_jax.training.progress import VERSIONS, count
-from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 
@@ -40,7 +40,7 @@ class Case:
         ]
         schedule = make_schedule(base.optimizer, base.model.d_model, base.train.steps)
         self.programs = (
-            TogetherPrograms(configs, [schedule] * runs, mesh) if runs > 1 else Programs(configs[0], schedule, mesh)
+            VmappedSteps(configs, [schedule] * runs, mesh) if runs > 1 else CompiledSteps(configs[0], schedule, mesh)
         )
         self.batch, self.runs = batch, runs
         self.state = self.programs.new_state()

@@ -25,7 +25,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.hardware import keep_freed_memory
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 
@@ -73,7 +73,7 @@ class System(NamedTuple):
 def ours(config: ModelConfig, batch: Batch) -> Step:
     experiment = ExperimentConfig(model=config)
     mesh = sharding.make_mesh(experiment.mesh)
-    programs = Programs(experiment, make_schedule(experiment.optimizer, config.d_model, 100_000), mesh)
+    programs = CompiledSteps(experiment, make_schedule(experiment.optimizer, config.d_model, 100_000), mesh)
     return repeated(programs.step, programs.new_state(), (sharding.place_batch(batch, mesh),))
 
 

@@ -21,7 +21,7 @@ def test_imports_point_down():
         ("model.layers", "data.batching"),
         ("data.batching", "update.step"),
         ("search.beam", "model.transformer"),
-        ("training.loop", "translation.translate"),
+        ("training.train", "translation.translate"),
     ],
 )
 def test_an_upward_or_sideways_import_is_found(module, imported):

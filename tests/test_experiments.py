@@ -16,7 +16,7 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for
 from tests.support.small_runs import experiment
 from tests.support.translating_runs import make_run
 from tests.test_table3 import MILLIONS
-from transformer_jax import Transformer, load_run, scaled_dot_product_attention
+from transformer_jax import Transformer, load_run, scaled_dot_product_attention, shipped
 from transformer_jax.config import PartsConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.data.tokenizer import PAD
@@ -32,7 +32,7 @@ from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.step import batch_sums
 
 EXPERIMENTS = ROOT / "experiments"
-FILES = sorted(file.stem for file in EXPERIMENTS.glob("*.py") if file.stem != "bases")
+FILES = sorted(file.stem for file in EXPERIMENTS.glob("*.py") if file.stem not in shipped.NOT_EXPERIMENTS)
 SCALES = ("demo", "multi30k", "paper")
 
 

@@ -11,7 +11,9 @@ from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import spec
 
 CONFIGS = sorted(ROOT.glob("configs/*.py"))
-EXPERIMENTS = sorted(set(ROOT.glob("experiments/*.py")) - {ROOT / "experiments/bases.py"})
+EXPERIMENTS = sorted(
+    set(ROOT.glob("experiments/*.py")) - {ROOT / f"experiments/{name}.py" for name in shipped.NOT_EXPERIMENTS}
+)
 
 
 def test_every_config_and_experiment_is_a_preset():

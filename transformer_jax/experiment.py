@@ -29,7 +29,7 @@ from transformer_jax.evaluation import (
 from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.model.custom_usage import refuse_ignored
 from transformer_jax.processes.compilation import use_cache
-from transformer_jax.processes.distributed import team
+from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
@@ -37,11 +37,11 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
+from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.inputs import refuse_unmeasured
-from transformer_jax.training.loop import train
-from transformer_jax.training.probes import Probes
+from transformer_jax.training.setup import refuse_unmeasured
 from transformer_jax.training.together import refuse_incompatible, train_together
+from transformer_jax.training.train import train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer
@@ -90,7 +90,7 @@ def train_run(
     experiment: ExperimentConfig,
     workdir: str | Path,
     params: Any = None,
-    probes: Probes | None = None,
+    probes: Debugging | None = None,
     accept_changed_code: bool = False,
     labels: Labels | None = None,
 ) -> str:
@@ -102,12 +102,14 @@ def train_run(
     try_out(adaptation.consistent(experiment).config)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
-    folder = RunFolder(workdir, team().is_first, accept_changed_code, labels)
+    folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
     with folder.held():
-        prepared = team().first_then_all(lambda: prepared_data(experiment, folder), seen_by_all=folder.lock)
+        prepared = processes().on_first_then_on_others(
+            lambda: prepared_data(experiment, folder), seen_by_all=folder.lock
+        )
         adapted = adaptation.adapted(with_vocabulary(experiment, prepared), prepared, folder.resumed_config())
         experiment = adapted.config
-        if team().is_first:
+        if processes().is_first:
             adapted.report()
         if params is not None and (differences := other_shapes(experiment, params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""

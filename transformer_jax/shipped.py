@@ -9,6 +9,8 @@ from transformer_jax.errors import BadInput
 # Before the name of such a file, in place of a path.
 PRESET = "preset:"
 PACKAGE = Path(__file__).parent
+# In experiments/, but no sweeps: what the others share, and a script.
+NOT_EXPERIMENTS = ("bases", "coordinates")
 
 
 def configs() -> dict[str, Path]:
@@ -19,7 +21,7 @@ def configs() -> dict[str, Path]:
 def experiments() -> dict[str, Path]:
     """The experiment files of experiments/."""
     files = _files(PACKAGE / "presets" / "experiments", PACKAGE.parent / "experiments")
-    return {name: file for name, file in files.items() if name != "bases"}  # bases.py is shared by the others
+    return {name: file for name, file in files.items() if name not in NOT_EXPERIMENTS}
 
 
 def resolve(file: str, presets: Mapping[str, Path], what: str) -> str:

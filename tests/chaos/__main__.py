@@ -108,7 +108,7 @@ def ready() -> None:
         importlib.import_module(f"transformer_jax.commands.{'import_' if name == 'import' else name}")
     for name in ("orbax.checkpoint", "safetensors.numpy", "sentencepiece", "tensorboardX", "matplotlib.figure"):
         importlib.import_module(name)
-    for name in ("translation.load", "experiment", "training.loop", "report.write", "interop.marian"):
+    for name in ("translation.load", "experiment", "training.train", "report.write", "interop.marian"):
         importlib.import_module(f"transformer_jax.{name}")
     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
 

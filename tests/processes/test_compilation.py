@@ -17,8 +17,8 @@ from transformer_jax.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
 from transformer_jax.processes.compilation import FUSION, announced_when_slow, unfused, unfused_if_custom
-from transformer_jax.training.programs import Programs
-from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update import sharding
@@ -121,11 +121,11 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
     Scorer(model, trainer.mesh)
     Translator(config, None, None, trainer.mesh)
     assert options == [expected] * 4
-    assert Programs(config, lambda count: 1e-3, trainer.mesh).compiler_options == expected
+    assert CompiledSteps(config, lambda count: 1e-3, trainer.mesh).compiler_options == expected
 
 
 def together():
-    return TogetherPrograms([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
+    return VmappedSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):

@@ -199,7 +199,9 @@ def test_the_first_makes_and_the_others_find(together):
         return number
 
     threads = [
-        threading.Thread(target=p.watch.first_then_all, args=(lambda n=n: make(n), lambda: "same"), daemon=True)
+        threading.Thread(
+            target=p.watch.on_first_then_on_others, args=(lambda n=n: make(n), lambda: "same"), daemon=True
+        )
         for n, p in enumerate(players)
     ]
     for thread in reversed(threads):
@@ -213,20 +215,20 @@ def test_the_first_may_make_the_next_before_the_others_see_the_last(together):
     """As on a network file system that is slow to show a file."""
     players = together(2)
     for token in ("lock", "config"):
-        players[0].watch.first_then_all(lambda: None, lambda token=token: token)
+        players[0].watch.on_first_then_on_others(lambda: None, lambda token=token: token)
     seen = iter(("nothing", "lock", "lock", "config"))
     for _ in range(2):
-        players[1].watch.first_then_all(lambda: None, lambda: next(seen))
+        players[1].watch.on_first_then_on_others(lambda: None, lambda: next(seen))
     assert next(seen, None) is None
 
 
 def test_a_folder_that_is_not_shared_is_refused(together):
     players = together(2, start=0.3)
-    players[0].watch.first_then_all(lambda: None, lambda: "here")
+    players[0].watch.on_first_then_on_others(lambda: None, lambda: "here")
     with pytest.raises(
         BadInput, match=r"process 1 .* does not see what process 0 .* must lie on a file system that all"
     ):
-        players[1].watch.first_then_all(lambda: None, lambda: "elsewhere")
+        players[1].watch.on_first_then_on_others(lambda: None, lambda: "elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,10 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.schema import to_dict
-from transformer_jax.training import loop, together
-from transformer_jax.training.programs import Programs
-from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.training import together
+from transformer_jax.training import train as train_module
+from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update.schedule import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
@@ -79,13 +80,13 @@ def environment(devices: int = 1) -> dict[str, str]:
 
 
 @functools.cache
-def programs_once(config: ExperimentConfig, mesh: Any, schedule: "_Equal") -> Programs:
-    return Programs(config, schedule.value, mesh)
+def programs_once(config: ExperimentConfig, mesh: Any, schedule: "_Equal") -> CompiledSteps:
+    return CompiledSteps(config, schedule.value, mesh)
 
 
 @functools.cache
-def _together_programs(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> TogetherPrograms:
-    return TogetherPrograms(configs, schedules.value, mesh)
+def _together_programs(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> VmappedSteps:
+    return VmappedSteps(configs, schedules.value, mesh)
 
 
 class _Equal:
@@ -111,16 +112,16 @@ def _of_programs(config: ExperimentConfig) -> ExperimentConfig:
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
 
 
-def _shared(config: ExperimentConfig, schedule: Any, mesh: Any, params: Any = None) -> Programs:
+def _shared(config: ExperimentConfig, schedule: Any, mesh: Any, params: Any = None) -> CompiledSteps:
     custom = config.train.loss is not None or config.model.parts != PartsConfig()
     if params is not None or custom or ends_with_the_run(config.optimizer):
-        return Programs(config, schedule, mesh, params)
+        return CompiledSteps(config, schedule, mesh, params)
     programs = copy.copy(programs_once(_of_programs(config), mesh, _Equal(schedule)))
     programs.config, programs.schedule = config, schedule
     return programs
 
 
-def _shared_together(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any) -> TogetherPrograms:
+def _shared_together(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any) -> VmappedSteps:
     return _together_programs(tuple(configs), mesh, _Equal(schedules))
 
 
@@ -128,9 +129,9 @@ def _shared_together(configs: Sequence[ExperimentConfig], schedules: Any, mesh: 
 def shared_programs() -> Iterator[None]:
     """Trainings with the same programs trace and compile them once in this process. Not for custom modules."""
     with (
-        mock.patch.object(loop, "Programs", _shared),
-        mock.patch.object(together, "Programs", _shared),
-        mock.patch.object(together, "TogetherPrograms", _shared_together),
+        mock.patch.object(train_module, "CompiledSteps", _shared),
+        mock.patch.object(together, "CompiledSteps", _shared),
+        mock.patch.object(together, "VmappedSteps", _shared_together),
     ):
         yield
 

@@ -16,9 +16,9 @@ from tests.support.small_runs import experiment
 from tests.support.training_runs import CLOCK
 from transformer_jax.errors import Failed
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training import loop
-from transformer_jax.training.inputs import EXACT
+from transformer_jax.training import train as train_module
 from transformer_jax.training.journal import Journal
+from transformer_jax.training.setup import EXACT
 from transformer_jax.training.together_journal import TogetherJournal
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
@@ -76,7 +76,7 @@ class Lines:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
-    monkeypatch.setattr(loop, "announce", lambda *arguments, **more: None)
+    monkeypatch.setattr(train_module, "announce", lambda *arguments, **more: None)
 
 
 def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
@@ -114,10 +114,10 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
         journal.is_new, journal.metrics = True, Lines()
         journal.checkpoints = types.SimpleNamespace(wait=lambda: None, save=lambda *saved: None, records=dict)
     if len(journals) == 1:
-        loop.take_steps(None, 0, inputs, journals[0].programs, journals[0], SIGNALS)
+        train_module.take_steps(None, 0, inputs, journals[0].programs, journals[0], SIGNALS)
     else:
         programs = Devices(config, batches_of, *skipped)
-        loop.take_steps(None, 0, inputs, programs, TogetherJournal(journals, programs), SIGNALS)
+        train_module.take_steps(None, 0, inputs, programs, TogetherJournal(journals, programs), SIGNALS)
     return journals
 
 

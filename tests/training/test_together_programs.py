@@ -7,7 +7,7 @@ import pytest
 from tests.support.small_runs import Trainer, batches, experiment, worst_difference
 from transformer_jax.errors import BadInput
 from transformer_jax.model.layers import FeedForward
-from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 
@@ -22,7 +22,7 @@ def experiments(*changes, **common):
 def together(configs, devices=1):
     mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
     schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
-    return TogetherPrograms(configs, schedules, mesh)
+    return VmappedSteps(configs, schedules, mesh)
 
 
 def trained(programs, batches, state=None):

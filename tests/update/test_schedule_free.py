@@ -15,7 +15,7 @@ from transformer_jax.experiment import try_out
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.export import flat
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.inputs import Inputs
+from transformer_jax.training.setup import RunSetup
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.schedule_free import evaluated
@@ -96,7 +96,7 @@ def test_a_run_is_evaluated_at_the_average_and_resumed_from_what_it_averages(tmp
         np.testing.assert_array_equal(ours[name], array)
 
     folder, config = RunFolder(straight), RunFolder(straight).load_config()
-    inputs = Inputs(config, Prepared.open(folder.data(config)), has_evaluators=False)
+    inputs = RunSetup(config, Prepared.open(folder.data(config)), has_evaluators=False)
     mesh, schedule = inputs.mesh, inputs.schedule(config)
     plan = abstract_state(config, make_optimizer(config.optimizer, schedule), mesh)
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(12, plan)

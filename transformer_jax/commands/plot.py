@@ -2,7 +2,6 @@
 
 transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
 transformer-jax plot schedule --config=configs/base.py --output=schedule.svg
-transformer-jax plot coordinates --config=configs/demo.py --widths=64,128,256,512 --output=coordinates.svg
 transformer-jax plot attention --workdir=runs/demo --text="the old teacher reads a book ." --output=attention.html
 transformer-jax plot page --workdir=runs/demo
 """
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.commands import configuration, coordinates, model_choice
+from transformer_jax.commands import configuration, model_choice
 from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizer import BOS
@@ -61,10 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(schedule)
     add_run(schedule, "where the data is prepared, which determines the steps of train.epochs", required=False)
     _add_output(schedule)
-
-    check = add("coordinates", coordinates.draw, "muP's coordinate check: the size of activations by width")
-    coordinates.add_arguments(check)
-    _add_output(check)
 
     attention = add(
         "attention", draw_attention, "the attention of a run: one layer as a picture, or all as an HTML page"
@@ -113,7 +108,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.training.inputs import updates
+    from transformer_jax.training.setup import updates
     from transformer_jax.update.schedule import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
@@ -195,7 +190,7 @@ def draw_page(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import read_metrics
-    from transformer_jax.training.inputs import updates
+    from transformer_jax.training.setup import updates
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)

@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.experiment import train_run
     from transformer_jax.processes.distributed import joined
     from transformer_jax.processes.watch import Limits
-    from transformer_jax.training.probes import Probes, Span
+    from transformer_jax.training.debugging import Debugging, Span
 
     limits = Limits(experiment.mesh.start_within, experiment.mesh.lost_after)
     with joined(arguments.coordinator, arguments.processes, arguments.process_id, limits):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)
-        probes = Probes(profile, arguments.debug_nans)
+        probes = Debugging(profile, arguments.debug_nans)
         train_run(experiment, arguments.workdir, params, probes, arguments.accept_changed_code)
 
 

@@ -162,43 +162,6 @@ def learning_curves(
     return figure
 
 
-def coordinates(sizes: Mapping[str, Any], widths: Sequence[int], title: str = "") -> Figure:
-    """A coordinate check: the size of each quantity, and its change since the start, by width, with a line per update.
-
-    `sizes` has both for each quantity, with an axis of widths and one of updates. All panels span the same factor, so
-    that what is flat looks flat.
-    """
-    panels: dict[str, np.ndarray] = {}
-    for name, (values_WU, changes_WU) in sizes.items():
-        panels |= {name: np.asarray(values_WU), f"{name}: change": np.asarray(changes_WU)[:, 1:]}
-    panels = {name: np.where(np.isfinite(panel) & (panel > 0), panel, np.nan) for name, panel in panels.items()}
-    known = {name: panel[~np.isnan(panel)] for name, panel in panels.items()}
-    factor = max([30.0, *(1.5 * panel.max() / panel.min() for panel in known.values() if panel.size)])
-    across = min(4, len(panels))
-    down = -(-len(panels) // across)
-    figure = plain_figure(2.6 * across, 1.9 * down + 0.8)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True).flat
-    for axes, (name, panel_WU) in zip(grid, panels.items(), strict=False):
-        for shade, sizes_W in zip(np.linspace(0.2, 1, panel_WU.shape[1]), panel_WU.T, strict=True):
-            axes.plot(widths, sizes_W, color=COLOURS[0], alpha=shade, linewidth=1.5, marker=".")
-        axes.set_title(name, loc="left", fontsize=8, color=INK)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        if known[name].size:
-            middle = float(np.sqrt(known[name].max() * known[name].min()))
-            axes.set_ylim(middle * factor**-0.5, middle * factor**0.5)
-        axes.set_xticks(widths, [f"{width:,}" for width in widths])
-        axes.yaxis.set_minor_formatter("")
-        axes.tick_params(labelsize=7, colors=INK)
-        lines_across(axes)
-        axes.set_frame_on(False)
-    for axes in grid:
-        axes.set_visible(False)
-    figure.suptitle(literal(title), color=INK)
-    figure.supxlabel("d_model (the darker the line, the later the update)", fontsize=8, color=INK)
-    return figure
-
-
 def plain_figure(width: float, height: float) -> Figure:
     """A figure outside pyplot: there is no global state, and nothing to close."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

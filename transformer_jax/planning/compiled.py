@@ -11,7 +11,7 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.model import custom_modules
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.planning.accelerators import Target
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
@@ -65,7 +65,7 @@ def compiled_step(
     rows, source, length = shape
     source_BS, target_BT = (jax.ShapeDtypeStruct((rows, size), np.int32) for size in (source, length))
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
-    programs = Programs(config, schedule, mesh)
+    programs = CompiledSteps(config, schedule, mesh)
     step: Any = programs.step
     packed = (source_BS, source_BS, target_BT, target_BT) if config.data.batching == "packing" else ()
     batch = Batch(source_BS, target_BT, target_BT, *packed)  # type: ignore[arg-type]

@@ -46,11 +46,13 @@ class Team:
         """Whether this process writes what is written once: logs, reports, the lock."""
         return self._watch is None or self._watch.me.number == 0
 
-    def first_then_all(self, make: Callable[[], T], seen_by_all: Path) -> T:
+    def on_first_then_on_others(self, make: Callable[[], T], seen_by_all: Path) -> T:
         """Runs `make` in the first process and then in the others; all must see the same file afterwards."""
         if self._watch is None:
             return make()
-        return self._watch.first_then_all(make, lambda: seen_by_all.read_text() if seen_by_all.is_file() else "nothing")
+        return self._watch.on_first_then_on_others(
+            make, lambda: seen_by_all.read_text() if seen_by_all.is_file() else "nothing"
+        )
 
     def stop_at(self, step: int, why: str | None) -> str | None:
         """Why all processes stop before this step, or None; `why` is the reason of this process."""
@@ -60,7 +62,7 @@ class Team:
 _team = Team()
 
 
-def team() -> Team:
+def processes() -> Team:
     """The team of this process; global, like `jax.process_index()`."""
     return _team
 

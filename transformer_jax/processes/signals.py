@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from transformer_jax.files.progress import tell
-from transformer_jax.processes.distributed import team
+from transformer_jax.processes.distributed import processes
 
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 
@@ -30,7 +30,7 @@ class StopSignals:
 
     def stop_at(self, step: int, why: str | None = None) -> str | None:
         """Why every process stops before this step, or None: a signal to one of them, or another reason `why`."""
-        return team().stop_at(step, self.asked or why)
+        return processes().stop_at(step, self.asked or why)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name

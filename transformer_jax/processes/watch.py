@@ -125,7 +125,7 @@ class Watch:
             self._note_stage(self.me.number, stage)
         self._send_all({"stage": stage})
 
-    def first_then_all(self, make: Callable[[], T], token: Callable[[], str]) -> T:
+    def on_first_then_on_others(self, make: Callable[[], T], token: Callable[[], str]) -> T:
         """Runs `make` in the first process, then in the others.
 
         `token` reads what the first has just written: a process that reads something else does not see its files.

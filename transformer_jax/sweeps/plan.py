@@ -15,7 +15,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
-from transformer_jax.training.inputs import updates
+from transformer_jax.training.setup import updates
 from transformer_jax.update.schedule import peak_rate
 
 LONGEST_DIFFERENCE = 60

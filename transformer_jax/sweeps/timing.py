@@ -31,7 +31,7 @@ from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import keep_freed_memory, products_rate
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.sweeps.lengths import lengths_of
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.translation.shapes import Group
 from transformer_jax.update import sharding
@@ -85,7 +85,9 @@ def time_parts(config: ExperimentConfig, data: Path, tests: Sequence[str], start
     """The seconds of each part of a run of this config, whose data is, or will be, in `data`."""
     lengths = lengths_of(config, data, tests)
     config, mesh, timer = lengths.config, sharding.make_mesh(config.mesh), Timer()
-    programs = Programs(config, make_schedule(config.optimizer, config.model.base_d_model, config.train.steps), mesh)
+    programs = CompiledSteps(
+        config, make_schedule(config.optimizer, config.model.base_d_model, config.train.steps), mesh
+    )
     state = programs.new_state()
     tested = [lengths.splits[split] for split in tests if split in lengths.splits]
     valid = [lengths.splits["valid"]] if "valid" in lengths.splits else []
@@ -113,7 +115,7 @@ def time_parts(config: ExperimentConfig, data: Path, tests: Sequence[str], start
 
 
 def _update(
-    config: ExperimentConfig, mesh: Mesh, pairs: TokenPairs, programs: Programs, state: Any, timer: Timer
+    config: ExperimentConfig, mesh: Mesh, pairs: TokenPairs, programs: CompiledSteps, state: Any, timer: Timer
 ) -> float:
     """Seconds of an update, by the cells of its batch."""
     parts = sharding.batch_devices(mesh) * config.train.accumulate
@@ -143,7 +145,7 @@ def _batches(part: Sequence[TokenPairs], tokens: int, mesh: Mesh) -> list[Evalua
 
 
 def _forward(
-    parts: Sequence[Sequence[EvaluationBatches]], mesh: Mesh, programs: Programs, params: Any, timer: Timer
+    parts: Sequence[Sequence[EvaluationBatches]], mesh: Mesh, programs: CompiledSteps, params: Any, timer: Timer
 ) -> list[float]:
     """Seconds of a forward pass over each part: validation, and scoring test sets, which computes the same."""
     if not (first := next((batches for part in parts for batches in part), None)):

@@ -11,16 +11,16 @@ import jax
 
 from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.files.progress import tell
-from transformer_jax.processes.distributed import team
+from transformer_jax.processes.distributed import processes
 from transformer_jax.runs.best import Best, Criterion, is_validation, resumed
 from transformer_jax.runs.checkpoint import Checkpoints, refuse_without_digest
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
 from transformer_jax.schema import is_address
 from transformer_jax.training.ending import Ending, Validations, ending, improvement_at_the_end
-from transformer_jax.training.inputs import Inputs
-from transformer_jax.training.programs import Programs
 from transformer_jax.training.progress import Throughput
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.schedule import ends_with_the_run
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
@@ -37,10 +37,10 @@ class Journal:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: CompiledSteps,
         folder: RunFolder,
         evaluators: Sequence[Evaluator],
-        inputs: Inputs,
+        inputs: RunSetup,
         label: str = "",
     ):
         self.programs, self.folder, self.evaluators, self.inputs = programs, folder, evaluators, inputs
@@ -90,7 +90,7 @@ class Journal:
     def record_config(self) -> None:
         """Writes config.json and versions.json. Of several processes the first writes and the others compare."""
         record = functools.partial(self.folder.record, self.config, self.inputs.last_step)
-        team().first_then_all(record, seen_by_all=self.folder.config)
+        processes().on_first_then_on_others(record, seen_by_all=self.folder.config)
 
     def restore(self) -> TrainState | None:
         """The state of the newest undamaged checkpoint; None for a new run."""

@@ -17,11 +17,11 @@ from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
-from transformer_jax.processes.distributed import team
+from transformer_jax.processes.distributed import processes
 from transformer_jax.runs.metrics import duration
 from transformer_jax.schema import is_address
-from transformer_jax.training.inputs import Inputs
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 
 # Beside the versions where `compilation.unfused` switches something off.
 UNFUSED = "compiled without an optimization that this jaxlib has a bug in"
@@ -85,7 +85,7 @@ class ProgressLine:
     """A live progress bar on a terminal; without one, a plain line for each line of metrics. Only process 0 prints."""
 
     def __init__(self, first_step: int, last_step: int):
-        self._last_step, self._is_shown = last_step, team().is_first
+        self._last_step, self._is_shown = last_step, processes().is_first
         self._bar = None
         if self._is_shown and sys.stderr.isatty():
             self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
@@ -146,7 +146,7 @@ class ProgressLine:
         return self._seconds_per_step
 
 
-def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
+def header(inputs: RunSetup, programs: CompiledSteps, throughput: Throughput) -> str:
     """What a run should say before its first step: all that people forget to write down."""
     config, batches, mesh, statistics = programs.config, inputs.batches, inputs.mesh, inputs.batches.statistics()
     model = config.model
@@ -183,7 +183,7 @@ def header(inputs: Inputs, programs: Programs, throughput: Throughput) -> str:
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 
 
-def _limits(inputs: Inputs) -> str:
+def _limits(inputs: RunSetup) -> str:
     """Which option ends the run, and those that may end it earlier."""
     train = inputs.config.train
     limits = ["train.steps" if inputs.last_step == train.steps else "train.epochs"]
@@ -198,7 +198,7 @@ def _limits(inputs: Inputs) -> str:
     return "; ".join(limits)
 
 
-def _rates(inputs: Inputs, programs: Programs) -> str:
+def _rates(inputs: RunSetup, programs: CompiledSteps) -> str:
     optimizer, schedule, last_step = programs.config.optimizer, programs.schedule, inputs.last_step
     if is_address(optimizer.schedule):
         first, half, last = (float(schedule(step)) for step in (0, last_step // 2, last_step - 1))

@@ -20,12 +20,12 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.journal import Evaluator, Journal
-from transformer_jax.training.loop import take_steps
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.training.together_journal import TogetherJournal, isolated
-from transformer_jax.training.together_programs import OPTIONS, TogetherPrograms, differing
+from transformer_jax.training.together_programs import OPTIONS, VmappedSteps, differing
+from transformer_jax.training.train import take_steps
 from transformer_jax.update.step import TrainState
 
 
@@ -61,11 +61,11 @@ def train_together(
     evaluators: Sequence[Evaluator] = (),
 ) -> list[Ending]:
     """Trains runs, or resumes them, until each has ended; returns how each ended."""
-    inputs = Inputs(configs[0], prepared, has_evaluators=bool(evaluators))
+    inputs = RunSetup(configs[0], prepared, has_evaluators=bool(evaluators))
     above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
     journals = [
         Journal(
-            Programs(config, inputs.schedule(config), inputs.mesh),
+            CompiledSteps(config, inputs.schedule(config), inputs.mesh),
             folder,
             evaluators,
             inputs,
@@ -99,7 +99,7 @@ def common_step(journals: Sequence[Journal]) -> tuple[list[Journal], int]:
     return (at_before, before) if set(at_newest) < set(at_before) else (at_newest, newest)
 
 
-def _train_group(inputs: Inputs, group: Sequence[Journal], step: int, signals: StopSignals) -> None:
+def _train_group(inputs: RunSetup, group: Sequence[Journal], step: int, signals: StopSignals) -> None:
     """Trains runs that can continue from one step to their ends. Returns without training where a checkpoint turns out
     to be damaged or of another model: the caller then chooses another group."""
     states = []
@@ -118,7 +118,7 @@ def _train_group(inputs: Inputs, group: Sequence[Journal], step: int, signals: S
             take_steps(state, step, inputs, journal.programs, journal, signals)
         return
     configs = [journal.config for journal in group]
-    programs = TogetherPrograms(configs, [journal.programs.schedule for journal in group], inputs.mesh)
+    programs = VmappedSteps(configs, [journal.programs.schedule for journal in group], inputs.mesh)
     tell(f"{'together':>11}: {describe(configs)}")
     restored = [state for state in states if state is not None]
     take_steps(

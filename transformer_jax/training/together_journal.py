@@ -12,7 +12,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.training.ending import Ending
 from transformer_jax.training.journal import Journal
 from transformer_jax.training.progress import Throughput
-from transformer_jax.training.together_programs import TogetherPrograms
+from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update.step import Pulse, TrainState
 
 # What the progress line shows of several runs.
@@ -32,7 +32,7 @@ def isolated(journal: Journal) -> Iterator[None]:
 class TogetherJournal:
     """The same methods as `Journal`. A run that has ended is still computed, but nothing of it is recorded any more."""
 
-    def __init__(self, journals: Sequence[Journal], programs: TogetherPrograms):
+    def __init__(self, journals: Sequence[Journal], programs: VmappedSteps):
         self._journals, self._programs = journals, programs
 
     def _active(self) -> list[tuple[int, Journal]]:

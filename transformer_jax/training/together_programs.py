@@ -18,7 +18,7 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, with_values
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, load_loss
 from transformer_jax.update.mup import rate_multiplier
@@ -34,7 +34,7 @@ def differing(configs: Sequence[ExperimentConfig]) -> dict[str, list[Any]]:
     return {path: each for path, each in values.items() if any(value != each[0] for value in each)}
 
 
-class TogetherPrograms(Programs):
+class VmappedSteps(CompiledSteps):
     """The programs of several runs. Their state has one more axis in front: the runs. `plan` is that of one run."""
 
     def __init__(self, configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh):

@@ -23,7 +23,7 @@ from transformer_jax.update.schedule import ends_with_the_run, make_schedule
 EXACT = 2**24
 
 
-class Inputs:
+class RunSetup:
     """All that is fixed before a run starts. Runs that train together share one."""
 
     def __init__(self, config: ExperimentConfig, prepared: Prepared, has_evaluators: bool):

@@ -13,15 +13,15 @@ from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.compilation import announced_when_slow
-from transformer_jax.processes.distributed import team
+from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.inputs import Inputs
 from transformer_jax.training.journal import Evaluator, Journal
-from transformer_jax.training.probes import Probes
-from transformer_jax.training.programs import Programs
 from transformer_jax.training.progress import ProgressLine, Throughput, header
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.step import Pulse, TrainState
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def train(
     folder: RunFolder,
     evaluators: Sequence[Evaluator] = (),
     params: Any = None,
-    probes: Probes | None = None,
+    probes: Debugging | None = None,
 ) -> str:
     """Trains a run, or resumes it, until it ends; returns why it ended. A new run starts from `params`."""
-    probes = probes or Probes()
-    inputs = Inputs(config, prepared, has_evaluators=bool(evaluators))
+    probes = probes or Debugging()
+    inputs = RunSetup(config, prepared, has_evaluators=bool(evaluators))
     probes.check(inputs)
-    programs = Programs(config, inputs.schedule(config), inputs.mesh, params)
+    programs = CompiledSteps(config, inputs.schedule(config), inputs.mesh, params)
     journal = Journal(programs, folder, evaluators, inputs)
     with StopSignals() as signals, journal.open(), probes.installed(programs, folder.profile):
         state = journal.restore()
@@ -54,8 +54,8 @@ def train(
 def take_steps(
     state: TrainState | None,
     step: int,
-    inputs: Inputs,
-    programs: Programs,
+    inputs: RunSetup,
+    programs: CompiledSteps,
     journal: "Journal | TogetherJournal",
     signals: StopSignals,
 ) -> None:
@@ -99,12 +99,12 @@ def take_steps(
 
 
 def first_call(
-    programs: Programs, state: TrainState, batch: Any, progress: ProgressLine, is_announced: bool
+    programs: CompiledSteps, state: TrainState, batch: Any, progress: ProgressLine, is_announced: bool
 ) -> tuple[TrainState, Pulse]:
     """A step that compiles its program. It runs alone, so that its time can be left out of the speed."""
     jax.block_until_ready(state)
     began = time.perf_counter()
-    with announced_when_slow(tell) if is_announced and team().is_first else contextlib.nullcontext():
+    with announced_when_slow(tell) if is_announced and processes().is_first else contextlib.nullcontext():
         state, pulse = jax.block_until_ready(programs.step(state, batch))
     progress.exclude_step(time.perf_counter() - began)
     return state, pulse
@@ -117,9 +117,9 @@ def interruption(step: int, train: TrainConfig, began: float, signals: StopSigna
     return None if why is None else Ending(f"stopped {why}", final=False)
 
 
-def announce(inputs: Inputs, programs: Programs, speed: Throughput, resumed_at: int | None) -> None:
+def announce(inputs: RunSetup, programs: CompiledSteps, speed: Throughput, resumed_at: int | None) -> None:
     """Prints what a log should begin with."""
-    if not team().is_first:
+    if not processes().is_first:
         return
     tell(header(inputs, programs, speed))
     if inputs.validation is None:

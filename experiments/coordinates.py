@@ -1,27 +1,47 @@
 """The coordinate check of muP (Yang et al. 2022, appendix D.1): how large activations are in a few updates, by width.
 
+    python experiments/coordinates.py --config=configs/demo.py --output=coordinates.svg
+    python experiments/coordinates.py --config=configs/demo.py --widths=64,128,256 --config.model.mup_base_d_model=64
+
 Under the right parametrisation a layer's output is as large, and an update changes it as much, in a wide model as in a
-narrow one. In the standard one the changes grow with the width.
+narrow one. In the standard one the changes grow with the width. The batches are those of the config's data where it is
+prepared; otherwise random tokens that are to be copied. docs/mup.md
 """
 
+from __future__ import annotations
+
+import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from transformer_jax.commands import configuration
+from transformer_jax.commands.arguments import add_run
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.batching import Batch
+from transformer_jax.data.batching import Batch, training_batches
+from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import BOS, EOS, SPECIAL_PIECES
+from transformer_jax.errors import BadInput
+from transformer_jax.experiment import with_vocabulary
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
-from transformer_jax.training.programs import Programs
+from transformer_jax.pictures import plots
+from transformer_jax.processes.compilation import use_cache
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 from transformer_jax.update.step import PACKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The most tokens of a side in a batch, and the rows and lengths of random ones.
 MOST_TOKENS, ROWS, LENGTH = 2048, 32, 16
@@ -49,7 +69,6 @@ def coordinate_check(
     config: ExperimentConfig,
     widths: Sequence[int],
     batches: Sequence[Batch],
-    report: Callable[[int], None] = lambda width: None,
 ) -> dict[str, Sizes]:
     """The sizes of each quantity, on the first batch, of models of these widths while they train on the batches.
 
@@ -58,7 +77,6 @@ def coordinate_check(
     found = []
     for width in widths:
         found.append(_of_width(widened(config, width), batches))
-        report(width)
     return {
         name: Sizes(*(np.array([sizes[name][kind] for sizes in found]) for kind in (0, 1)))
         for name in sorted(found[0], key=_order)
@@ -106,7 +124,7 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
     mesh = sharding.make_mesh(config.mesh)
     constant = dataclasses.replace(config.optimizer, schedule="constant")
     peak = float(make_schedule(constant, config.model.base_d_model, 1)(constant.warmup_steps))
-    programs = Programs(config, lambda count: peak + 0.0 * count, mesh)
+    steps = CompiledSteps(config, lambda count: peak + 0.0 * count, mesh)
     placed = [sharding.place_batch(_cut(batch, sharding.batch_devices(mesh)), mesh) for batch in batches]
 
     @jax.jit
@@ -117,11 +135,11 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
         means = {name: (jnp.mean(jnp.abs(now[name])), jnp.mean(jnp.abs(now[name] - before[name]))) for name in now}
         return {name: (value / share[name], change / share[name]) for name, (value, change) in means.items()}
 
-    state = programs.new_state()
+    state = steps.new_state()
     initial = jax.tree.map(jnp.copy, state.params)
     found = [jax.device_get(sizes(initial, initial))]
     for batch in placed:
-        state, _ = programs.step(state, batch)
+        state, _ = steps.step(state, batch)
         found.append(jax.device_get(sizes(state.params, initial)))
     return {
         name: ([float(each[name][0]) for each in found], [float(each[name][1]) for each in found]) for name in found[0]
@@ -184,3 +202,93 @@ def _cut(batch: Batch, devices: int) -> Batch:
     length = max(batch.source.shape[1], batch.target_input.shape[1])
     rows = min(len(batch.source), MOST_TOKENS // length)
     return jax.tree.map(lambda array: array[: max(rows // devices, 1) * devices], batch)
+
+
+def batches_of(
+    experiment: ExperimentConfig, workdir: str | None, updates: int
+) -> tuple[ExperimentConfig, list[Batch], str]:
+    """The experiment with the vocabulary of its data, the batches, and where they are from."""
+    directory = RunFolder(workdir or "").data(experiment)
+    if (workdir is None and experiment.data.directory is None) or not (directory / MANIFEST).is_file():
+        return experiment, [random_batch(experiment)] * updates, "random tokens"
+    prepared, mesh = Prepared.open(directory), sharding.make_mesh(experiment.mesh)
+    batches = training_batches(experiment.data, prepared.pairs("train"), sharding.batch_devices(mesh))
+    share = sharding.batch_share(mesh)
+    first = [batches.batch(step, *share) for step in range(updates)]
+    return with_vocabulary(experiment, prepared), first, str(directory)
+
+
+def drawn(sizes: Mapping[str, Any], widths: Sequence[int], title: str = "") -> Figure:
+    """A coordinate check: the size of each quantity, and its change since the start, by width, with a line per update.
+
+    `sizes` has both for each quantity, with an axis of widths and one of updates. All panels span the same factor, so
+    that what is flat looks flat.
+    """
+    panels: dict[str, np.ndarray] = {}
+    for name, (values_WU, changes_WU) in sizes.items():
+        panels |= {name: np.asarray(values_WU), f"{name}: change": np.asarray(changes_WU)[:, 1:]}
+    panels = {name: np.where(np.isfinite(panel) & (panel > 0), panel, np.nan) for name, panel in panels.items()}
+    known = {name: panel[~np.isnan(panel)] for name, panel in panels.items()}
+    factor = max([30.0, *(1.5 * panel.max() / panel.min() for panel in known.values() if panel.size)])
+    across = min(4, len(panels))
+    down = -(-len(panels) // across)
+    figure = plots.plain_figure(2.6 * across, 1.9 * down + 0.8)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True).flat
+    for axes, (name, panel_WU) in zip(grid, panels.items(), strict=False):
+        for shade, sizes_W in zip(np.linspace(0.2, 1, panel_WU.shape[1]), panel_WU.T, strict=True):
+            axes.plot(widths, sizes_W, color=plots.COLOURS[0], alpha=shade, linewidth=1.5, marker=".")
+        axes.set_title(name, loc="left", fontsize=8, color=plots.INK)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        if known[name].size:
+            middle = float(np.sqrt(known[name].max() * known[name].min()))
+            axes.set_ylim(middle * factor**-0.5, middle * factor**0.5)
+        axes.set_xticks(widths, [f"{width:,}" for width in widths])
+        axes.yaxis.set_minor_formatter("")
+        axes.tick_params(labelsize=7, colors=plots.INK)
+        plots.lines_across(axes)
+        axes.set_frame_on(False)
+    for axes in grid:
+        axes.set_visible(False)
+    figure.suptitle(plots.literal(title), color=plots.INK)
+    figure.supxlabel("d_model (the darker the line, the later the update)", fontsize=8, color=plots.INK)
+    return figure
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    configuration.add_arguments(parser)
+    parser.add_argument(
+        "--widths",
+        type=lambda text: sorted({int(width) for width in text.split(",")}),
+        default=[64, 128, 256, 512],
+        help="two or more values of d_model; d_ff, d_k and d_v change in proportion (default 64,128,256,512)",
+    )
+    parser.add_argument("--updates", type=int, default=5, help="updates, all at the peak learning rate (default 5)")
+    parser.add_argument("--output", type=Path, required=True, help="the picture: .svg, .png or .pdf")
+    add_run(parser, "where the data is prepared; by default data.directory, or random tokens", required=False)
+    overrides, rest = configuration.split_overrides(list(sys.argv[1:] if words is None else words))
+    arguments = parser.parse_args(rest)
+    plots.check_format(arguments.output)
+    experiment, batches, source = batches_of(
+        configuration.load(arguments.config, overrides), arguments.workdir, arguments.updates
+    )
+    use_cache(experiment.train.compile_cache)
+    print(f"{arguments.updates} updates at each of {len(arguments.widths)} widths, on {source}")
+    sizes = coordinate_check(experiment, arguments.widths, batches)
+    print(f"{'power of the width after the last update':<40} {'size':>6} {'change':>7}")
+    for name, each in sizes.items():
+        value, change = each.slopes(arguments.widths)
+        print(f"{name:<40} {value:>6.2f} {change:>7.2f}")
+    conclusion = verdict(sizes, arguments.widths)
+    print(conclusion)
+    base = experiment.model.mup_base_d_model
+    kind = "standard parametrisation" if base is None else f"muP, base {base}"
+    plots.save(drawn(sizes, arguments.widths, f"{kind}: {conclusion.partition(':')[0]}"), arguments.output)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BadInput as error:
+        raise SystemExit(f"error: {error}") from None

@@ -15,8 +15,8 @@ import jax
 from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.training.inputs import Inputs
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import load_loss
 from transformer_jax.update.step import Pulse, TrainState, train_step
@@ -38,13 +38,13 @@ class Span(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Probes:
+class Debugging:
     """What was asked for."""
 
     profile: Span | None = None
     debug_nans: bool = False
 
-    def check(self, inputs: Inputs) -> None:
+    def check(self, inputs: RunSetup) -> None:
         """Refuses what this training cannot show."""
         if self.profile is not None and self.profile.last > inputs.last_step:
             raise BadInput(
@@ -55,7 +55,7 @@ class Probes:
             raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
 
     @contextlib.contextmanager
-    def installed(self, programs: Programs, directory: Path) -> Iterator[None]:
+    def installed(self, programs: CompiledSteps, directory: Path) -> Iterator[None]:
         """Wraps the step of the programs while it is entered. A trace is written into the directory."""
         step = programs.step
         with contextlib.ExitStack() as stack:
@@ -107,7 +107,7 @@ def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
             finish()
 
 
-def halting(programs: Programs) -> Step:
+def halting(programs: CompiledSteps) -> Step:
     """The step, which ends the run at the first non-finite gradient and finds the operation that it came from.
 
     Such a step changes no parameter, so it can be repeated, one operation after another.
@@ -124,7 +124,7 @@ def halting(programs: Programs) -> Step:
     return halting_step
 
 
-def _origin(programs: Programs, state: TrainState, batch: Any) -> str:
+def _origin(programs: CompiledSteps, state: TrainState, batch: Any) -> str:
     """Runs a step again without jit, on one device."""
     device = jax.local_devices()[0]
     mesh = sharding.make_mesh(MeshConfig(), [device])

@@ -14,9 +14,9 @@ import pytest
 from tests.support.small_runs import batches, experiment
 from tests.support.training_runs import assert_same_run, train_here
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.training import probes
-from transformer_jax.training.probes import Probes, Span
-from transformer_jax.training.programs import Programs
+from transformer_jax.training import debugging
+from transformer_jax.training.debugging import Debugging, Span
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.schedule import make_schedule
 
@@ -34,7 +34,7 @@ def loss(logits, targets, weights):
 @functools.cache
 def programs_of(config, devices=1):
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    return Programs(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:devices]))
+    return CompiledSteps(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:devices]))
 
 
 def steps(programs, count, state=None):
@@ -57,7 +57,7 @@ def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, devices, 
     params = jax.tree.map(lambda leaf: leaf, state.params)
     params["encoder"]["layers_0"]["feed_forward"]["inner"] = inner
     with (
-        Probes(debug_nans=True).installed(programs, tmp_path),
+        Debugging(debug_nans=True).installed(programs, tmp_path),
         pytest.raises(Failed, match=r"update 1: invalid value \(nan\) .*, at .*transformer_jax/model/linear.py:\d+ "),
     ):
         steps(programs, 1, dataclasses.replace(state, params=params))
@@ -70,7 +70,7 @@ def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path
     state = programs.new_state()
     line = 1 + next(number for number, text in enumerate(LOSS.splitlines()) if "nothing =" in text)
     with (
-        Probes(debug_nans=True).installed(programs, tmp_path),
+        Debugging(debug_nans=True).installed(programs, tmp_path),
         pytest.raises(Failed, match=rf"update 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"),
     ):
         steps(programs, 1, state)
@@ -78,11 +78,11 @@ def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path
 
 def test_an_installed_library_is_looked_into_as_a_checkout_is(monkeypatch):
     """There it lies among the packages, whose own lines are of no use."""
-    monkeypatch.setattr(probes, "LIBRARY", "/usr/lib/site-packages/transformer_jax")
+    monkeypatch.setattr(debugging, "LIBRARY", "/usr/lib/site-packages/transformer_jax")
     traced = [f"/usr/lib/site-packages/{name}.py" for name in ("transformer_jax/model/norm", "jax/_src/api")]
     frames = [traceback.FrameSummary(name, 7, "mean") for name in traced]
-    monkeypatch.setattr(probes.traceback, "extract_tb", lambda _: frames)
-    assert probes._place(FloatingPointError()) == f"at {traced[0]}:7 (mean)"
+    monkeypatch.setattr(debugging.traceback, "extract_tb", lambda _: frames)
+    assert debugging._place(FloatingPointError()) == f"at {traced[0]}:7 (mean)"
 
 
 def updates_in(profile):
@@ -99,7 +99,7 @@ def counting():
 
 def test_a_trace_that_is_cut_short_is_whole(tmp_path):
     programs, state = counting(), SimpleNamespace(step=0)
-    with Probes(Span(2, 5)).installed(programs, tmp_path):
+    with Debugging(Span(2, 5)).installed(programs, tmp_path):
         for _ in range(3):
             state, _ = programs.step(state, None)
     assert updates_in(tmp_path) == {"2", "3"}
@@ -108,7 +108,7 @@ def test_a_trace_that_is_cut_short_is_whole(tmp_path):
 def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
     programs = counting()
     with (
-        Probes(Span(2, 1)).installed(programs, tmp_path),
+        Debugging(Span(2, 1)).installed(programs, tmp_path),
         pytest.raises(BadInput, match="update 2 was made before this start, whose first is 3"),
     ):
         programs.step(SimpleNamespace(step=2), None)
@@ -116,7 +116,7 @@ def test_updates_that_were_made_before_cannot_be_traced(tmp_path):
 
 def test_a_run_that_ends_before_is_told(tmp_path, capfd):
     programs, state = counting(), SimpleNamespace(step=0)
-    with Probes(Span(4, 1)).installed(programs, tmp_path):
+    with Debugging(Span(4, 1)).installed(programs, tmp_path):
         for _ in range(3):
             state, _ = programs.step(state, None)
     assert "warning: --profile: nothing is traced; the run ended before update 4" in capfd.readouterr().err

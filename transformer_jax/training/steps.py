@@ -26,8 +26,8 @@ from transformer_jax.update.step import (
 )
 
 
-class Programs:
-    """The programs of one run. `plan` is the abstract state; `together.TogetherPrograms` is the same for several runs.
+class CompiledSteps:
+    """The programs of one run. `plan` is the abstract state; `together.VmappedSteps` is the same for several runs.
 
     A new run starts from `params` if they are given, and from random parameters otherwise.
     """

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.coordinates import Sizes, activations, coordinate_check, random_batch, verdict, widened
 from tests.support.small_runs import experiment
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.training.coordinates import Sizes, activations, coordinate_check, random_batch, verdict, widened
 
 WIDTHS = [8, 32]
 
