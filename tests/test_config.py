@@ -16,10 +16,10 @@ from transformer_jax.config import (
     default_config,
     from_config_dict,
     with_addresses,
-    with_values,
 )
 from transformer_jax.data_config import ADAPTABLE
 from transformer_jax.errors import ConfigError
+from transformer_jax.schema import with_values
 
 OPTIONS = list(schema.options(ExperimentConfig))
 
@@ -67,7 +67,7 @@ def test_every_option_is_documented():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train__eval_every": 6}, "train: until_flat = 0.005 needs at least 20 validations, and steps = 100 has one "),
+        ({"train__eval_every": 6}, "train.until_flat = 0.005 needs at least 20 validations, and steps = 100 has one "),
         ({"optimizer__schedule": "linear"}, "train.until_flat = 0.005 and optimizer.schedule = linear: at the end of "),
         ({"optimizer__schedule": "cosine"}, "train.until_flat = 0.005 and optimizer.schedule = cosine: at the end of "),
     ],
@@ -94,6 +94,15 @@ def test_json_round_trip():
     experiment = configuration.from_config_dict({"model": {"d_k": 16, "norm": "pre"}, "seed": 3})
     assert configuration.from_json(configuration.to_json(experiment)) == experiment
     assert json.loads(configuration.to_json(experiment))["model"]["d_k"] == 16
+
+
+def test_a_removed_option_is_left_out_at_its_old_default_only(monkeypatch):
+    monkeypatch.setitem(configuration.REMOVED, "data.colour", ("red",))
+    assert from_config_dict({"data": {"colour": ["red"]}}) == ExperimentConfig()
+    with pytest.raises(ConfigError) as error:
+        from_config_dict({"data": {"colour": "blue"}, "sede": 1})
+    removed, unknown = error.value.problems
+    assert removed.startswith("data.colour = 'blue': this option was removed") and unknown.startswith("sede: ")
 
 
 def test_config_dict_is_the_face():

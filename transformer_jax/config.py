@@ -17,6 +17,7 @@ from transformer_jax.data_config import MAX_SEED
 from transformer_jax.data_config import CleaningConfig as CleaningConfig
 from transformer_jax.data_config import DataConfig as DataConfig
 from transformer_jax.data_config import TaskConfig as TaskConfig
+from transformer_jax.errors import ConfigError
 from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import MOST_ROWS
 from transformer_jax.model_config import ModelConfig as ModelConfig
@@ -45,6 +46,11 @@ ANY_LENGTH = Condition(lambda config: config.decode.eos != "oracle_length", "dec
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
 
+# Options that were removed, with the defaults that they had. A config.json of an old run has them all: at its default
+# such an option is left out, and with another value it is a problem.
+REMOVED: dict[str, Any] = {}
+
+
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Section, affects="computation"):
     """The layout of the devices, on which the result does not depend."""
@@ -63,13 +69,7 @@ class MeshConfig(Section, affects="computation"):
     )
 
     def contradictions(self) -> list[str]:
-        problems = []
-        for pattern in self.replicate:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                problems.append(f"replicate: {pattern!r} is not a regular expression: {error}")
-        return problems
+        return [f"replicate: {problem}" for pattern in self.replicate if (problem := schema.pattern_problem(pattern))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,8 +341,30 @@ def default_config() -> ConfigDict:
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
-    nested = values if isinstance(values, dict) else values.to_dict()  # type: ignore[union-attr]
-    return schema.build(ExperimentConfig, nested)
+    nested = values.to_dict() if hasattr(values, "to_dict") else values
+    remaining, problems = _without_removed(nested)
+    try:
+        experiment = schema.build(ExperimentConfig, remaining)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    return experiment
+
+
+def _without_removed(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values without the options of `REMOVED`, and a problem for each that is not at its default."""
+    remaining, problems = copy.deepcopy(dict(values)), []
+    for path, default in REMOVED.items():
+        *groups, name = path.split(".")
+        section: Any = remaining
+        for group_name in groups:
+            section = section.get(group_name) if isinstance(section, dict) else None
+        if isinstance(section, dict) and name in section:
+            value = section.pop(name)
+            if (tuple(value) if isinstance(value, list) else value) != default:
+                problems.append(f"{path} = {value!r}: this option was removed (CHANGELOG.md)")
+    return remaining, problems
 
 
 def to_json(config: ExperimentConfig) -> str:
@@ -352,7 +374,7 @@ def to_json(config: ExperimentConfig) -> str:
 
 def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
-    return schema.build(ExperimentConfig, parse_object(text.encode(), name))
+    return from_config_dict(parse_object(text.encode(), name))
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
@@ -369,21 +391,12 @@ def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, st
     return schema.with_texts(config, lambda option, text: change(option, text) if is_address(text) else text)
 
 
-def with_values(section: Any, values: Mapping[str, Any]) -> Any:
-    """A section of the config with these values by path. They may be traced, so nothing is checked."""
-    changed = copy.copy(section)
-    for path, value in values.items():
-        name, _, inner = path.partition(".")
-        object.__setattr__(changed, name, with_values(getattr(changed, name), {inner: value}) if inner else value)
-    return changed
-
-
 def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:
     """Why an option has no effect in any of these configs; None if it has one, or is unset."""
-    option = next(option for option in schema.options(ExperimentConfig) if option.path == path)
+    option = schema.find_option(ExperimentConfig, path)
     if option.condition is None or any(map(option.has_effect, configs)):
         return None
-    if all(schema.value_at(config, path) in (None, ()) for config in configs):
+    if all(schema.value_at(config, option.path) in (None, (), {}) for config in configs):
         return None
     return f"has no effect here: it needs {option.condition.needs}"
 

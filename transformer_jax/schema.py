@@ -4,8 +4,10 @@
 """
 
 import contextlib
+import copy
 import dataclasses
 import difflib
+import json
 import math
 import operator
 import re
@@ -26,6 +28,10 @@ COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operato
 SHOWN_NAMES = 40
 # A custom class for a part of the model: the class itself, "path/to/file.py:Name", or None for the library's.
 Part = str | type | None
+# Arguments by name, with values as in JSON.
+Settings = dict[str, Any]
+# Settings for what a regular expression matches, in order.
+Groups = tuple[tuple[str, Settings], ...]
 # What an `Address` looks like, as a pattern and in messages.
 ADDRESS, ADDRESS_FORM = re.compile(r".+\.py:[^\W\d]\w*"), "path/to/file.py:Name"
 
@@ -93,9 +99,17 @@ def option(
 
     `affects` and `condition` default to those of the section.
     """
-    given = {name.replace("_", " "): limit for name, limit in limits.items()}
-    ordered = {word: given[word] for word in COMPARISONS if word in given}
-    metadata = {"meaning": meaning, "limits": ordered, "affects": affects, "condition": condition, "together": together}
+    by_words = {name.replace("_", " "): limit for name, limit in limits.items()}
+    metadata = {
+        "default": default,
+        "meaning": meaning,
+        "limits": {words: by_words[words] for words in COMPARISONS if words in by_words},
+        "affects": affects,
+        "condition": condition,
+        "together": together,
+    }
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -104,8 +118,12 @@ def group(section: type) -> Any:
     return dataclasses.field(default_factory=section)
 
 
+class Contradiction(ConfigError):
+    """Values that are valid, each for itself, but incompatible."""
+
+
 class Section:
-    """Base of the schema's frozen dataclasses: every instance is valid, and has `~` in its paths expanded."""
+    """Base of the schema's frozen dataclasses. Its constructor is where options are checked."""
 
     affects: ClassVar[Effect]
     condition: ClassVar[Condition | None]
@@ -121,20 +139,21 @@ class Section:
     def __post_init__(self) -> None:
         problems = []
         for field, kind in _fields(type(self)):
-            if not _is_section(kind):
-                problems += _value_problems(field.name, getattr(self, field.name), kind, field.metadata["limits"])
-        problems = problems or self.contradictions()
+            if _is_section(kind):
+                continue
+            value = _normalised(getattr(self, field.name), kind)
+            problems += _value_problems(field.name, value, kind, field.metadata["limits"])
+            # A default path stays the same text for every user and machine; whatever uses it expands it.
+            if not problems and is_path(kind) and value and value != field.default:
+                value = tuple(map(paths.expanded, value)) if isinstance(value, tuple) else paths.expanded(value)
+            object.__setattr__(self, field.name, value)
         if problems:
             raise ConfigError(problems)
-        for field, kind in _fields(type(self)):
-            value = getattr(self, field.name)
-            # A default stays the same text for every user and machine; whatever uses it expands it.
-            if is_path(kind) and value and value != field.default:
-                expanded = tuple(map(paths.expanded, value)) if isinstance(value, tuple) else paths.expanded(value)
-                object.__setattr__(self, field.name, expanded)
+        if contradictions := self.contradictions():
+            raise Contradiction(contradictions)
 
     def contradictions(self) -> list[str]:
-        """Values that are valid but incompatible: one line each, with both values."""
+        """Incompatible values: one line each, which begins with the name of an option and has both values."""
         return []
 
 
@@ -162,7 +181,18 @@ def options(section: type[Section], prefix: str = "") -> Iterator[Option]:
             yield from options(kind, f"{prefix}{field.name}.")
         else:
             inherited = {name: field.metadata[name] or getattr(section, name) for name in ("affects", "condition")}
-            yield Option(prefix + field.name, kind, field.default, **{**field.metadata, **inherited})
+            yield Option(prefix + field.name, kind, **{**field.metadata, **inherited})
+
+
+def find_option(section: type[Section], path: str) -> Option:
+    """The option of a path. One below settings, such as `optimizer.kwargs.b1`, has the option of the settings."""
+    known = {option.path: option for option in options(section)}
+    above = path.rpartition(".")[0]
+    if path not in known and above in known and known[above].kind == Settings:
+        return known[above]
+    if path not in known:
+        raise ConfigError([f"{path}: no such option; {nearest(path, list(known))}"])
+    return known[path]
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -180,6 +210,15 @@ def value_at(section: Any, path: str) -> Any:
     return section
 
 
+def with_values(section: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of a section with these values by path, for programs that trace them. They are not checked."""
+    changed = copy.copy(section)
+    for path, value in values.items():
+        name, _, inner = path.partition(".")
+        object.__setattr__(changed, name, with_values(getattr(changed, name), {inner: value}) if inner else value)
+    return changed
+
+
 def differing(old: Section, new: Section) -> Iterator[tuple[Option, Any, Any]]:
     """The options with different values that have an effect in at least one of two sections, with both values."""
     for option in options(type(old)):
@@ -192,25 +231,25 @@ def build(section: type, values: Any, path: str = "") -> Any:
     """The section with these nested values, or a `ConfigError` with all problems."""
     if not isinstance(values, Mapping):
         raise ConfigError([f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"])
-    fields = {field.name: (field, kind) for field, kind in _fields(section)}
-    problems = _unknown(values, list(fields), path)
-    chosen: dict[str, Any] = {}
-    for name, (field, kind) in fields.items():
+    kinds = {field.name: kind for field, kind in _fields(section)}
+    problems = _unknown(values, list(kinds), path)
+    known = {name: value for name, value in values.items() if name in kinds}
+    for name, kind in kinds.items():
         if _is_section(kind):
             try:
-                chosen[name] = build(kind, values.get(name, {}), f"{path}{name}.")
+                known[name] = build(kind, values.get(name, {}), f"{path}{name}.")
             except ConfigError as error:
                 problems += error.problems
-        elif name in values:
-            chosen[name] = _normalised(values[name], kind)
-            problems += _value_problems(path + name, chosen[name], kind, field.metadata["limits"])
+                known.pop(name, None)
+    try:
+        built = section(**known)
+    except Contradiction as error:
+        problems += [] if problems else [path + problem for problem in error.problems]
+    except ConfigError as error:
+        problems += [path + problem for problem in error.problems]
     if problems:
         raise ConfigError(problems)
-    try:
-        return section(**chosen)
-    except ConfigError as error:
-        where = f"{path.rstrip('.')}: " if path else ""
-        raise ConfigError([where + problem for problem in error.problems]) from None
+    return built
 
 
 def to_dict(section: Any) -> dict[str, Any]:
@@ -233,7 +272,7 @@ def with_texts(section: Any, change: Callable[[Option, str], str]) -> Any:
         value = value_at(section, option.path)
         if isinstance(value, str):
             put(values, option.path, change(option, value))
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
             put(values, option.path, tuple(change(option, text) for text in value))
     return build(type(section), values)
 
@@ -245,8 +284,12 @@ def with_paths(section: Any, change: Callable[[str], str]) -> Any:
 
 def parse(text: str, kind: Any, path: str) -> Any:
     """The value of an option as typed on a command line, read by its type annotation."""
-    if text.lower() in ("none", "") and type(None) in typing.get_args(kind):
+    if text.lower() in ("none", "") and type(None) in _alternatives(kind):
         return None
+    if kind in (Settings, Groups):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+        raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
     if typing.get_origin(kind) is tuple:
         return () if text.lower() == "none" else tuple(item for item in text.split(",") if item)
     for read in (lambda text: BOOLS[text.lower()], int, float):
@@ -257,6 +300,16 @@ def parse(text: str, kind: Any, path: str) -> Any:
     if {str, Address, FilePath} & set(_alternatives(kind)) or _choices(kind):
         return text
     raise ConfigError([f"{path} = {text!r}: must be {type_name(kind)}"])
+
+
+def _parse_setting(text: str) -> Any:
+    """One of `Settings` as typed on a command line: JSON, Python's True, False and None, or a text."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return text
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
@@ -271,13 +324,11 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
 
 def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, str]]) -> list[str]:
     """Sets options as typed on a command line, as (path, text) pairs; returns the problems."""
-    known = {option.path: option for option in options(section)}
     problems: list[str] = []
     for path, text in texts:
         try:
-            if path not in known:
-                raise ConfigError([f"{path}: no such option; {nearest(path, list(known))}"])
-            put(values, path, parse(text, known[path].kind, path))
+            option = find_option(section, path)
+            put(values, path, parse(text, option.kind, path) if option.path == path else _parse_setting(text))
         except ConfigError as error:
             problems += error.problems
     return problems
@@ -313,13 +364,17 @@ def type_name(kind: Any) -> str:
     """A type in plain words."""
     if kind == Part:
         return f"{ADDRESS_FORM} or none"
-    if choices := _choices(kind):
-        return " | ".join([*choices, *([ADDRESS_FORM] if Address in _alternatives(kind) else [])])
+    if kind == Settings:
+        return 'names and values as in JSON: {"b1": 0.9}'
+    if kind == Groups:
+        return 'patterns and their settings as in JSON: [["bias$", {"weight_decay": 0}]]'
     if typing.get_origin(kind) is tuple:
         plural = {Address: ADDRESS_FORM, FilePath: "paths"}
         return f"comma-separated {plural.get(typing.get_args(kind)[0], 'texts')}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
     names |= {Address: ADDRESS_FORM, FilePath: "a path"}
+    if choices := _choices(kind):
+        return " | ".join([*choices, *(names[other] for other in _alternatives(kind) if other in names)])
     return " or ".join(names[alternative] for alternative in _alternatives(kind))
 
 
@@ -329,6 +384,8 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
             or_address = f", or {ADDRESS_FORM}" if Address in _alternatives(kind) else ""
             return [f"{path} = {value!r}: {nearest(value, choices)}{or_address}"]
         return [f"{path} = {value!r}: must be {type_name(kind)}"]
+    if kind == Groups:
+        return [f"{path}: {problem}" for pattern, _ in value if (problem := pattern_problem(pattern))]
     if is_path(kind) and value:
         items = value if isinstance(value, tuple) else (value,)
         return [f"{path} = {item}: {problem}" for item in items if (problem := paths.problem(item))]
@@ -343,28 +400,57 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
     return []
 
 
+def pattern_problem(pattern: str) -> str | None:
+    """Why a text is not a regular expression; None if it is one."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"{pattern!r} is not a regular expression: {error}"
+    return None
+
+
 def in_words(limits: Mapping[str, float]) -> str:
     """Such as "at least 1 and at most 1,000,000"; nothing for an option without limits."""
     return " and ".join(f"{word} {limit:,.10g}" for word, limit in limits.items())
 
 
 def _is_instance(value: Any, kind: Any) -> bool:
-    alternatives = _alternatives(kind)
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind) and not isinstance(value, bool)
-    if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_instance(item, typing.get_args(kind)[0]) for item in value)
-    if Address in alternatives and isinstance(value, str):
-        return is_address(value) or value in _choices(kind)
-    if isinstance(value, bool):
-        return bool in alternatives
-    if (isinstance(value, int) and float in alternatives) or (isinstance(value, str) and FilePath in alternatives):
-        return True
-    return isinstance(value, tuple(part for part in alternatives if isinstance(part, type)))
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if len(alternatives := _alternatives(kind)) > 1:
+        return any(_is_instance(value, alternative) for alternative in alternatives)
+    if origin is Literal:
+        return isinstance(value, str) and value in arguments
+    if kind == Settings:
+        return isinstance(value, dict) and _is_plain(value)
+    if origin is tuple and arguments[1:] == (...,):
+        return isinstance(value, tuple) and all(_is_instance(item, arguments[0]) for item in value)
+    if origin is tuple:
+        is_long_enough = isinstance(value, tuple) and len(value) == len(arguments)
+        return is_long_enough and all(map(_is_instance, value, arguments))
+    if kind is Address:
+        return isinstance(value, str) and is_address(value)
+    if kind is FilePath:
+        return isinstance(value, str)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value, normalised, can be written as JSON and read back."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(inner) for name, inner in value.items())
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int, str))
 
 
 def _normalised(value: Any, kind: Any) -> Any:
     """Accepts a list or a string for a tuple, and 1e5 for an integer."""
+    if kind in (Settings, Groups):
+        return _with_tuples(value)
     if typing.get_origin(kind) is tuple:
         if isinstance(value, str):
             return parse(value, kind, "")
@@ -380,6 +466,13 @@ def _normalised(value: Any, kind: Any) -> Any:
     return value
 
 
+def _with_tuples(value: Any) -> Any:
+    """The value with tuples for its lists, as they compare equal after a round trip through JSON."""
+    if isinstance(value, Mapping):
+        return {name: _with_tuples(inner) for name, inner in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
 def _alternatives(kind: Any) -> tuple[Any, ...]:
     is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
     return typing.get_args(kind) if is_union else (kind,)
@@ -387,8 +480,8 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 def _choices(kind: Any) -> list[str]:
     """The names in a `Literal`, alone or as an alternative."""
-    literals = [part for part in (kind, *_alternatives(kind)) if typing.get_origin(part) is Literal]
-    return [str(choice) for choice in typing.get_args(literals[0])] if literals else []
+    literals = [part for part in _alternatives(kind) if typing.get_origin(part) is Literal]
+    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
 
 
 def _is_section(kind: Any) -> bool:

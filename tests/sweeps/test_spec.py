@@ -70,7 +70,7 @@ def test_all_that_is_wrong_is_reported_at_once():
         f"file.py: analysis 'heads': missing.py: no such Python file (looked for in {Path.cwd()})",
         "file.py: variant 'a': model.num_head: no such option; did you mean model.num_heads?",
         "file.py: variant 'a': seed: a variant cannot change it; the sweep's seeds set it",
-        "file.py: variant 'a': model: num_heads = 3 does not divide d_model = 16: set d_k and d_v, or num_heads to 2",
+        "file.py: variant 'a': model.num_heads = 3 does not divide d_model = 16: set d_k and d_v, or num_heads to 2",
         "file.py: variant 'b': optimizer.name = 'addam': optax has no such optimizer; did you mean adam?",
     ]
     assert found == expected

@@ -119,7 +119,7 @@ class RunFolder:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is not a run (it has no config.json); transformer-jax train makes one")
         try:
-            return schema.build(ExperimentConfig, parse_object(read_bytes(self.config), self.config))
+            return configuration.from_config_dict(parse_object(read_bytes(self.config), self.config))
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
 

@@ -15,9 +15,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig, with_values
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
+from transformer_jax.schema import with_values
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, load_loss

@@ -13,13 +13,14 @@ import optax
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import ExperimentConfig, with_values
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.extension import CustomFunction
 from transformer_jax.model import custom_modules, fused
 from transformer_jax.model.linear import gradients_at_once
 from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
+from transformer_jax.schema import with_values
 from transformer_jax.update import schedule_free, sharding
 from transformer_jax.update.loss import (
     Loss,
