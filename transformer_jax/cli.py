@@ -4,6 +4,7 @@ Exit status 0: done. 2: bad input, a line on stderr for each problem. 1: any oth
 """
 
 import argparse
+import contextlib
 import importlib
 import keyword
 import os
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -51,38 +51,39 @@ LESS_MEMORY = "reduce data.tokens_per_batch, increase train.accumulate, or use a
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command and returns its exit status."""
-    with streams.ready():
-        status = _status(lambda: _run(sys.argv[1:] if arguments is None else arguments))
-        unwritten = _status(streams.finish)
-        return status or unwritten
-
-
-def _status(work: Callable[[], int | None]) -> int:
-    """Does the work, reports errors on stderr, and returns the exit status."""
+    """Runs one command and returns its exit status; reports errors on stderr."""
     try:
-        return work() or 0
+        streams.prepare()
+        status = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+        return status
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
-            print(problem.traceback, end="", file=sys.stderr)
-        print(*(f"error: {line}" for line in _lines(problem)), sep="\n", file=sys.stderr)
+            _report(problem.traceback, end="")
+        _report(*(f"error: {line}" for line in _lines(problem)))
         return 2
     except Failed as failure:
-        print("failed: " + "\n".join(_lines(failure)), file=sys.stderr)
-        return 1
+        _report("failed: " + "\n".join(_lines(failure)))
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 1
-    except streams.ReaderGone:
-        return 1
+        _report("interrupted")
+    except BrokenPipeError:  # the reader of the output is gone (`| head`)
+        streams.discard_output()
+    except OSError as error:
+        streams.discard_output()
+        _report(f"failed: {visible(str(error))}")
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             reason = visible(str(error).strip().partition("\n")[0][:200] or type(error).__name__)
-            print(f"failed: not enough memory ({reason}); {LESS_MEMORY}", file=sys.stderr)
-            return 1
-        print(f"error: {type(error).__name__}: {visible(str(error))}", file=sys.stderr)
-        print(f"This is a bug. The traceback is in {_write_traceback()}", file=sys.stderr)
-        return 1
+            _report(f"failed: not enough memory ({reason}); {LESS_MEMORY}")
+        else:
+            _report(f"error: {type(error).__name__}: {visible(str(error))}")
+            _report(f"This is a bug. The traceback is in {_write_traceback()}")
+    return 1
+
+
+def _report(*lines: str, end: str = "\n") -> None:
+    with contextlib.suppress(OSError):  # stderr cannot be written; the exit status remains
+        print(*lines, sep="\n", end=end, file=sys.stderr)
 
 
 def _lines(problem: Exception) -> list[str]:
@@ -96,7 +97,6 @@ def _lines(problem: Exception) -> list[str]:
 
 
 def _run(arguments: list[str]) -> int:
-    streams.require_stdout()
     overrides, rest = configuration.split_overrides(arguments)
     for argument in rest:
         if argument.startswith("--") and argument.endswith("=--"):  # some versions of Python make an empty list of it

@@ -10,15 +10,6 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import cli
-from transformer_jax.commands import streams
-from transformer_jax.errors import Failed
-from transformer_jax.files.progress import tell
-
-
-def test_a_closed_pipe_is_no_error():
-    command = f"{sys.executable} -m transformer_jax.cli inspect --options | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 def shell(command, **variables):
@@ -30,39 +21,25 @@ def shell(command, **variables):
     )
 
 
-FULL = "failed: stdout: the disk is full; the output is incomplete\n"
+def test_a_closed_pipe_is_no_error():
+    done = shell("inspect --options | head -n 1")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 def test_output_to_a_full_disk_is_a_failure(monkeypatch, capsys):
     done = shell("inspect --options > /dev/full")
-    assert (done.returncode, done.stderr) == (1, FULL)
+    assert done.returncode == 1 and done.stderr.startswith("failed: ") and done.stderr.count("\n") == 1
     for command in (["--version"], ["plot", "--help"]):
         with open("/dev/full", "w") as full:
             monkeypatch.setattr("sys.stdout", full)
-            assert (cli.main(command), capsys.readouterr().err) == (1, FULL)
+            assert cli.main(command) == 1 and capsys.readouterr().err.startswith("failed: ")
 
 
-def test_a_closed_stdout_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdout", None)  # as Python has it after >&-
-    assert cli.main(["inspect", "--options"]) == 2
-    message = "error: stdout: is closed; redirect it to a file, or to /dev/null if the output is not needed\n"
-    assert capsys.readouterr().err == message
-
-
-def test_with_a_closed_stderr_messages_do_not_go_to_stdout():
+def test_closed_streams():
+    done = shell("inspect --options >&-")
+    assert done.returncode == 2 and "stdout" in done.stderr
     done = shell("inspect --config=missing.py 2>&-")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-
-
-@pytest.mark.parametrize("buffering", [1, 0], ids=["a buffer", "none"])
-def test_messages_that_cannot_be_written_do_not_stop_the_work_but_are_not_forgotten(monkeypatch, buffering):
-    with open("/dev/full", "wb", buffering=0) as device:
-        full = io.TextIOWrapper(io.BufferedWriter(device) if buffering else device, write_through=True)
-        monkeypatch.setattr("sys.stderr", full)
-        with streams.ready():
-            tell("a warning")
-            with pytest.raises(Failed, match="stderr: messages could not be written"):
-                streams.finish()
 
 
 def test_messages_in_a_locale_without_unicode():

@@ -1,8 +1,9 @@
-"""The command-line parser: errors are one line, and suggest what a mistyped argument was meant to be."""
+"""The command-line parser: argparse, with errors in one line that suggest what a mistyped argument was meant to be."""
 
 import argparse
 import difflib
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from transformer_jax import schema
@@ -12,22 +13,17 @@ from transformer_jax.shipped import PRESET
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser with one-line errors, which reports a mistyped flag rather than the one that is missing."""
+    """An ArgumentParser whose errors are `BadInput`. A mistyped argument is reported before one that is missing."""
 
-    given: tuple[str, ...] = ()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.given = tuple(args or ())
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        self.words = list(args or ())
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         if "required" in message and self._subparsers is None:
-            options = self._options()  # without --config. before them
-            for word in self.given:
-                flag, separator, _ = word.partition("=")
-                if (separator and flag in options) or (
-                    flag.startswith("--") and flag not in self._option_string_actions
-                ):
+            for word in self.words:
+                flag = word.partition("=")[0]
+                if flag in self._options() or (word.startswith("--") and flag not in self._option_string_actions):
                     raise self.unknown(word)
         raise BadInput(f"{message} (see {self.prog} --help)")
 
@@ -36,28 +32,25 @@ class Parser(argparse.ArgumentParser):
         super().exit(status, message)
 
     def unknown(self, word: str) -> BadInput:
-        """The error about an argument that this command does not have."""
-        command = self.prog.partition(" ")[2] or self.prog
-        return BadInput(f"{word}: {command} has no such argument; {self._meant(word)}")
-
-    def _meant(self, word: str) -> str:
-        """A suggestion: the nearest flag or option; --num_heads=8 must mean --config.model.num_heads=8."""
+        """The error about an argument that this command does not have, with what it may mean."""
         flag, separator, value = word.partition("=")
-        if flag == f"--{PRESET.rstrip(':')}" and "--config" in self._option_string_actions:
-            return f"did you mean --config={PRESET}{value or 'NAME'}?"
+        command = self.prog.partition(" ")[2] or self.prog
+        if flag == f"--{PRESET.rstrip(':')}":
+            meant = [f"--config={PRESET}{value or 'NAME'}"]
+        else:
+            meant = self._near(flag, f"{separator}{value}") if flag.startswith("--") or separator else []
+        hint = f"did you mean {' or '.join(meant)}?" if meant else f"{self.prog} --help lists them"
+        return BadInput(f"{word}: {command} has no such argument; {hint}")
+
+    def _near(self, flag: str, value: str) -> list[str]:
+        """The nearest flag, or the nearest options: --num_heads=8 must mean --config.model.num_heads=8."""
         known: dict[str, list[str]] = {}
         for path in self._options():
-            for short in {path, path.rpartition(".")[2]}:
-                known.setdefault(_plain(short), []).append(f"--config.{path}{separator}{value}")
-        known |= {_plain(known_flag): [known_flag] for known_flag in self._option_string_actions}
-        close = (
-            difflib.get_close_matches(_plain(flag), known, n=1, cutoff=0.6)
-            if flag.startswith("--") or separator
-            else []
-        )
-        if not close:
-            return f"{self.prog} --help lists them"
-        return f"did you mean {' or '.join(known[close[0]])}?"
+            for name in {path, path.rpartition(".")[2]}:
+                known.setdefault(_plain(name), []).append(f"--config.{path}{value}")
+        known |= {_plain(name): [name] for name in self._option_string_actions}
+        close = difflib.get_close_matches(_plain(flag), known, n=1)
+        return known[close[0]] if close else []
 
     def _options(self) -> list[str]:
         """The options that --config.PATH=VALUE can set in this command."""
