@@ -11,7 +11,7 @@ import pytest
 from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
-from transformer_jax.commands import plot
+from transformer_jax.commands import run_page
 from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 
@@ -157,7 +157,7 @@ def test_the_lengths_of_references_are_part_of_the_search(folder, model):
 
 def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, model, record, capsys):
     run = copy.copy(model)
-    assert plot.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
+    assert run_page.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
     run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, beam=3))
-    assert plot.scores(folder, "test", "averaged", run) == {}
+    assert run_page.scores(folder, "test", "averaged", run) == {}
     assert "test.averaged.json is of another search: beam = 4, not 3" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.translating_runs import make_run
 from transformer_jax.cli import main
-from transformer_jax.commands.plot import run_numbers
+from transformer_jax.commands.run_page import run_numbers
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import sealed

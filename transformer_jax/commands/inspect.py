@@ -182,14 +182,13 @@ def _cost(model: ModelConfig, tokens: int) -> list[str]:
 
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
-    from transformer_jax.files.atomic import explained, write_atomically
+    from transformer_jax.files.atomic import write_text
     from transformer_jax.planning.compiled import amount, compile_for, memory, step_shape
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")
     program, mesh = compile_for(experiment, None, "train")
-    with explained(file.parent), write_atomically(file) as written:
-        written.write(str(program.as_text()).encode())
+    write_text(file, str(program.as_text()))
     (rows, source, target), needed = step_shape(experiment, mesh), memory(program)
     return (
         f"{file}: the train step for {rows:,} rows of {source} + {target} tokens, compiled here. On each device it "

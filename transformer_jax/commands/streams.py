@@ -1,4 +1,4 @@
-"""The standard streams of a command: open, and in UTF-8 whatever the locale, like the files that this package writes."""
+"""The standard streams of a command: open, and in UTF-8 whatever the locale, like all files that are written."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from transformer_jax.errors import BadInput
 
 
 def prepare() -> None:
-    """Prepares the streams for one command; raises BadInput if stdout is closed (`>&-`), where Python prints nothing."""
+    """Prepares the streams for one command; raises BadInput if stdout is closed (`>&-`), so that output is not lost."""
     fill_closed_descriptors()
     if sys.stderr is None:  # closed with 2>&-: print() would use stdout instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -79,6 +79,12 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole file; raises BadInput or Failed with the reason if that is not possible."""
+    with explained(path), write_atomically(path) as file:
+        file.write(text.encode())
+
+
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
     """Turns an OSError into one line: BadInput for a path that cannot be written to, Failed for a full disk."""

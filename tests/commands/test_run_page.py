@@ -1,10 +1,10 @@
-"""plot: the attention of a run, and its page."""
+"""The page of a run, and the attention of a run."""
 
 import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
-from transformer_jax.commands.plot import about_losses
+from transformer_jax.commands.run_page import about_losses
 from transformer_jax.config import from_config_dict
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput

@@ -1,0 +1,181 @@
+"""The page of a run: its scores, translations, curves and attention, in one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.tokenizer import BOS
+from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import write_text
+from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_record
+from transformer_jax.pictures import pages, plots
+from transformer_jax.pictures.pages import Picture, Sample, View
+from transformer_jax.runs import records as evaluation_records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from transformer_jax.translation.load import Run
+    from transformer_jax.translation.translate import Translation
+
+# The translations on the page.
+SAMPLES = 12
+NEXT_COMMANDS = """transformer-jax translate --workdir={run}
+transformer-jax evaluate --workdir={run} --split=test
+transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
+
+
+def draw(arguments: argparse.Namespace) -> str:
+    from transformer_jax.data.prepared import Prepared
+    from transformer_jax.runs.folder import RunFolder
+    from transformer_jax.runs.metrics import read_metrics
+    from transformer_jax.training.setup import updates
+    from transformer_jax.translation.load import load_run
+
+    folder = RunFolder(arguments.workdir)
+    folder.load_config()  # refuses what is not a run
+    output = arguments.output or str(folder.path / "page.html")
+    plots.check_directory(output)
+    run = load_run(folder.path, arguments.weights)
+    lines = read_metrics(folder.metrics)
+    prepared = Prepared.open(folder.data(run.config))
+    split = next((split for split in ("test", "valid") if split in prepared.splits), None)
+    sources, references = prepared.texts(split) if split else ([], [])
+    translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES])
+    samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
+    model = run.config.model
+    about = [
+        model.in_words,
+        *([f"the translations are of the first sentences of {split}"] if samples else []),
+        *folder.notes(),
+    ]
+    page = pages.run_page(
+        title=folder.path.name,
+        about="; ".join(about),
+        numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
+        pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
+        samples=samples,
+        commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
+    )
+    write_text(Path(output), page)
+    return output
+
+
+def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
+    """The scores that `evaluate` stored for these weights and texts; empty if there are none."""
+    from transformer_jax.experiment import identity, split_of
+
+    decode = run.config.decode
+    name = evaluation_records.named(split, weights, run.weights_sha256, decode, decode)
+    found = run_path / "translations" / f"{name}.json"
+    if not found.is_file():
+        return {}
+    report = read_record(found)
+    wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
+    wanted = {key: wanted[key] for key in evaluation_records.IDENTITY}  # the version does not matter here
+    if problem := evaluation_records.difference(report, wanted):
+        tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
+        return {}
+    try:
+        return {
+            f"{label} on {split}": f"{report['measures'][label.lower()]['score']:.1f}" for label in ("BLEU", "chrF")
+        }
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{found}: is not a record of an evaluation") from None
+
+
+def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The last values in metrics.jsonl, in order of interest."""
+    from transformer_jax.runs.export import flat
+
+    latest = {name: value for line in lines for name, value in line.items() if value is not None}
+    formats = {
+        "bleu": ("validation BLEU", "{:.1f}"),
+        "valid_perplexity": ("validation perplexity", "{:.3f}"),
+        "valid_accuracy": ("validation accuracy", "{:.1%}"),
+        "step": ("updates", "{:,}"),
+        "epoch": ("epochs", "{:.1f}"),
+        "target_tokens": ("target tokens", "{:,}"),
+    }
+    numbers = {label: form.format(latest[name]) for name, (label, form) in formats.items() if name in latest}
+    return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
+
+
+def run_pictures(
+    run: Run, steps: int | None, lines: Sequence[Mapping[str, Any]], translations: Sequence[Translation]
+) -> list[Picture]:
+    import jax.numpy as jnp
+
+    from transformer_jax.model.sinusoid import sinusoid
+    from transformer_jax.update.schedule import make_schedule
+
+    config = run.config
+    steps = steps or config.train.steps
+    rate = make_schedule(config.optimizer, config.model.base_d_model, steps)
+    losses = {"loss": "training", "valid_loss": "validation"}
+    perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
+    loss = plots.learning_curves(lines, losses, "Loss")
+    perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
+    pictures = [
+        Picture(loss, about_losses(config)),
+        Picture(perplexity, "Per token, without label smoothing."),
+        Picture(plots.schedule(rate, steps), f"The learning rate: {config.optimizer.schedule}, after a warmup."),
+    ]
+    if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
+        table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
+        pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
+    return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
+
+
+def about_losses(config: ExperimentConfig) -> str:
+    is_smoothed = config.train.loss is None and config.train.label_smoothing > 0
+    smoothing = "Label-smoothed, per token" if is_smoothed else "Per token"
+    return f"{smoothing}; training has dropout." if config.model.dropout else f"{smoothing}."
+
+
+def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
+    """The cross-attention of the first sentence that is not blank, if there is one."""
+    for number, translation in enumerate(translations, start=1):
+        if translation.source.tokens:
+            picture = attention_picture(attention_views(run, translation)["cross"], None, "mean")
+            return [Picture(picture, f"Cross-attention of the last layer in sentence {number} above.")]
+    return []
+
+
+def attention_views(run: Run, translation: Translation) -> dict[str, View]:
+    """The three attentions of a translation, with their tokens.
+
+    The rows of cross-attention are the tokens that the decoder writes, those of its self-attention the tokens it reads.
+    """
+    weights, written = run.attention(translation), translation.hypotheses[0].tokens
+    source = run.tokenizer.pieces(translation.source.tokens)
+    target = run.target_tokenizer.pieces(written)
+    read = run.target_tokenizer.pieces([BOS, *written[:-1]])
+    return {
+        "cross": View("cross-attention", target, source, weights.cross_NHTS),
+        "encoder": View("encoder self-attention", source, source, weights.encoder_NHSS),
+        "decoder": View("decoder self-attention", read, read, weights.decoder_NHTT),
+    }
+
+
+def attention_picture(view: View, layer: int | None, head: str | None) -> Figure:
+    """A figure of one layer: all of its heads, one, or their mean."""
+    layers, heads = view.weights_NHTS.shape[:2]
+    number = layers if layer is None else layer
+    if not 1 <= number <= layers:
+        raise BadInput(f"--layer={layer}: this model has layers 1 to {layers}")
+    weights_HTS, title = view.weights_NHTS[number - 1], f"{view.name}, layer {number}"
+    if head is None:
+        return plots.attention_heads(weights_HTS, view.keys, view.queries, title)
+    if head == "mean":
+        return plots.attention_map(weights_HTS.mean(0), view.keys, view.queries, f"{title}, mean of its heads")
+    if not head.isdecimal() or not 1 <= int(head) <= heads:
+        raise BadInput(f"--head={head}: this model has heads 1 to {heads}; or mean")
+    return plots.attention_map(weights_HTS[int(head) - 1], view.keys, view.queries, f"{title}, head {head}")
