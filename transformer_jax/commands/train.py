@@ -65,11 +65,10 @@ def run(arguments: argparse.Namespace) -> None:
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
     from transformer_jax.processes.distributed import joined
-    from transformer_jax.processes.watch import Limits
     from transformer_jax.training.debugging import Debugging, Span
 
-    limits = Limits(experiment.mesh.start_within, experiment.mesh.lost_after)
-    with joined(arguments.coordinator, arguments.processes, arguments.process_id, limits):
+    flags = (arguments.coordinator, arguments.processes, arguments.process_id)
+    with joined(*flags, experiment.mesh.start_within, experiment.mesh.lost_after):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)

@@ -1,187 +1,207 @@
-"""Several processes that train one run: found, connected by `jax.distributed`, tested by a first collective.
-
-watch.py notices when one of them is lost later on.
-"""
+"""Several processes that train one run, connected by `jax.distributed`, which ends all of them when one is lost."""
 
 import atexit
 import contextlib
+import dataclasses
+import importlib.util
+import json
 import os
+import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.processes.watch import CAME, THROUGH, Limits, Member, Watch
 
 T = TypeVar("T")
 
-# From here on JAX takes a port by the number of the job, where a cluster has numbers.
-PORTS_OF_JOBS = 61440
+# Seconds that a network file system may take to show one machine what another has written.
+SHARED_WITHIN = 60.0
 
 
-class Coordinator(NamedTuple):
-    """Where process 0 listens, the number of processes, and which of them this one is."""
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """The processes of a run, and which of them this one is."""
 
-    host: str
-    port: int
-    processes: int
-    number: int
+    number: int = 0
+    count: int = 1
 
-
-class Team:
-    """The processes of a run. One process alone has no watch."""
-
-    def __init__(self, watch: Watch | None = None):
-        self._watch = watch
+    def __str__(self) -> str:
+        return f"process {self.number} of {self.count} ({socket.gethostname()}, pid {os.getpid()})"
 
     @property
     def is_first(self) -> bool:
         """Whether this process writes what is written once: logs, reports, the lock."""
-        return self._watch is None or self._watch.me.number == 0
+        return self.number == 0
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of process 0, in all processes. It must be JSON."""
+        if self.count == 1:
+            return value
+        text = json.dumps(value).encode() if self.is_first else b""
+        length = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+        padded = np.zeros(length, np.uint8)
+        padded[: len(text)] = np.frombuffer(text, np.uint8)
+        return json.loads(multihost_utils.broadcast_one_to_all(padded).tobytes())
+
+    def gather(self, text: str, at_most: int = 200) -> list[str]:
+        """A text from each process, in all processes."""
+        if self.count == 1:
+            return [text]
+        padded = np.frombuffer(text.encode()[:at_most].ljust(at_most), np.uint8)
+        rows = np.asarray(multihost_utils.process_allgather(padded))
+        return [row.tobytes().decode(errors="ignore").rstrip() for row in rows]
 
     def on_first_then_on_others(self, make: Callable[[], T], seen_by_all: Path) -> T:
-        """Runs `make` in the first process and then in the others; all must see the same file afterwards."""
-        if self._watch is None:
+        """Runs `make` in process 0 and then in the others, which must see the same file afterwards."""
+        if self.count == 1:
             return make()
-        return self._watch.on_first_then_on_others(
-            make, lambda: seen_by_all.read_text() if seen_by_all.is_file() else "nothing"
-        )
+        error: BadInput | Failed | None = None
+        if self.is_first:
+            try:
+                made = make()
+            except (BadInput, Failed) as caught:
+                error = caught
+        why, content = self.broadcast([None if error is None else str(error), _content(seen_by_all)])
+        if error is not None:
+            raise error
+        if why is not None:
+            raise Failed(f"process 0 ended: {why}")
+        if self.is_first:
+            return made
+        deadline = time.monotonic() + SHARED_WITHIN
+        while _content(seen_by_all) != content:
+            if time.monotonic() > deadline:
+                raise BadInput(
+                    f"{self} does not see {seen_by_all}, which process 0 has written: --workdir, and data.directory if "
+                    "it is given, must lie on a file system that all processes share"
+                )
+            time.sleep(0.5)
+        return make()
 
-    def stop_at(self, step: int, why: str | None) -> str | None:
-        """Why all processes stop before this step, or None; `why` is the reason of this process."""
-        return why if self._watch is None else self._watch.stop_at(step, why)
+
+_processes = Processes()
 
 
-_team = Team()
-
-
-def processes() -> Team:
-    """The team of this process; global, like `jax.process_index()`."""
-    return _team
+def processes() -> Processes:
+    """The processes of this run; global, like `jax.process_index()`."""
+    return _processes
 
 
 @contextlib.contextmanager
-def joined(coordinator: str | None, processes: int | None, process_id: int | None, limits: Limits) -> Iterator[None]:
-    """Joins this process to its team. Inside, the loss of one process ends all."""
-    global _team
-    address = asked_for(coordinator, processes, process_id) or found(processes, limits)
-    if address is None or address.processes == 1:
+def joined(
+    coordinator: str | None, count: int | None, number: int | None, start_within: float, lost_after: float
+) -> Iterator[None]:
+    """Connects the processes of a run, which the flags or the cluster's environment describe.
+
+    JAX ends a process that waits for others longer than `start_within` seconds, and all of them when one has been
+    silent for `lost_after` seconds.
+    """
+    global _processes
+    is_asked = check_flags(coordinator, count, number)
+    if not is_asked and (count == 1 or not in_cluster()):
         yield
         return
-    # JAX listens at the port, the watch at the one before it.
-    given_by = "JAX_COORDINATOR_PORT" if coordinator is None else "--coordinator"
-    watch = Watch(address.number, address.processes, limits)
-    members = watch.join(address.host, address.port - 1, given_by)
+    initialize(coordinator, count, number, start_within, lost_after)
+    if jax.process_count() == 1:
+        yield
+        return
+    _processes = Processes(jax.process_index(), jax.process_count())
     try:
-        start(address, limits, asked=coordinator is not None)
-        watch.reached(CAME)
-        try_collective()
-        watch.reached(THROUGH)
-        if address.number == 0:
-            tell(table(members))
-        _team = Team(watch)
+        show_hosts()
         yield
         jax.distributed.shutdown()
-        watch.leave()
     except (Exception, KeyboardInterrupt) as error:
-        of_jax = isinstance(error, Failed) and isinstance(error.__cause__, (RuntimeError, ValueError))
-        if of_jax or not isinstance(error, (BadInput, Failed, KeyboardInterrupt)):
-            watch.wait_for_loss()  # most likely a collective failed, perhaps of saving, because a process is lost
-        end_together(watch, error)
+        atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # JAX's own exit handler waits for the others
+        cause = error.__cause__ or error
+        if isinstance(cause, jax.errors.JaxRuntimeError) or "Gloo" in str(cause):
+            raise Failed(
+                f"{_processes} could not reach the others ({str(cause).splitlines()[0][:200]}): the log of the process "
+                "that ended first says why; the same command resumes from the last checkpoint"
+            ) from error
+        tell(f"{_processes} ends, and with it the others")
         raise
+    finally:
+        _processes = Processes()
 
 
-def asked_for(coordinator: str | None, processes: int | None, process_id: int | None) -> Coordinator | None:
-    """The address that the flags give; None without flags."""
-    given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
+def check_flags(coordinator: str | None, count: int | None, number: int | None) -> bool:
+    """Whether the flags describe several processes. They go together."""
+    given = {"--coordinator": coordinator, "--processes": count, "--process-id": number}
     missing = [flag for flag, value in given.items() if value is None]
-    if len(missing) == 3 or (processes == 1 and len(missing) == 2):
-        return None
-    if coordinator is None or processes is None or process_id is None:
+    if len(missing) == 3 or (count == 1 and len(missing) == 2):
+        return False
+    if coordinator is None or count is None or number is None:
         raise BadInput(f"{' and '.join(missing)}: missing; --coordinator, --processes and --process-id go together")
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal() or not 1 < int(port) < 2**16:
+    if not host or not port.isdecimal():
         raise BadInput(f"--coordinator={coordinator}: must be HOST:PORT, of the machine where process 0 runs")
-    if processes < 1:
-        raise BadInput(f"--processes={processes}: must be at least 1")
-    if not 0 <= process_id < processes:
-        raise BadInput(f"--process-id={process_id}: must be from 0 to {processes - 1}, for --processes={processes}")
-    return Coordinator(host.strip("[]"), int(port), processes, process_id)
+    if not 0 <= number < count:
+        raise BadInput(f"--process-id={number}: must be from 0 to {count - 1}, for --processes={count}")
+    return count > 1
 
 
-def found(processes: int | None, limits: Limits) -> Coordinator | None:
-    """The processes that a cluster has started together: SLURM, a TPU pod, Kubernetes, Open MPI."""
-    if processes == 1 or os.environ.get("SLURM_NTASKS") == "1":
-        return None
-    if "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" not in os.environ:
-        return None  # a single pod
-    from jax._src.clusters import ClusterEnv  # JAX has no public function for this
-
-    coordinator, count, index, _ = ClusterEnv.auto_detect_unset_distributed_params(
-        None, None, None, None, None, int(limits.start)
-    )
-    if coordinator is None or count is None or index is None:
-        return None
-    host, _, text = coordinator.rpartition(":")
-    port = int(text)
-    if port >= PORTS_OF_JOBS and not os.environ.get("JAX_COORDINATOR_PORT"):
-        # Two for each job: the next job may run on the same machine.
-        port = PORTS_OF_JOBS + 2 * (port % 2048) + 1
-    return Coordinator(host.strip("[]"), port, count, index)
+def in_cluster() -> bool:
+    """Whether the environment says that this may be one of several processes."""
+    found = os.environ
+    slurm = {"SLURM_STEP_NODELIST", "SLURM_PROCID"} <= set(found) and found.get("SLURM_NTASKS", "1") != "1"
+    mpi = found.get("OMPI_COMM_WORLD_SIZE", "1") != "1"
+    kubernetes = "KUBERNETES_SERVICE_HOST" in found and "JOB_COMPLETION_INDEX" in found
+    chips = any(Path("/dev").glob("accel[0-9]*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+    tpu = chips and importlib.util.find_spec("libtpu") is not None and found.get("JAX_PLATFORMS") != "cpu"
+    return slurm or mpi or kubernetes or tpu
 
 
-def start(address: Coordinator, limits: Limits, asked: bool) -> None:
-    """Initializes `jax.distributed`. It aborts when a process is lost, so it gets more time than the watch."""
-    timeout = int(10 * limits.silence) + 100
-    jax.config.update("jax_enable_preemption_service", False)  # signals.py handles SIGTERM
-    # A scheduler may have divided the accelerators of a machine among its processes; JAX asks it.
-    detection = "deactivate" if asked else None
-    host = f"[{address.host}]" if ":" in address.host else address.host  # of IPv6
-    bind = f"{host}:{address.port}" if address.host in ("localhost", "127.0.0.1") else None
-    jax.distributed.initialize(
-        f"{host}:{address.port}",
-        address.processes,
-        address.number,
-        initialization_timeout=timeout,
-        heartbeat_timeout_seconds=timeout,
-        shutdown_timeout_seconds=timeout,
-        coordinator_bind_address=bind,
-        cluster_detection_method=detection,
-    )
+def initialize(
+    coordinator: str | None, count: int | None, number: int | None, start_within: float, lost_after: float
+) -> None:
+    """Connects this process to the others. What the flags leave out, JAX asks the cluster."""
+    which = f"process {number} of {count}" if coordinator is not None else "this process"
+    at = f" at {coordinator}" if coordinator is not None else ""
+    tell(f"{which} ({socket.gethostname()}, pid {os.getpid()}) waits up to {start_within:g} s for the others{at}")
+    is_loopback = coordinator is not None and coordinator.rpartition(":")[0] in ("localhost", "127.0.0.1")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            count,
+            number,
+            initialization_timeout=max(int(start_within), 1),
+            heartbeat_timeout_seconds=max(int(lost_after), 1),
+            shutdown_timeout_seconds=max(int(lost_after), 1),
+            coordinator_bind_address=coordinator if is_loopback else None,
+            cluster_detection_method=None if coordinator is None else "deactivate",
+        )
+    except ValueError as error:
+        raise BadInput(
+            f"the environment is that of a cluster, but JAX does not find its processes ({error}): give --coordinator, "
+            "--processes and --process-id, or --processes=1 to train with this process alone; on Kubernetes JAX needs "
+            "the package kubernetes"
+        ) from error
+    except RuntimeError as error:
+        raise Failed(f"{which} could not be connected{at}: {str(error).splitlines()[0]}") from error
 
 
-def try_collective() -> None:
-    """Adds a one from every device, so that a network that does not work fails now."""
-    mesh = jax.make_mesh((jax.device_count(),), ("devices",), axis_types=(AxisType.Auto,))
-    ones = np.ones(jax.local_device_count(), np.int32)
-    everywhere = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("devices")), ones)
-    counted = int(jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(everywhere))
-    if counted != jax.device_count():
-        raise Failed(f"a sum of one from each of {jax.device_count()} devices came out as {counted}")
+def show_hosts() -> None:
+    """Prints where each process runs, with which devices. It is also the first message over the network."""
+    hosts = _processes.gather(f"{socket.gethostname()}, pid {os.getpid()}")
+    if not _processes.is_first:
+        return
+    lines = [f"{len(hosts)} processes, {jax.device_count()} devices:"]
+    for number, host in enumerate(hosts):
+        local = [device for device in jax.devices() if device.process_index == number]
+        lines.append(f"  process {number} ({host}): {len(local)} x {local[0].device_kind}")
+    tell("\n".join(lines))
 
 
-def table(members: Sequence[Member]) -> str:
-    """Which process runs where, with which devices."""
-    lines = [f"{len(members)} processes, {jax.device_count()} devices:"]
-    for member in members:
-        local = [device for device in jax.devices() if device.process_index == member.number]
-        numbers = f"{local[0].id}" if len(local) == 1 else f"{local[0].id} to {local[-1].id}"
-        lines.append(f"  {member}: device {numbers}, {local[0].device_kind}")
-    return "\n".join(lines)
-
-
-def end_together(watch: Watch, error: BaseException) -> None:
-    """Tells the others why this process ends, and lets it exit without waiting for them."""
-    reason = (str(error).splitlines() or [""])[0]
-    watch.give_up(reason if isinstance(error, (BadInput, Failed)) else f"{type(error).__name__}: {reason}")
-    atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # runs before JAX's exit handler, which waits
+def _content(file: Path) -> str:
+    return file.read_text() if file.is_file() else ""
 
 
 def _exit(status: int) -> None:

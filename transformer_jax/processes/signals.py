@@ -6,22 +6,28 @@ import threading
 from types import FrameType
 from typing import Any
 
+from jax.experimental import multihost_utils
+
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import processes
 
-HANDLED = (signal.SIGTERM, signal.SIGINT)
-
 
 class StopSignals:
-    """Handles the signals while it is entered."""
+    """Handles the signals while it is entered.
+
+    Where several processes train one run, SIGTERM is left to JAX's preemption service, by which the processes agree at
+    which step they stop; every other reason to stop is turned into that signal.
+    """
 
     def __init__(self) -> None:
         self.asked: str | None = None
+        self._is_sent = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
+        handled = (signal.SIGTERM, signal.SIGINT) if processes().count == 1 else (signal.SIGINT,)
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
+            self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -30,7 +36,13 @@ class StopSignals:
 
     def stop_at(self, step: int, why: str | None = None) -> str | None:
         """Why every process stops before this step, or None: a signal to one of them, or another reason `why`."""
-        return processes().stop_at(step, self.asked or why)
+        why = self.asked or why
+        if processes().count == 1:
+            return why
+        if why is not None and not self._is_sent:
+            self._is_sent = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        return (why or "by SIGTERM") if multihost_utils.reached_preemption_sync_point(step) else None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
