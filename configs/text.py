@@ -3,16 +3,13 @@
     transformer-jax train --config=configs/text.py --workdir=runs/mine \\
         --config.data.source=train.en --config.data.target=train.de
 
-With fewer pairs, down to a hundred, the options in `data.adapt` adapt to the text, unless the command line sets them;
-each change is reported (docs/data.md).
-
-A small model, for ten thousand to a few hundred thousand pairs on one machine. 1,000 pairs each are held out for
-validation and testing, but at most a tenth of all, unless separate files are given
-(data.valid_source, data.valid_target, data.test_source, data.test_target).
+A small model for one machine, from a hundred pairs to millions. What must fit the text is said in relative terms: the
+length of the run in epochs, with early stopping; the warmup as a share of it; the number of validations; the vocabulary
+as an upper limit (docs/data.md). 1,000 pairs each are held out for validation and testing, but at most a tenth of all,
+unless separate files are given (data.valid_source, data.valid_target, data.test_source, data.test_target).
 """
 
 from transformer_jax.config import default_config
-from transformer_jax.data_config import ADAPTABLE
 
 
 def get_config():
@@ -24,10 +21,12 @@ def get_config():
     config.model.d_ff = 1024
     config.model.num_heads = 4
     config.data.tokens_per_batch = 8192
-    config.data.adapt = ADAPTABLE
-    config.optimizer.warmup_steps = 2000
+    config.data.hard_vocab_limit = False
+    config.optimizer.warmup_share = 0.1
     config.optimizer.learning_rate = 2e-3
+    config.train.epochs = 300
     config.train.steps = 20_000
+    config.train.validations = 20
     config.train.eval_every = 500
     config.train.checkpoint_every = 500
     config.train.patience = 10

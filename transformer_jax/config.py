@@ -48,7 +48,9 @@ SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true 
 
 # Options that were removed, with the defaults that they had. A config.json of an old run has them all: at its default
 # such an option is left out, and with another value it is a problem.
-REMOVED: dict[str, Any] = {}
+REMOVED: dict[str, Any] = {
+    "data.adapt": ...,  # with any value: what it changed is in the other options
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +129,12 @@ class TrainConfig(Section, affects="stopping"):
     log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1, affects="output")
     eval_every: int = option(1000, "updates between validations", at_least=1)
     checkpoint_every: int = option(1000, "updates between checkpoints", at_least=1)
+    validations: int | None = option(
+        None,
+        "fewest validations of a run: in a short one eval_every, checkpoint_every and log_every become smaller; "
+        "none = no such number",
+        at_least=1,
+    )
     keep_latest: int = option(5, "most recent checkpoints to keep (the paper averages 5)", at_least=1)
     keep_best: int = option(1, "best checkpoints to keep in addition", at_least=0)
     best_metric: str = option(
@@ -299,7 +307,9 @@ class ExperimentConfig(Section):
     @property
     def incomplete_warmup(self) -> bool:
         """Whether the run would end before its warmup."""
-        return self.optimizer.warmup_steps > self.train.steps and not is_address(self.optimizer.schedule)
+        optimizer = self.optimizer
+        in_updates = optimizer.warmup_share is None and not is_address(optimizer.schedule)
+        return in_updates and optimizer.warmup_steps > self.train.steps
 
     def contradictions(self) -> list[str]:
         problems, schedule, train = [], self.optimizer.schedule, self.train
@@ -308,15 +318,13 @@ class ExperimentConfig(Section):
                 f"model.pad_id = {self.model.pad_id}: batches are padded with 0; other ids are for a model that is "
                 "used without this library's data"
             )
-        # What may adapt does so before training (data/adaptation.py).
-        adapts = set(self.data.adapt)
-        if train.unsaved_best and not adapts & {"train.checkpoint_every", "train.eval_every"}:
+        if train.unsaved_best:
             problems.append(
                 f"train.checkpoint_every = {train.checkpoint_every} is not a multiple of train.eval_every = "
                 f"{train.eval_every}: the best checkpoint could not be determined; make it a multiple, or set "
                 "train.keep_best to 0"
             )
-        if self.incomplete_warmup and not adapts & {"optimizer.warmup_steps", "train.steps"}:
+        if self.incomplete_warmup:
             problems.append(
                 f"optimizer.warmup_steps = {self.optimizer.warmup_steps} is more than "
                 f"train.steps = {train.steps}: the learning rate would never reach its peak"
@@ -362,7 +370,7 @@ def _without_removed(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
             section = section.get(group_name) if isinstance(section, dict) else None
         if isinstance(section, dict) and name in section:
             value = section.pop(name)
-            if (tuple(value) if isinstance(value, list) else value) != default:
+            if default is not ... and (tuple(value) if isinstance(value, list) else value) != default:
                 problems.append(f"{path} = {value!r}: this option was removed (CHANGELOG.md)")
     return remaining, problems
 

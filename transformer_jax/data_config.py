@@ -14,21 +14,6 @@ TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
 # Published corpora, and which of valid and test they have: SCAN is generated, the others are read from files.
 PUBLISHED = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
-# The options that can adapt to a small text; data/adaptation.py says how.
-ADAPTABLE = (
-    "model.vocab_size",
-    "model.num_encoder_layers",
-    "model.num_decoder_layers",
-    "model.d_model",
-    "model.d_ff",
-    "data.tokens_per_batch",
-    "data.num_shapes",
-    "optimizer.warmup_steps",
-    "train.steps",
-    "train.log_every",
-    "train.eval_every",
-    "train.checkpoint_every",
-)
 
 
 # When options have an effect that depends on others.
@@ -194,6 +179,11 @@ class DataConfig(Section, affects="data"):
     byte_fallback: bool = option(
         True, "encode rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
     )
+    hard_vocab_limit: bool = option(
+        True,
+        "a vocabulary of exactly model.vocab_size; false = at most so many tokens, fewer where the text has no more",
+        condition=TRAINED_TOKENIZER,
+    )
     character_coverage: float = option(
         0.9995, "share of the text's characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
     )
@@ -204,11 +194,6 @@ class DataConfig(Section, affects="data"):
         condition=TRAINED_TOKENIZER,
     )
     directory: FilePath | None = option(None, "folder of the prepared data; none = WORKDIR/data", affects="environment")
-    adapt: tuple[str, ...] = option(
-        (),
-        "options that train and prepare adapt to a small text, unless they are set on the command line (docs/data.md)",
-        affects="environment",
-    )
 
     # Batches.
     batching: Literal["buckets", "packing"] = option(
@@ -280,9 +265,6 @@ class DataConfig(Section, affects="data"):
             )
         if self.target_tokenizer_file and not self.tokenizer_file:
             problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
-        for path in self.adapt:
-            if path not in ADAPTABLE:
-                problems.append(f"adapt: {path!r} does not adapt to a text; these do: {', '.join(ADAPTABLE)}")
         return problems
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer_jax import exact_match, extension, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.data import adaptation
+from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
@@ -39,7 +39,7 @@ from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.ending import Ending
-from transformer_jax.training.setup import refuse_unmeasured
+from transformer_jax.training.setup import last_step, refuse_unmeasured
 from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.training.train import train
 from transformer_jax.translation.load import Run
@@ -99,7 +99,7 @@ def train_run(
     A new run starts from `params` if they are given, and from random parameters otherwise. A run whose custom code was
     edited is resumed only with `accept_changed_code`.
     """
-    try_out(adaptation.consistent(experiment).config)
+    try_out(experiment)
     keep_freed_memory()
     use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
@@ -107,10 +107,7 @@ def train_run(
         prepared = processes().on_first_then_on_others(
             lambda: prepared_data(experiment, folder), seen_by_all=folder.lock
         )
-        adapted = adaptation.adapted(with_vocabulary(experiment, prepared), prepared, folder.resumed_config())
-        experiment = adapted.config
-        if processes().is_first:
-            adapted.report()
+        experiment = in_updates(with_vocabulary(experiment, prepared), prepared)
         if params is not None and (differences := other_shapes(experiment, params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
             raise BadInput(
@@ -172,7 +169,7 @@ def train_runs_together(
         raise BadInput(
             f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
         )
-    experiments = [with_vocabulary(experiment, data) for experiment in experiments]
+    experiments = [in_updates(with_vocabulary(experiment, data), data) for experiment in experiments]
     evaluators = [bleu_evaluator(experiments[0], data)] if experiments[0].decode.bleu_sentences else []
     return train_together(experiments, data, folders, evaluators)
 
@@ -192,6 +189,21 @@ def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> Experim
     target_size = None if one_table else prepared.target_vocab_size
     model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
     return dataclasses.replace(experiment, model=model)
+
+
+def in_updates(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
+    """The experiment with the updates that optimizer.warmup_share and train.validations come to on this data."""
+    train, optimizer = experiment.train, experiment.optimizer
+    if optimizer.warmup_share is None and train.validations is None:
+        return experiment
+    updates = last_step(train, training_batches(experiment.data, prepared.pairs("train")).steps_per_epoch)
+    if optimizer.warmup_share is not None:
+        warmup_steps = max(1, round(optimizer.warmup_share * updates))
+        optimizer = dataclasses.replace(optimizer, warmup_steps=warmup_steps)
+    if train.validations is not None and (every := max(1, updates // train.validations)) < train.eval_every:
+        log_every = min(train.log_every, every)
+        train = dataclasses.replace(train, eval_every=every, checkpoint_every=every, log_every=log_every)
+    return dataclasses.replace(experiment, optimizer=optimizer, train=train)
 
 
 def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> TestSet:

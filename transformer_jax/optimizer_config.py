@@ -14,6 +14,7 @@ ANNEALING = Condition(
     lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
     "optimizer.schedule = cosine, linear, wsd or a custom one",
 )
+WITHOUT_SHARE = Condition(lambda config: config.optimizer.warmup_share is None, "optimizer.warmup_share = none")
 WSD = Condition(lambda config: config.optimizer.schedule == "wsd", "optimizer.schedule = wsd")
 
 
@@ -49,7 +50,18 @@ class OptimizerConfig(Section):
         together="rate",
     )
     warmup_steps: int = option(
-        4000, "updates over which the learning rate rises from zero", at_least=0, together="rate"
+        4000,
+        "updates over which the learning rate rises from zero",
+        at_least=0,
+        condition=WITHOUT_SHARE,
+        together="rate",
+    )
+    warmup_share: float | None = option(
+        None,
+        "share of the run's updates over which the learning rate rises from zero; none = optimizer.warmup_steps",
+        above=0,
+        at_most=1,
+        together="rate",
     )
     final_fraction: float = option(
         0.0,

@@ -10,7 +10,7 @@ from tests.support.prepared_data import PAIRS, decoded, experiment
 from transformer_jax.config import DataConfig, ExperimentConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.tokenizer import train_sentencepiece
+from transformer_jax.data.vocabulary import train_sentencepiece
 from transformer_jax.errors import BadInput
 
 

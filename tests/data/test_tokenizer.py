@@ -18,9 +18,8 @@ from transformer_jax.data.tokenizer import (
     SentencePieceTokenizer,
     SymbolKind,
     load_tokenizer,
-    train_sentencepiece,
-    train_symbols,
 )
+from transformer_jax.data.vocabulary import train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
 
 TEXTS = [

@@ -30,12 +30,6 @@ def test_a_base_may_be_a_config_dict():
     assert defined(base=default_config()).base.model.d_model == 512
 
 
-def test_runs_of_a_sweep_differ_in_nothing_but_their_variants():
-    """Options that adapt to a text could."""
-    base = {**BASE, "data": {**BASE["data"], "adapt": ("train.steps",)}}
-    assert defined(base=base).base == defined().base
-
-
 def test_grid_has_every_combination():
     variants = grid({"model.num_heads": [1, 2], "model.d_k": [8, None]}, group="heads")
     assert [variant.name for variant in variants] == [

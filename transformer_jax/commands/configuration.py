@@ -29,34 +29,21 @@ def load(
     file: str,
     overrides: list[tuple[str, str]],
     replaced: Mapping[str, Mapping[str, Any]] | None = None,
-    with_text: bool = False,
-    adapt: bool = True,
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 
-    `replaced`: options, by group, that replace those of the file, but not those of the command line. `with_text`: a
-    small text is read, because it limits the size of the vocabulary. `adapt`: options that may adapt do so here, and
-    not only when the data is known.
+    `replaced`: options, by group, that replace those of the file, but not those of the command line.
     """
     values = _values_of(file)
     for group, options in (replaced or {}).items():
         values[group] = {**(values.get(group) or {}), **options}
     problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
     typed = [path for path, _ in overrides]
-    given = {*typed, *(f"{group}.{name}" for group, options in (replaced or {}).items() for name in options)}
-    data = values.get("data")
-    if isinstance(data, dict) and isinstance(listed := data.get("adapt"), str | list | tuple):
-        paths = schema.parse(listed, tuple[str, ...], "data.adapt") if isinstance(listed, str) else listed
-        data["adapt"] = tuple(path for path in paths if path not in given)
     found: list[str] = []
     try:
         experiment = configuration.from_config_dict(values)
     except ConfigError as error:
         found += error.problems
-    if with_text:
-        from transformer_jax.data.vocabulary import size_problems  # slow to import
-
-        found += size_problems(values)
     for problem in found:
         path = problem.partition(" ")[0].rstrip(":")
         problems.append(f"--config.{problem}" if path in typed else f"{file}: {problem}")
@@ -64,12 +51,6 @@ def load(
         problems = configuration.unused_options(typed, [experiment])
     if problems:
         raise ConfigError(problems)
-    if adapt and experiment.data.adapt:
-        from transformer_jax.data import adaptation  # slow to import
-
-        adapted = adaptation.consistent(experiment)
-        adapted.report()
-        experiment = adapted.config
     return experiment
 
 

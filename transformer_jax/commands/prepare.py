@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    experiment = configuration.load(arguments.config, arguments.overrides, with_text=True)
+    experiment = configuration.load(arguments.config, arguments.overrides)
     folder = RunFolder(arguments.workdir)
     if experiment.data.directory is None:
         refuse_foreign(folder.path)

@@ -58,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if arguments.init_weights is not None and arguments.init_from is None:
         raise BadInput(f"--init-weights={arguments.init_weights}: has no effect without --init-from")
-    is_new = arguments.init_from is None  # otherwise the other run's vocabulary counts
-    experiment = configuration.load(arguments.config, arguments.overrides, with_text=is_new, adapt=False)
+    experiment = configuration.load(arguments.config, arguments.overrides)
     params = None
 
     # Slow to import: --help and a mistyped option should not wait.
@@ -94,4 +93,4 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
         "model": schema.to_dict(found.config.model),
         "data": {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")},
     }
-    return configuration.load(arguments.config, arguments.overrides, replaced, adapt=False), found.params
+    return configuration.load(arguments.config, arguments.overrides, replaced), found.params

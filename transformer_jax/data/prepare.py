@@ -12,7 +12,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -39,7 +38,7 @@ from transformer_jax.data.prepared import (
     write_side,
 )
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
-from transformer_jax.data.vocabulary import SIZES, given_tokenizer, make_tokenizer, tokenized_sides
+from transformer_jax.data.vocabulary import given_tokenizer, make_tokenizer, tokenized_sides
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
 from transformer_jax.files.progress import counting, tell
@@ -49,8 +48,8 @@ from transformer_jax.version import __version__
 PAIRS_PER_SHARD = 20_000
 # Recorded in every recipe, although they matter only where pairs are held out.
 HELD_OUT = ("data.valid_size", "data.test_size")
-# Recorded only where they are set: prepared data of earlier versions, which lacked them, remains usable.
-LATER = ("data.split_seed",)
+# Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
+LATER = ("data.split_seed", "data.hard_vocab_limit")
 SCRATCH = "scratch"
 PLAN = "plan.json"  # in SCRATCH: the recipe of the work
 
@@ -105,9 +104,6 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
         identity = open_corpus(config.data).identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
     wanted = recipe_of(config, identity)
-    for size in set(SIZES.values()) & set(config.data.adapt) & wanted["options"].keys():
-        if stored["options"].get(size, math.inf) <= wanted["options"][size]:
-            wanted["options"][size] = stored["options"][size]  # which the text supported
     changes = differences(stored, wanted, unused)
     if changes:
         raise BadInput(
@@ -130,7 +126,7 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
         value = schema.value_at(config, option.path)
         if option.affects != "data" or (option.path.startswith("model.") and not data.trains_tokenizer):
             continue  # the vocabulary size of words, characters and a given tokenizer follows from these
-        if option.path in LATER and value is None:
+        if option.path in LATER and value == option.default:
             continue
         if schema.is_path(option.kind):
             options |= {} if value is None else {option.path: _checksum(value)}
@@ -215,12 +211,11 @@ class _Work:
                 counted["texts_sha256"] = self._keep_texts(split, shard_count)
             if counted.pop("labelled", False):
                 counted["groups_sha256"] = self._keep_groups(split, shard_count)
-        made = {SIZES[side]: tokenizers[side].vocab_size for side in tokenizers if self._config.data.trains_tokenizer}
         used = {"tokenizers"} & sys.modules.keys()  # which is imported where a tokenizer.json is read
         versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece", *used)}
         manifest = {
             "format": FORMAT,
-            "recipe": {**self._recipe, "options": self._recipe["options"] | made},
+            "recipe": self._recipe,
             "sources": facts["sources"],
             "splits": facts["splits"],
             "tokenizers": {

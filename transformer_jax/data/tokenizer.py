@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from transformer_jax.data.hugging_face import TokenizerFile
 from transformer_jax.errors import BadInput
+from transformer_jax.extras import require
 from transformer_jax.files.record import read_bytes, read_record
 
 if TYPE_CHECKING:
@@ -34,13 +33,8 @@ MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
 # SentencePiece writes a space as this character, so it cannot distinguish the two in a text.
 SPACE_MARK = "\u2581"
 
-
-class UnsupportedSize(BadInput):
-    """A vocabulary that a text is too small for: SentencePiece could make one of `least` to `most` tokens."""
-
-    def __init__(self, message: str, least: int, most: int):
-        super().__init__(message)
-        self.least, self.most = least, most
+# A character that no text to train on has, and so no vocabulary.
+RARE = "\U0010fffd"
 
 
 class Tokenizer(ABC):
@@ -192,21 +186,59 @@ class MarianTokenizer(Tokenizer):
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer.json. Our ids are the four special ones, followed by its own without special ones, in its order."""
+    """A tokenizer.json. Our ids are the four special ones, followed by its own without special ones, in its order.
+
+    A text that contains the names of special tokens is encoded like any text. The file's template that adds special
+    tokens, truncation, padding and dropout of merges are turned off.
+    """
 
     def __init__(self, content: bytes, name: str = "tokenizer.json"):
-        self._content, self._file = content, TokenizerFile(content, name)
-        super().__init__([*self._file.tokens.values()])
-        self._theirs = dict(enumerate(self._file.tokens, start=len(SPECIAL_PIECES)))
-        if self._file.unknown is not None:
-            self._theirs[UNK] = self._file.unknown
+        require(f"{name}: a tokenizer.json", "tokenizers")
+        import tokenizers
+
+        self._content = content
+        try:
+            stored = json.loads(content)
+            self._tokenizer: Any = tokenizers.Tokenizer.from_str(content.decode())
+        except Exception as error:  # its own errors have no class
+            raise BadInput(f"{name}: is not a tokenizer.json that tokenizers can read: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        if getattr(self._tokenizer.model, "dropout", None):
+            self._tokenizer.model.dropout = None
+        # The id of its token for what it does not know; None if it spells that in bytes.
+        unk_token = stored["model"].get("unk_token")
+        unknown = stored["model"].get("unk_id") if unk_token is None else self._tokenizer.token_to_id(unk_token)
+        special = {token["content"] for token in stored.get("added_tokens") or () if token.get("special")}
+        by_id = sorted(self._tokenizer.get_vocab().items(), key=itemgetter(1))
+        ordinary = {i: token for token, i in by_id if i != unknown and token not in special}
+        if not ordinary:
+            raise BadInput(f"{name}: has no tokens besides special ones")
+        super().__init__([*ordinary.values()])
+        self._theirs = dict(enumerate(ordinary, start=len(SPECIAL_PIECES)))
+        if unknown is not None:
+            self._theirs[UNK] = unknown
         self._ours = {theirs: ours for ours, theirs in self._theirs.items()}
+        self._check_rare_characters(name)
+
+    def _check_rare_characters(self, name: str) -> None:
+        try:
+            [found] = self.encode_batch([RARE])
+        except Exception as error:
+            raise BadInput(f"{name}: cannot encode a character that it does not know: {error}") from None
+        if not found:
+            raise BadInput(
+                f"{name}: drops characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
+            )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self._ours.get(i, UNK) for i in ids] for ids in self._file.encode_batch(texts)]
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [[self._ours.get(i, UNK) for i in each.ids] for each in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self._file.decode([self._theirs[i] for i in ids if i in self._theirs])
+        theirs = [self._theirs[i] for i in ids if i in self._theirs]
+        return self._tokenizer.decode(theirs, skip_special_tokens=False)
 
     def serialized(self) -> bytes:
         return self._content
@@ -225,7 +257,7 @@ class SymbolTokenizer(Tokenizer):
         self._kind = kind
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self._ids.get(symbol, UNK) for symbol in _symbols(text, self._kind)] for text in texts]
+        return [[self._ids.get(symbol, UNK) for symbol in split_symbols(text, self._kind)] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
         text = (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
@@ -261,85 +293,6 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     raise BadInput(f"{path}: is not a tokenizer of this library")
 
 
-def train_symbols(texts: Iterable[str], kind: SymbolKind) -> SymbolTokenizer:
-    """A tokenizer with every symbol of the texts, the most frequent first, ties in alphabetical order."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(_symbols(text, kind))
-    return SymbolTokenizer(kind, sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
-
-
-def train_sentencepiece(
-    texts: Callable[[], Iterable[str]],
-    kind: Literal["bpe", "unigram"],
-    vocab_size: int,
-    *,
-    normalization: str = "identity",
-    byte_fallback: bool = True,
-    character_coverage: float = 0.9995,
-    size_option: str = "vocab_size",
-) -> SentencePieceTokenizer:
-    """A SentencePiece model of exactly `vocab_size` tokens; the same texts give the same model.
-
-    Spaces are kept as they are: SentencePiece's default, removing superfluous ones, changes the text.
-    """
-    options = {
-        "model_type": kind,
-        "normalization_rule_name": normalization,
-        "byte_fallback": byte_fallback,
-        "character_coverage": character_coverage,
-    }
-    model, problem = _trained(texts(), vocab_size, options)
-    if not problem:
-        return SentencePieceTokenizer(model)
-    fewer = "; 256 of them are bytes, data.byte_fallback=false drops them" if byte_fallback else ""
-    advice = f"{fewer}; for a very small corpus, data.tokenizer=words uses all its words"
-    if found := re.search(r"too high.*<= (\d+)", problem):
-        # The error for too small a size names the smallest that is possible; with so little text it costs nothing.
-        fewest = len(SPECIAL_PIECES) + 1
-        least, most = int(_required(_trained(texts(), fewest, options)[1]) or fewest), int(found[1])
-        raise UnsupportedSize(
-            f"{size_option} = {vocab_size}: the training text supports between {least} and {most}{advice}", least, most
-        )
-    if required := _required(problem):
-        raise BadInput(f"{size_option} = {vocab_size}: the training text needs at least {required}{advice}")
-    raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
-
-
-def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The model, or SentencePiece's error message."""
-    from sentencepiece import SentencePieceTrainer
-
-    model = io.BytesIO()
-    try:
-        SentencePieceTrainer.Train(
-            sentence_iterator=_trainable(texts),
-            model_writer=model,
-            vocab_size=vocab_size,
-            remove_extra_whitespaces=False,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            pad_piece=SPECIAL_PIECES[PAD],
-            bos_piece=SPECIAL_PIECES[BOS],
-            eos_piece=SPECIAL_PIECES[EOS],
-            unk_piece=SPECIAL_PIECES[UNK],
-            num_threads=16,  # not the number of cores: the sums of unigram, and so the model, depend on it
-            minloglevel=2,
-            **options,
-        )
-    except RuntimeError as error:
-        return b"", str(error)
-    return model.getvalue(), ""
-
-
-def _required(message: str) -> str | None:
-    """The number of special tokens, bytes and characters of the text, if the message is about it."""
-    found = re.search(r"required_chars\. \d+ vs (\d+)", message)
-    return found[1] if found else None
-
-
 def _threads(texts: Sequence[str]) -> int:
     """The cores that this process may use, which on a shared machine are fewer than there are; 1 for a single text."""
     if len(texts) <= 1:
@@ -366,7 +319,8 @@ def _language_code(text: str) -> tuple[tuple[str, ...], str]:
     return ((code + end,), rest) if text.startswith(">>") and end else ((), text)
 
 
-def _symbols(text: str, kind: str) -> Sequence[str]:
+def split_symbols(text: str, kind: str) -> Sequence[str]:
+    """The words, characters or tags of a text, each of which is a token."""
     if kind == "characters" or not text:
         return text
     if kind in ("characters_and_tags", "letters_and_tags"):
@@ -375,9 +329,3 @@ def _symbols(text: str, kind: str) -> Sequence[str]:
             word, tags = unicodedata.normalize("NFD", word), unicodedata.normalize("NFC", tags)
         return [*word, *re.findall(r"[\t;][^\t;]*", tab + tags)]
     return text.split(" ")
-
-
-def _trainable(texts: Iterable[str]) -> Iterator[str]:
-    """Texts without the characters that have a special meaning to SentencePiece's trainer."""
-    replaced = str.maketrans(dict.fromkeys("\t\n\r\0" + SPACE_MARK, " "))
-    return (text.translate(replaced) for text in texts)

@@ -1,35 +1,39 @@
-"""The tokenizer of a corpus: trained on its text, counted from it, or read from a file."""
+"""Vocabularies: a tokenizer is trained on the training text (SentencePiece), counted from it (symbols), or read."""
 
-import collections
-import contextlib
-import itertools
-import os
-import tempfile
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, cast
 
-from transformer_jax import schema
 from transformer_jax.config import DataConfig, ModelConfig
-from transformer_jax.data.cleaning import TextShards, read_corpus
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepared import SIDES
 from transformer_jax.data.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPACE_MARK,
     SPECIAL_PIECES,
+    UNK,
+    SentencePieceTokenizer,
+    SymbolKind,
+    SymbolTokenizer,
     Tokenizer,
-    UnsupportedSize,
     load_tokenizer,
-    train_sentencepiece,
-    train_symbols,
+    split_symbols,
 )
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 
-# Texts of at most this size are read before anything else, to check the sizes of vocabularies.
-QUICKLY_READ = 1 << 20
-# A size that adapts has the tokens that occur at least so often in the training text; rarer ones are hard to learn.
-OFTEN = 10
 SIZES = {"source": "model.vocab_size", "target": "model.target_vocab_size"}
+# A text with fewer different characters has an alphabet, and a token for each of its letters.
+LARGE_ALPHABET = 1000
+# SentencePiece skips longer sentences; this is the highest limit that it accepts.
+LONGEST_SENTENCE_BYTES = 1 << 30
+# Characters with a meaning of their own to SentencePiece's trainer, which skips sentences that have some of them.
+RESERVED = str.maketrans(dict.fromkeys("\t\n\r\0\u2585" + SPACE_MARK, " "))
 
 
 def tokenized_sides(data: DataConfig, model: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -46,45 +50,12 @@ def make_tokenizer(
     data: DataConfig, model: ModelConfig, side: str, texts: Callable[[], Iterable[str]], count: int
 ) -> Tokenizer:
     """The tokenizer of a side, for `count` texts."""
-    given, kind = given_tokenizer(data, side), data.tokenizer
-    if given is not None:
+    if (given := given_tokenizer(data, side)) is not None:
         return load_tokenizer(given)
-    if kind != "bpe" and kind != "unigram":
-        return train_symbols(texts(), kind)
-    size = _size(model, side)
-    most = "at most " if SIZES[side] in data.adapt else ""
-    tell(f"training a {kind} tokenizer of {most}{size:,} tokens")
-    try:
-        return _trained(data, side, size, texts, count)
-    except UnsupportedSize as problem:
-        if SIZES[side] not in data.adapt:
-            raise
-        fits = problem.least + learned_often(_trained(data, side, problem.most, texts, count), texts())
-        tell(
-            f"adapted: {SIZES[side]} = {fits} instead of {size}: the {problem.least} that the training text needs, and "
-            f"those that occur at least {OFTEN} times in it; it supports at most {problem.most}"
-        )
-        return _trained(data, side, fits, texts, count)
-
-
-def learned_often(tokenizer: Tokenizer, texts: Iterable[str]) -> int:
-    """The number of tokens that a tokenizer learned up to the last one that occurs often, in the order of learning.
-
-    Tokens for single characters and bytes are not learned. Where the order is that of merges, the last ones that occur
-    often are whole words, and shorter tokens that they consist of come before them.
-    """
-    counts = collections.Counter(itertools.chain.from_iterable(map(tokenizer.encode, texts)))
-    given = {*SPECIAL_PIECES, *(f"<0x{byte:02X}>" for byte in range(256))}
-    pieces = enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))
-    learned = [index for index, piece in pieces if len(piece) > 1 and piece not in given]
-    return max((rank for rank, index in enumerate(learned, 1) if counts[index] >= OFTEN), default=0)
-
-
-def _size(model: ModelConfig, side: str) -> int:
-    return cast(int, model.vocab_size if side == "source" else model.target_vocab_size)
-
-
-def _trained(data: DataConfig, side: str, size: int, texts: Callable[[], Iterable[str]], count: int) -> Tokenizer:
+    if not data.trains_tokenizer:
+        return train_symbols(texts(), cast(SymbolKind, data.tokenizer))
+    size = cast(int, model.vocab_size if side == "source" else model.target_vocab_size)
+    tell(f"training a {data.tokenizer} tokenizer of {'' if data.hard_vocab_limit else 'at most '}{size:,} tokens")
     return train_sentencepiece(
         lambda: evenly_spread(texts(), count, data.tokenizer_sentences),
         cast(Literal["bpe", "unigram"], data.tokenizer),
@@ -92,33 +63,9 @@ def _trained(data: DataConfig, side: str, size: int, texts: Callable[[], Iterabl
         normalization=data.normalization,
         byte_fallback=data.byte_fallback,
         character_coverage=data.character_coverage,
+        hard_vocab_limit=data.hard_vocab_limit,
         size_option=SIZES[side],
     )
-
-
-def size_problems(values: Mapping[str, Any]) -> list[str]:
-    """Sizes in a config's nested values that a small text does not support; other problems are not looked for."""
-    with contextlib.suppress(ConfigError, BadInput, OSError), tempfile.TemporaryDirectory() as scratch:
-        data = schema.build(DataConfig, values.get("data", {}))
-        model = schema.build(ModelConfig, values.get("model", {}))
-        if not data.trains_tokenizer or data.corpus or sum(map(os.path.getsize, data.source)) > QUICKLY_READ:
-            return []
-        shards = TextShards(Path(scratch), QUICKLY_READ)
-        read_corpus(open_corpus(data), data, shards)
-        facts = shards.facts
-        assert facts is not None, "read_corpus() is complete"
-        parts = [shards.read("train", number) for number in range(facts["splits"]["train"]["shards"])]
-        texts = {side: [text for part in parts for text in part[at]] for at, side in enumerate(SIDES)}
-        problems = []
-        for side, learn_from in tokenized_sides(data, model).items():
-            learned = list(itertools.chain.from_iterable(texts[each] for each in learn_from))
-            try:
-                if SIZES[side] not in data.adapt:
-                    _trained(data, side, _size(model, side), learned.__iter__, len(learned))
-            except UnsupportedSize as problem:
-                problems.append(str(problem))
-        return problems
-    return []
 
 
 def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
@@ -126,3 +73,88 @@ def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str
     for index, item in enumerate(items):
         if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
             yield item
+
+
+def train_symbols(texts: Iterable[str], kind: SymbolKind) -> SymbolTokenizer:
+    """A tokenizer with every symbol of the texts, the most frequent first, ties in alphabetical order."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(split_symbols(text, kind))
+    return SymbolTokenizer(kind, sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
+
+
+def train_sentencepiece(
+    texts: Callable[[], Iterable[str]],
+    kind: Literal["bpe", "unigram"],
+    vocab_size: int,
+    *,
+    normalization: str = "identity",
+    byte_fallback: bool = True,
+    character_coverage: float = 0.9995,
+    hard_vocab_limit: bool = True,
+    size_option: str = "vocab_size",
+) -> SentencePieceTokenizer:
+    """A SentencePiece model of `vocab_size` tokens; the same texts give the same model.
+
+    Without `hard_vocab_limit` it has fewer tokens where the texts have no more. `character_coverage` is for texts with
+    many different characters: those with fewer than 1,000 are covered completely. Spaces are kept as they are:
+    SentencePiece's default, removing superfluous ones, changes the text.
+    """
+    options = {
+        "model_type": kind,
+        "normalization_rule_name": normalization,
+        "byte_fallback": byte_fallback,
+        "character_coverage": 1.0 if has_small_alphabet(texts()) else character_coverage,
+        "hard_vocab_limit": hard_vocab_limit,
+    }
+    model, problem = _trained(texts(), vocab_size, options)
+    if not problem:
+        return SentencePieceTokenizer(model)
+    advice = "; 256 of them are bytes, data.byte_fallback=false drops them" if byte_fallback else ""
+    if found := re.search(r"too high.*<= (\d+)", problem):
+        raise BadInput(
+            f"{size_option} = {vocab_size}: the training text supports at most {found[1]}{advice}; "
+            "data.hard_vocab_limit=false takes as many as it supports"
+        )
+    if found := re.search(r"required_chars\. \d+ vs (\d+)", problem):
+        advice += "; for a very small corpus, data.tokenizer=words uses all its words"
+        raise BadInput(f"{size_option} = {vocab_size}: the training text needs at least {found[1]}{advice}")
+    raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
+
+
+def has_small_alphabet(texts: Iterable[str]) -> bool:
+    characters: set[str] = set()
+    for text in texts:
+        characters.update(text)
+        if len(characters) >= LARGE_ALPHABET:
+            return False
+    return True
+
+
+def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The model, or SentencePiece's error message."""
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.Train(
+            sentence_iterator=(text.translate(RESERVED) for text in texts),
+            model_writer=model,
+            vocab_size=vocab_size,
+            max_sentence_length=LONGEST_SENTENCE_BYTES,
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece=SPECIAL_PIECES[PAD],
+            bos_piece=SPECIAL_PIECES[BOS],
+            eos_piece=SPECIAL_PIECES[EOS],
+            unk_piece=SPECIAL_PIECES[UNK],
+            num_threads=16,  # not the number of cores: the sums of unigram, and so the model, depend on it
+            minloglevel=2,
+            **options,
+        )
+    except RuntimeError as error:
+        return b"", str(error)
+    return model.getvalue(), ""

@@ -14,7 +14,8 @@ from transformer_jax.data.cleaning import LARGEST_SHARE_HELD_OUT
 from transformer_jax.data.corpora import NAMED, open_corpus
 from transformer_jax.data.corpora.corpus import Pair
 from transformer_jax.data.prepared import MANIFEST, Prepared, TokenPairs
-from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
+from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
+from transformer_jax.data.vocabulary import train_sentencepiece, train_symbols
 from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import with_vocabulary

@@ -342,7 +342,6 @@ def _base(sweep: Sweep, place: str, overrides: Sequence[tuple[str, str]]) -> tup
     else:
         values = copy.deepcopy(sweep.base.to_dict() if hasattr(sweep.base, "to_dict") else dict(sweep.base))
     problems = [f"--config.{line}" for line in schema.lay_over(ExperimentConfig, values, overrides)]
-    schema.put(values, "data.adapt", ())  # or variants could differ in more than their changes
     try:
         values = schema.to_dict(configuration.from_config_dict(values))
     except ConfigError as error:

@@ -125,5 +125,4 @@ def announce(inputs: RunSetup, programs: CompiledSteps, speed: Throughput, resum
     if inputs.validation is None:
         tell("warning: there is no validation data: the loss on unseen sentences will not be known")
     if resumed_at is not None:
-        kept = "; options in data.adapt keep the run's values" if inputs.config.data.adapt else ""
-        tell(f"resuming from the checkpoint of step {resumed_at:,}{kept}")
+        tell(f"resuming from the checkpoint of step {resumed_at:,}")
