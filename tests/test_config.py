@@ -17,7 +17,6 @@ from transformer_jax.config import (
     from_config_dict,
     with_addresses,
 )
-from transformer_jax.data_config import ADAPTABLE
 from transformer_jax.errors import ConfigError
 from transformer_jax.schema import with_values
 

@@ -1,15 +1,20 @@
-"""`train --init-from`: a run starts from another run's weights, model and tokenizers."""
+"""Options that follow from the data, and `train --init-from`: another run's weights, model and tokenizers."""
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from tests.support.marian_folders import change_json, unpacked
+from tests.support.prepared_data import PAIRS, write_text
 from tests.support.training_runs import CONFIG, errors, metrics, train_here, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
+from transformer_jax.commands import configuration
+from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora.tasks import generate
+from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.experiment import in_updates, with_vocabulary
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
 from transformer_jax.runs.export import flat, read_export
@@ -39,6 +44,29 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
     config = load_run(tmp_path / "run").config
     assert (config.model.dropout, config.model.d_model) == (0.3, 16)
     assert config.data.tokenizer_file == str(first / "data/tokenizer.json")
+
+
+@pytest.mark.parametrize("count", [100, 500])
+def test_the_preset_for_own_text_scales_with_the_text(count, tmp_path):
+    """Its numbers of updates are shares of the run; a resumed run has the same ones."""
+    source, target = write_text(tmp_path, "train", PAIRS[:count])
+    config = configuration.load("preset:text", [("data.source", source), ("data.target", target)])
+    prepared = prepare(config, tmp_path / "data")
+    resolved = in_updates(with_vocabulary(config, prepared), prepared)
+    updates = 300 * training_batches(config.data, prepared.pairs("train")).steps_per_epoch
+    assert resolved.optimizer.warmup_steps == updates // 10
+    assert resolved.train.eval_every == resolved.train.checkpoint_every == updates // 20
+    assert resolved.train.log_every <= resolved.train.eval_every
+    assert in_updates(resolved, prepared) == resolved
+
+
+def test_a_long_run_keeps_its_intervals(tmp_path):
+    source, target = write_text(tmp_path, "train", PAIRS)
+    options = {"train.epochs": "1e9", "optimizer.warmup_share": "none", "optimizer.warmup_steps": "77"}
+    texts = [("data.source", source), ("data.target", target)]
+    config = configuration.load("preset:text", [*texts, *options.items()])
+    prepared = prepare(config, tmp_path / "data")
+    assert in_updates(config, prepared) == config
 
 
 @pytest.mark.slow

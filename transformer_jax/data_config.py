@@ -185,7 +185,11 @@ class DataConfig(Section, affects="data"):
         condition=TRAINED_TOKENIZER,
     )
     character_coverage: float = option(
-        0.9995, "share of the text's characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
+        0.9995,
+        "share of the text's characters that get a token, if there are 1,000 different ones or more; fewer all get one",
+        above=0,
+        at_most=1,
+        condition=TRAINED_TOKENIZER,
     )
     tokenizer_sentences: int = option(
         1_000_000,

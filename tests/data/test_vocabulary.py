@@ -1,66 +1,16 @@
-"""The tokenizer of a corpus, and the sizes that its text supports."""
+"""Vocabularies: their size, their characters, and the text that they are trained on."""
 
 import dataclasses
-import re
 
 import pytest
 
-from tests.support.prepared_data import PAIRS, experiment, write_text
-from transformer_jax import schema
+from tests.support.prepared_data import experiment
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.tokenizer import UnsupportedSize, train_sentencepiece
-from transformer_jax.data.vocabulary import evenly_spread, learned_often, size_problems
+from transformer_jax.data.tokenizer import UNK
+from transformer_jax.data.vocabulary import LARGE_ALPHABET, evenly_spread, train_sentencepiece
 from transformer_jax.errors import BadInput
 
-
-def of_size(config, size):
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
-
-
-def test_a_vocabulary_that_may_adapt_has_a_size_that_the_text_supports(tmp_path, capsys):
-    config = experiment(tmp_path, vocab_size=8000, adapt=("model.vocab_size",))
-    prepared = prepare(config, tmp_path / "data")
-    assert 300 < prepared.vocab_size < 1000
-    said = re.search(
-        rf"model\.vocab_size = {prepared.vocab_size} instead of 8000: the (\d+) that the training text needs, and "
-        r"those that occur at least 10 times in it; it supports at most (\d+)\n",
-        capsys.readouterr().err,
-    )
-    assert int(said[1]) < prepared.vocab_size <= int(said[2])
-    for again in (config, of_size(experiment(tmp_path), prepared.vocab_size)):  # the same command, or its result
-        assert prepare(again, tmp_path / "data").fingerprint == prepared.fingerprint
-    changed = rf"model\.vocab_size was {prepared.vocab_size} and is now 8000"
-    with pytest.raises(BadInput, match=changed):
-        prepare(experiment(tmp_path, vocab_size=8000), tmp_path / "data")
-
-
-def test_sizes_that_were_set_are_checked_on_the_text_alone(tmp_path):
-    config = schema.to_dict(experiment(tmp_path, vocab_size=8000, target_vocab_size=9000))
-    assert [problem.partition(":")[0] for problem in size_problems(config)] == [
-        "model.vocab_size = 8000",
-        "model.target_vocab_size = 9000",
-    ]
-    config["data"]["adapt"] = ("model.vocab_size",)
-    assert len(size_problems(config)) == 1
-    config["data"]["tokenizer"] = "words"
-    assert size_problems(config) == []
-    assert size_problems({"data": {"source": ["no such file"]}}) == []  # reported elsewhere
-
-
-def test_what_the_text_supports_is_what_prepare_accepts(tmp_path):
-    [problem] = size_problems(schema.to_dict(experiment(tmp_path, PAIRS, vocab_size=8000)))
-    most = int(problem.partition(" and ")[2].partition(";")[0])
-    assert prepare(experiment(tmp_path, PAIRS, vocab_size=most), tmp_path / "data").vocab_size == most
-
-
-def test_frequent_words_are_tokens_of_a_vocabulary_that_adapts_and_rare_ones_are_spelled():
-    texts = ["vague zebra"] * 7 + ["vague zebra quick fjord"] * 3
-    with pytest.raises(UnsupportedSize) as refused:
-        train_sentencepiece(texts.__iter__, "bpe", 8000)
-    least, most = refused.value.least, refused.value.most
-    often = learned_often(train_sentencepiece(texts.__iter__, "bpe", most), texts)
-    tokenizer = train_sentencepiece(texts.__iter__, "bpe", least + often)
-    assert [len(tokenizer.encode(word)) for word in ("vague", "zebra", "quick", "fjord")] == [1, 1, 6, 6]
+WORDS = ["vague zebra quick fjord"] * 40
 
 
 def test_evenly_spread():
@@ -69,12 +19,40 @@ def test_evenly_spread():
         assert len(list(evenly_spread("abcdefghij", 10, wanted))) == wanted
 
 
-def test_the_text_of_all_files_counts(tmp_path):
-    whole = experiment(tmp_path, vocab_size=500)
-    few = write_text(tmp_path, "few", PAIRS[:12])
-    first, both = (
-        dataclasses.replace(whole.data, source=(few[0], *more[0]), target=(few[1], *more[1]))
-        for more in (((), ()), (whole.data.source, whole.data.target))
+def test_a_small_text_has_as_many_tokens_as_it_supports(tmp_path):
+    """The same command finds the data again; another limit is another vocabulary."""
+    config = experiment(tmp_path, vocab_size=8000, hard_vocab_limit=False)
+    prepared = prepare(config, tmp_path / "data")
+    assert 300 < prepared.vocab_size < 8000
+    assert prepare(config, tmp_path / "data").fingerprint == prepared.fingerprint
+    with pytest.raises(BadInput, match="hard_vocab_limit"):
+        prepare(experiment(tmp_path, vocab_size=8000), tmp_path / "data")
+    with pytest.raises(BadInput, match=f"supports at most {prepared.vocab_size}"):
+        prepare(experiment(tmp_path, vocab_size=8000), tmp_path / "exact")
+    exact = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=prepared.vocab_size))
+    assert prepare(exact, tmp_path / "other").fingerprint == prepared.fingerprint
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("line", ["漢字仮名" * 1500, "漢字仮名 \u2585 " * 3], ids=["long", "reserved character"])
+def test_no_line_is_left_out_of_the_training(kind, line):
+    """SentencePiece skips lines of more than 4,192 bytes, and those with a character that it reserves."""
+    tokenizer = train_sentencepiece(lambda: [*WORDS, line], kind, 400, hard_vocab_limit=False)
+    assert len(tokenizer.encode("漢字仮名")) <= 5
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_every_letter_of_an_alphabet_has_a_token(kind):
+    """Rare ones too: `ö` once among ten thousand characters."""
+    texts = [*WORDS * 10, "zwölf"]
+    tokenizer = train_sentencepiece(lambda: texts, kind, 400, hard_vocab_limit=False)
+    assert UNK not in tokenizer.encode("ö") and "<0xC3>" not in tokenizer.pieces(tokenizer.encode("ö"))
+
+
+def test_rare_characters_of_a_large_alphabet_are_spelled_as_bytes():
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + LARGE_ALPHABET)))
+    texts = [*[many] * 40, "zwölf"]
+    covered, whole = (
+        train_sentencepiece(lambda: texts, "bpe", 1500, character_coverage=coverage) for coverage in (0.9995, 1.0)
     )
-    assert size_problems(schema.to_dict(dataclasses.replace(whole, data=first)))
-    assert size_problems(schema.to_dict(dataclasses.replace(whole, data=both))) == []
+    assert "<0xC3>" in covered.pieces(covered.encode("ö")) and "<0xC3>" not in whole.pieces(whole.encode("ö"))
