@@ -27,7 +27,7 @@ from transformer_jax.training.progress import VERSIONS, count
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 
 class Case:

@@ -27,7 +27,7 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 Step = Callable[[], object]
 

@@ -37,7 +37,7 @@ from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import PACKING
 
 if TYPE_CHECKING:

@@ -51,6 +51,8 @@ def test_every_option_is_reachable_from_the_command_line(option, tmp_path):
     text, value = "none" if option.default is None else str(option.default), option.default
     if option.default == ():
         value, text = ("a.py:a", "b.py:b"), "a.py:a,b.py:b"
+    if option.path == "optimizer.groups":
+        text, value = '[["table", {"weight_decay": 0}]]', (("table", {"weight_decay": 0}),)
     needed = [other for start, other in NEEDED.items() if option.path.startswith(start)]
     experiment = command_line.load(str(file), [*needed, (option.path, text)])
     assert schema.value_at(experiment, option.path) == value
@@ -80,7 +82,9 @@ def test_ending_a_run_where_its_loss_is_flat_is_refused_where_that_means_nothing
     assert line.startswith(message)
 
 
-@pytest.mark.parametrize("changes", [{"optimizer__name": "sgd"}, {"optimizer__groups": ("kernel$: name=sgd",)}])
+@pytest.mark.parametrize(
+    "changes", [{"optimizer__name": "sgd"}, {"optimizer__groups": (("kernel$", {"name": "sgd"}),)}]
+)
 def test_mup_is_refused_with_an_optimizer_that_it_has_no_learning_rates_for(changes):
     with pytest.raises(
         ConfigError, match=r"optimizer.name = sgd: muP \(model.mup_base_d_model\) has .* for adam, adamw"

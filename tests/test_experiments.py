@@ -28,7 +28,7 @@ from transformer_jax.model.size import parameter_counts
 from transformer_jax.sweeps.spec import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import batch_sums
 
 EXPERIMENTS = ROOT / "experiments"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformer_jax.search.sampling import sample_search
     from transformer_jax.translation.load import load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy
-    from transformer_jax.update.schedule import inverse_sqrt_schedule
+    from transformer_jax.update.optimizer import inverse_sqrt_schedule
 
 # Each public name is imported on its first use: `transformer-jax --help` does not wait for jax.
 MODULES = {
@@ -35,7 +35,7 @@ MODULES = {
     "combine_masks": "model.masks",
     "from_marian": "interop.marian",
     "greedy_search": "search.greedy",
-    "inverse_sqrt_schedule": "update.schedule",
+    "inverse_sqrt_schedule": "update.optimizer",
     "label_smoothed_cross_entropy": "update.loss",
     "load_run": "translation.load",
     "padding_mask": "model.masks",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +49,7 @@ SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true 
 # such an option is left out, and with another value it is a problem.
 REMOVED: dict[str, Any] = {
     "data.adapt": ...,  # with any value: what it changed is in the other options
+    "optimizer.arguments": (),  # optimizer.kwargs has replaced it
 }
 
 
@@ -334,8 +334,7 @@ class ExperimentConfig(Section):
                 f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {schedule}: at the end of such "
                 "a schedule every loss is flat, and a run that ended before would miss it; use inverse_sqrt or constant"
             )
-        of_groups = re.findall(r"\bname=(\S+)", " ".join(self.optimizer.groups))
-        return problems + self.model.refused_by_mup([self.optimizer.name, *of_groups])
+        return problems + self.model.refused_by_mup(self.optimizer.names)
 
 
 def default_config() -> ConfigDict:

@@ -44,9 +44,7 @@ from transformer_jax.training.together import refuse_incompatible, train_togethe
 from transformer_jax.training.train import train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
-from transformer_jax.update.optimizer import make_optimizer
-from transformer_jax.update.schedule import make_schedule
-from transformer_jax.update.schedule_free import check_schedule_free
+from transformer_jax.update.optimizer import make_optimizer, make_schedule
 from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
 
@@ -122,7 +120,6 @@ def try_out(config: ExperimentConfig) -> None:
     lacks, a best metric that is not measured, or custom code that does not fit."""
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = make_optimizer(config.optimizer, schedule)
-    check_schedule_free(config.optimizer)
     check_loss(config.train)
     if not config.decode.bleu_sentences:
         refuse_unmeasured(config.train)

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from transformer_jax.schema import Address, Condition, Section, is_address, option
+from transformer_jax.errors import ConfigError
+from transformer_jax.schema import (
+    Address,
+    Condition,
+    Groups,
+    Section,
+    Settings,
+    is_address,
+    is_meant_as_address,
+    nearest,
+    option,
+)
 
+# The optimizers for which beta1, beta2 and epsilon are meant. All others have optax's own defaults, or kwargs.
+ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam", "schedule_free_adamw")
+SCHEDULE_FREE = ("schedule_free_adamw", "schedule_free_sgd")
 # Their learning rates depend on the total number of updates.
 ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
+# What a parameter group may set.
+GROUP_SETTINGS = ("name", "kwargs", "beta1", "beta2", "epsilon", "weight_decay", "learning_rate_factor")
+
 ANNEALING = Condition(
     lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
     "optimizer.schedule = cosine, linear, wsd or a custom one",
 )
 WITHOUT_SHARE = Condition(lambda config: config.optimizer.warmup_share is None, "optimizer.warmup_share = none")
 WSD = Condition(lambda config: config.optimizer.schedule == "wsd", "optimizer.schedule = wsd")
+ADAM = Condition(
+    lambda config: not {*ADAM_FAMILY, "muon"}.isdisjoint(config.optimizer.names),
+    f"an optimizer of Adam's family ({', '.join(ADAM_FAMILY)}) or muon; others have optimizer.kwargs",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +48,14 @@ class OptimizerConfig(Section):
         "adam; muon, for hidden matrices, and adam for the rest; schedule_free_adamw; any optimizer of optax or "
         "optax.contrib by its name there; or path/to/file.py:Name",
     )
-    beta1: float = option(0.9, "for optimizers with an argument b1", at_least=0, below=1, together="number")
-    beta2: float = option(0.98, "for optimizers with an argument b2", at_least=0, below=1, together="number")
-    epsilon: float = option(1e-9, "for optimizers with an argument eps", above=0, together="number")
-    arguments: tuple[str, ...] = option((), "more arguments of the optimizer: momentum=0.9,nesterov=true")
-    groups: tuple[str, ...] = option(
+    beta1: float = option(0.9, "b1 of Adam and its variants", at_least=0, below=1, condition=ADAM, together="number")
+    beta2: float = option(0.98, "b2 of Adam and its variants", at_least=0, below=1, condition=ADAM, together="number")
+    epsilon: float = option(1e-9, "eps of Adam and its variants", above=0, condition=ADAM, together="number")
+    kwargs: Settings = option({}, 'keyword arguments for optax: {"momentum": 0.9, "nesterov": true}')
+    groups: Groups = option(
         (),
-        "other settings for the parameters whose path has a pattern, of which the first counts: "
-        "embedding/table$: name=adam learning_rate=0.3x weight_decay=0",
+        "other settings for the parameters whose path matches a pattern, of which the first counts: "
+        '[["embedding/table$", {"learning_rate_factor": 0.3, "weight_decay": 0}]]',
     )
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
@@ -85,9 +106,42 @@ class OptimizerConfig(Section):
         0.0, "decoupled weight decay of matrices, not of biases and norms", at_least=0, together="number or none"
     )
 
+    @property
+    def names(self) -> list[str]:
+        """The optimizers of all parameters: `name`, and those of groups."""
+        return [self.name, *(settings["name"] for _, settings in self.groups if "name" in settings)]
+
     def contradictions(self) -> list[str]:
+        problems = []
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            return ["warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"]
+            problems.append("warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite")
+        if self.name in SCHEDULE_FREE and self.schedule != "constant":
+            problems.append(
+                f"schedule = {self.schedule}: {self.name} averages in place of a schedule; use constant, after a warmup"
+            )
+        if self.name in SCHEDULE_FREE and self.beta1 == 0:
+            problems.append(f"beta1 = 0: {self.name} takes gradients at beta1 x + (1 - beta1) z: 0.9 is usual")
+        for pattern, settings in self.groups:
+            problems += [f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings)]
+        return problems
+
+    def _group_problems(self, settings: Mapping[str, Any]) -> list[str]:
+        if unknown := [name for name in settings if name not in GROUP_SETTINGS]:
+            return [f"{name}: no such setting; {nearest(name, list(GROUP_SETTINGS))}" for name in unknown]
+        settings = dict(settings)
+        factor, name = settings.pop("learning_rate_factor", 1.0), settings.get("name", self.name)
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < float("inf"):
+            return [f"learning_rate_factor = {factor!r}: must be a number, at least 0"]
+        try:
+            OptimizerConfig(**{"schedule": "constant", **settings})
+        except ConfigError as error:
+            return list(error.problems)
+        if is_meant_as_address(name) and name != self.name:
+            return [f"name = {name}: a custom optimizer can only be optimizer.name"]
+        if name != self.name and not {name, self.name}.isdisjoint(SCHEDULE_FREE):
+            return [f"name = {name}, and optimizer.name = {self.name}: all are schedule-free, or none is"]
+        if name not in (*ADAM_FAMILY, "muon") and (given := {"beta1", "beta2", "epsilon"} & settings.keys()):
+            return [f"{min(given)} is for Adam's family; {name} has kwargs"]
         return []
 
     def decaying(self, after: int) -> int:
@@ -100,11 +154,3 @@ class OptimizerConfig(Section):
             return 0
         after = [max(end - self.warmup_steps, 1) for end in ends]
         return self.warmup_steps + min(updates - self.decaying(updates) for updates in after)
-
-
-def changed(config: OptimizerConfig, **values: Any) -> OptimizerConfig:
-    """The config with other values, which may be traced and are not checked."""
-    other = copy.copy(config)
-    for name, value in values.items():
-        object.__setattr__(other, name, value)
-    return other

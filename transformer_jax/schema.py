@@ -25,7 +25,7 @@ SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
 # The longest choice that is listed in full.
-SHOWN_NAMES = 40
+SHOWN_NAMES = 50
 # A custom class for a part of the model: the class itself, "path/to/file.py:Name", or None for the library's.
 Part = str | type | None
 # Arguments by name, with values as in JSON.
@@ -109,7 +109,7 @@ def option(
         "together": together,
     }
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata, hash=False)
     return dataclasses.field(default=default, metadata=metadata)
 
 

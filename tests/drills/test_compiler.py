@@ -25,7 +25,7 @@ from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Rows, Translator, tail_of
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 ROWS, LENGTH = 1152, 32  # 36,864 tokens of each side
 SENTENCES, BEAM, LONGEST = 8_448, 4, 4  # 33,792 beams

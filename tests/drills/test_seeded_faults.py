@@ -141,10 +141,10 @@ FAULTS = [
     ),
     Fault(
         "the schedule is one step late",
-        "update/schedule.py",
+        "update/optimizer.py",
         "step = count + 1\n",
         "step = count\n",
-        "update/test_schedule.py",
+        "update/test_optimizer.py",
     ),
     Fault("biases decay", "update/optimizer.py", "leaf.ndim >= 2", "leaf.ndim >= 0", "update/test_optimizer.py"),
     Fault(

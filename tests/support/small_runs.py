@@ -9,9 +9,7 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
-from transformer_jax.update.mup import rate_multiplier
-from transformer_jax.update.optimizer import make_optimizer
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_optimizer, make_schedule, mup_rate_factor
 from transformer_jax.update.step import abstract_state, init_state, make_train_step, new_state
 
 MODEL = {
@@ -73,7 +71,7 @@ class Trainer:
     def __post_init__(self):
         self.mesh = sharding.make_mesh(self.config.mesh, jax.devices()[: self.devices])
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
-        self.optimizer = make_optimizer(self.config.optimizer, schedule, rate_multiplier(self.config.model))
+        self.optimizer = make_optimizer(self.config.optimizer, schedule, mup_rate_factor(self.config.model))
         self.plan = abstract_state(self.config, self.optimizer, self.mesh)
         step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
         self.step = functools.partial(step, np.uint32(self.config.seed))

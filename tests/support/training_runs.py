@@ -26,7 +26,7 @@ from transformer_jax.training import together
 from transformer_jax.training import train as train_module
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.training.together_programs import VmappedSteps
-from transformer_jax.update.schedule import ends_with_the_run
+from transformer_jax.update.optimizer import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")

@@ -18,7 +18,7 @@ from transformer_jax.training import debugging
 from transformer_jax.training.debugging import Debugging, Span
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 # Its gradient is 0 / 0, while the loss itself is finite.
 LOSS = """

@@ -18,7 +18,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import UNCOUNTED, plan
 from transformer_jax.sweeps.status import status_of
 from transformer_jax.training.setup import updates
-from transformer_jax.update.schedule import ends_with_the_run
+from transformer_jax.update.optimizer import ends_with_the_run
 
 TASK = {"corpus": "copy", "tokenizer": "words", "tokens_per_batch": 256, "num_shapes": 1}
 SMALL = {f"data__{name}": value for name, value in TASK.items()} | {"data__task__train_size": 300}

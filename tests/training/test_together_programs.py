@@ -9,7 +9,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 # As for any reordering of float32 sums over ten updates by Adam (test_step.py).
 WITHIN = 2e-5
@@ -53,7 +53,7 @@ def test_ten_updates_are_those_of_a_run_alone():
         {"seed": 2, "optimizer__learning_rate": 1e30},
     ]
     usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0, "model__mup_base_d_model": 8}
-    usual["optimizer__groups"] = ("table: learning_rate=2e-3",)
+    usual["optimizer__groups"] = (("table", {"learning_rate_factor": 0.3}),)
     divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
     devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()
     programs = together(configs, devices)

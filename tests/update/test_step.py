@@ -12,7 +12,7 @@ from tests.support.small_runs import batch_of, batches, experiment, params_of, s
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.update.loss import Objective, token_sums
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import batch_sums, make_eval_step
 
 # Ten updates by Adam in float32. Adam divides by the root of the second moment, so a gradient that is nearly nothing

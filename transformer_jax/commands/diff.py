@@ -61,7 +61,7 @@ def table(rows: Sequence["Row"], width: int) -> str:
 
 def shown(value: Any) -> str:
     """A value as text in a table."""
-    if value in (None, (), ""):
+    if value in (None, (), "", {}):
         return "none"
     if isinstance(value, tuple):
         return visible(", ".join(map(str, value)))

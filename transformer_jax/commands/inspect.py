@@ -211,8 +211,8 @@ def compiled_report(experiment: ExperimentConfig, devices: str, program: str) ->
 
 
 def shown(value: object) -> str:
-    if value is None or value == ():
+    if value in (None, (), {}):
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

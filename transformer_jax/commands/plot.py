@@ -91,7 +91,7 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.training.setup import updates
-    from transformer_jax.update.schedule import make_schedule
+    from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
     steps = None

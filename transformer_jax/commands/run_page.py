@@ -114,7 +114,7 @@ def run_pictures(
     import jax.numpy as jnp
 
     from transformer_jax.model.sinusoid import sinusoid
-    from transformer_jax.update.schedule import make_schedule
+    from transformer_jax.update.optimizer import make_schedule
 
     config = run.config
     steps = steps or config.train.steps

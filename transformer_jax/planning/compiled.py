@@ -14,7 +14,7 @@ from transformer_jax.planning.accelerators import Target
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 # Tokens of the sentences that programs are compiled for: attention's share grows with the length.
 LENGTH = 32

@@ -26,7 +26,7 @@ from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import Definition
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
-from transformer_jax.update.schedule import peak_rate
+from transformer_jax.update.optimizer import peak_rate
 
 
 def finish(run: SweepRun, definition: Definition, together: int, watch: CompileWatch) -> None:

@@ -16,7 +16,7 @@ from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.setup import updates
-from transformer_jax.update.schedule import peak_rate
+from transformer_jax.update.optimizer import peak_rate
 
 LONGEST_DIFFERENCE = 60
 UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"

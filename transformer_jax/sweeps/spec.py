@@ -28,7 +28,7 @@ from transformer_jax.model import size
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps import checks, variance
-from transformer_jax.update.schedule import peak_rate
+from transformer_jax.update.optimizer import peak_rate
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -379,7 +379,7 @@ def _experiment(
             )
     if trying and not problems:
         from transformer_jax.experiment import try_out  # slow to import
-        from transformer_jax.update.schedule import refuse_without_peak
+        from transformer_jax.update.optimizer import refuse_without_peak
 
         try:
             try_out(config)

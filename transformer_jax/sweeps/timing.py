@@ -35,7 +35,7 @@ from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.translation.shapes import Group
 from transformer_jax.update import sharding
-from transformer_jax.update.schedule import make_schedule
+from transformer_jax.update.optimizer import make_schedule
 
 # A program is called until its calls took this long, and at least this often.
 SECONDS, CALLS = 1.0, 2

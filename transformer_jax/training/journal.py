@@ -22,7 +22,7 @@ from transformer_jax.training.progress import Throughput
 from transformer_jax.training.setup import RunSetup
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.schedule import ends_with_the_run
+from transformer_jax.update.optimizer import ends_with_the_run
 from transformer_jax.update.step import IntervalSums, Pulse, TrainState
 
 # Called with the parameters at each validation; what it returns is added to the line in metrics.jsonl.

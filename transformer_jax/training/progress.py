@@ -157,8 +157,8 @@ def header(inputs: RunSetup, programs: CompiledSteps, throughput: Throughput) ->
     loss += " (in valid_loss, not in perplexities)" if config.train.label_smoothing and not config.train.loss else ""
     loss += f"; z-loss {config.train.z_loss:g}" if config.train.z_loss else ""
     optimizer = config.optimizer.name + (" of hidden matrices and adam" if config.optimizer.name == "muon" else "")
-    optimizer += "".join(f" {argument}" for argument in config.optimizer.arguments)
-    groups = "".join(f"; {group}" for group in config.optimizer.groups)
+    optimizer += "".join(f" {name}={value}" for name, value in config.optimizer.kwargs.items())
+    groups = "".join(f"; {pattern}: {settings}" for pattern, settings in config.optimizer.groups)
     lines = {
         "model": f"{count(programs.plan.params):,} parameters: {model.in_words}, "
         + model.dtype

@@ -17,7 +17,7 @@ from transformer_jax.model.stacks import position_limit
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.schedule import ends_with_the_run, make_schedule
+from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
 
 # float32 counts exactly up to here, and int32 is far from its end.
 EXACT = 2**24

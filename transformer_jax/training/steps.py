@@ -12,9 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.processes.compilation import unfused_if_custom
-from transformer_jax.update.mup import rate_multiplier
-from transformer_jax.update.optimizer import make_optimizer
-from transformer_jax.update.schedule_free import STEPS
+from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
 from transformer_jax.update.step import (
     IntervalSums,
     Pulse,
@@ -34,7 +32,7 @@ class CompiledSteps:
 
     def __init__(self, config: ExperimentConfig, schedule: optax.Schedule, mesh: Mesh, params: Any = None):
         self.config, self.schedule, self.mesh, self._params = config, schedule, mesh, params
-        self.optimizer = make_optimizer(config.optimizer, schedule, rate_multiplier(config.model))
+        self.optimizer = make_optimizer(config.optimizer, schedule, mup_rate_factor(config.model))
         self.plan = abstract_state(config, self.optimizer, mesh)
         # Those of `step`.
         self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
@@ -51,7 +49,7 @@ class CompiledSteps:
 
     def evaluated_params(self, state: TrainState) -> Any:
         """The parameters to evaluate: those of the state, or an average of schedule-free optimizers."""
-        return self._average(state) if self.config.optimizer.name in STEPS else state.params
+        return self._average(state) if self.plan.is_averaged else state.params
 
     def reset_sums(self, state: TrainState) -> TrainState:
         """The state with its interval sums at zero."""

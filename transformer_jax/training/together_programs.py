@@ -22,8 +22,7 @@ from transformer_jax.schema import with_values
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums, load_loss
-from transformer_jax.update.mup import rate_multiplier
-from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
 from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, for_mesh, new_state, train_step
 
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
@@ -43,7 +42,7 @@ class VmappedSteps(CompiledSteps):
         self._of_step = for_mesh(configs[0], mesh, is_divided=True)
         self._of_evaluation = for_mesh(configs[0], mesh, is_divided=mesh.size == 1)
         self._schedules, self._loss = schedules, load_loss(configs[0].train)
-        self._multiplier = rate_multiplier(configs[0].model)
+        self._multiplier = mup_rate_factor(configs[0].model)
         one = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
         several = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
         everywhere = NamedSharding(mesh, PartitionSpec())
@@ -122,11 +121,10 @@ class VmappedSteps(CompiledSteps):
 def numbers_of(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
     """The numbers in which the runs differ, and the seeds in any case; one number for each run.
 
-    The learning rate is in the schedules, but a parameter group's peak is a multiple of it.
+    The learning rate is in the schedules.
     """
     found = differing(configs)
     numbers = {path for path, option in OPTIONS.items() if option.together in ("number", "number or none")}
-    numbers |= {"optimizer.learning_rate"} if configs[0].optimizer.groups or configs[0].optimizer.arguments else set()
     return {
         path: np.asarray(
             [schema.value_at(config, path) for config in configs], np.uint32 if path == "seed" else np.float32

@@ -1,215 +1,247 @@
-"""The optimizer (section 5.3): Adam, or any other of optax."""
+"""Learning rates and the optimizer (section 5.3): equation 3 and Adam, or others.
+
+The learning rate is a function of the number of updates made so far. Optax counts them itself, in its state.
+"""
 
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 
-from transformer_jax import schema
-from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.extension import file_of, load_object, running
-from transformer_jax.optimizer_config import OptimizerConfig, changed
-from transformer_jax.schema import is_address, is_meant_as_address, nearest
-from transformer_jax.update import schedule_free
-from transformer_jax.update.parameter_groups import Group, by_group, hidden_and_rest, multiple
+from transformer_jax.errors import BadInput
+from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
+from transformer_jax.model.shapes import check_positive
+from transformer_jax.model.transformer import abstract_params
+from transformer_jax.model_config import ModelConfig
+from transformer_jax.optimizer_config import ADAM_FAMILY, ENDING_WITH_THE_RUN, SCHEDULE_FREE, OptimizerConfig
+from transformer_jax.schema import is_address, is_meant_as_address, nearest, with_values
 from transformer_jax.update.sharding import path_name
 
-# Options, and optax's names for them.
-OPTAX_NAMES = {"beta1": "b1", "beta2": "b2", "epsilon": "eps"}
-# The arguments of optax.contrib.muon that concern its matrices, and not how it finds them, and their values.
-MUON_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "ns_coeffs": (lambda value: value in ("standard", "dion"), "standard or dion"),
-    "ns_steps": (lambda value: _is_number(value) and value >= 1 and value % 1 == 0, "a whole number, at least 1"),
-    "beta": (lambda value: _is_number(value) and 0 <= value < 1, "a number, at least 0 and below 1"),
-    "nesterov": (lambda value: isinstance(value, bool), "true or false"),
-    "adaptive": (lambda value: isinstance(value, bool), "true or false"),
-    "preconditioning": (
-        lambda value: value in ("frobenius", "spectral", "aol", "schatten"),
-        "frobenius, spectral, aol or schatten",
-    ),
-    "consistent_rms": (lambda value: value is None or (_is_number(value) and value > 0), "a number above 0, or none"),
-    "weight_decay": (lambda value: _is_number(value) and value >= 0, "a number, at least 0"),
-}
-# Optimizers of optax that cannot train here, with the reason.
-UNUSABLE = {
-    **dict.fromkeys(("lbfgs", "momo", "momo_adam", "sophia"), "it needs values of the loss beside gradients"),
-    **dict.fromkeys(("optimistic_adam", "rprop", "sm3"), "its learning rate cannot follow a schedule"),
-    "dpsgd": "it needs the gradient of each example",
-    "schedule_free": "it wraps another optimizer; there are schedule_free_adamw and schedule_free_sgd",
-}
-# The learning rate of a parameter as a multiple of the schedule's, by its path and shape.
-Multiplier = Callable[[str, tuple[int, ...]], float]
+# The arguments that a custom schedule may take.
+SCHEDULE_ARGUMENTS = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
+# Devices count updates in int32. No run gets there, but a larger train.steps may mean "without end".
+MOST_UPDATES = 2**31 - 1
+# Muon's parameters: kernels of the stacks, but not embeddings, the output (tied or not) and tables of positions.
+HIDDEN = re.compile(r"(^|/)(encoder|decoder)/(.*/)?kernel$")
+# The arguments of the schedule-free optimizers that concern the average. All others concern its steps.
+AVERAGE_ARGUMENTS = ("b1", "weight_lr_power", "state_dtype")
+# A parameter's path and shape -> a factor of its learning rate.
+RateFactor = Callable[[str, tuple[int, ...]], float]
+
+
+def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
+    """Equation 3: scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), with step = count + 1."""
+    check_positive(d_model=d_model, warmup_steps=warmup_steps)
+    peak = scale * (d_model * warmup_steps) ** -0.5
+    return _with_warmup(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
+
+
+def peak_rate(config: OptimizerConfig, d_model: int) -> float:
+    """The learning rate after the warmup. The default is equation 3's."""
+    return config.learning_rate or (d_model * max(config.warmup_steps, 1)) ** -0.5
+
+
+def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
+    """The learning rate by the number of updates made: a linear warmup to the peak, then the config's schedule."""
+    warmup, steps, peak = config.warmup_steps, min(steps, MOST_UPDATES), peak_rate(config, d_model)
+    if is_address(config.schedule):
+        return _custom_schedule(config, peak, d_model, steps)
+    after = max(steps - warmup, 1)
+    decaying = config.decaying(after)
+    if config.schedule == "inverse_sqrt":
+        return _with_warmup(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
+    if config.schedule == "constant":
+        return _with_warmup(peak, warmup, lambda step: peak + 0.0 * step)
+    if config.schedule == "cosine":
+        decay = optax.schedules.cosine_decay_schedule(peak, after, alpha=config.final_fraction)
+    else:
+        decay = optax.schedules.linear_schedule(peak, peak * config.final_fraction, decaying, after - decaying)
+    return _with_warmup(peak, warmup, lambda step: decay(step - warmup))
+
+
+def _with_warmup(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.Schedule:
+    def schedule(count: Any) -> Any:
+        step = count + 1
+        return jnp.where(step < warmup, peak * step / max(warmup, 1), after(step))
+
+    return schedule
+
+
+def ends_with_the_run(config: OptimizerConfig) -> bool:
+    """Whether the schedule depends on the total number of updates, so that a longer run has different rates."""
+    if is_address(config.schedule):
+        return "steps" in _load_schedule(config).optional
+    return config.schedule in ENDING_WITH_THE_RUN
+
+
+def refuse_without_peak(config: OptimizerConfig) -> None:
+    """Raises BadInput for a custom schedule that does not depend on the learning rate."""
+    if is_address(config.schedule) and "peak" not in (custom := _load_schedule(config)).optional:
+        raise custom.refusal("takes no `peak`, the learning rate that tune multiplies")
+
+
+def _load_schedule(config: OptimizerConfig) -> CustomFunction:
+    return load_function("optimizer.schedule", config.schedule, optional=SCHEDULE_ARGUMENTS)
+
+
+def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
+    """The schedule that a custom function returns, tried on a few updates."""
+    custom = _load_schedule(config)
+    values = (peak, config.warmup_steps, steps, config.final_fraction, d_model)
+    rate_at = custom(**dict(zip(SCHEDULE_ARGUMENTS, values, strict=True)))
+    if not callable(rate_at):
+        raise custom.refusal(f"returned {type(rate_at).__name__}; a function of the updates made would be right")
+
+    def schedule(count: Any) -> Any:
+        with custom.running():
+            return rate_at(jnp.asarray(count, "int32"))
+
+    jax.eval_shape(schedule, jax.ShapeDtypeStruct((), "int32"))  # it must be traceable
+    for count in dict.fromkeys((0, steps // 2, steps - 1)):
+        rate = np.asarray(schedule(count))
+        if rate.shape != () or not np.isfinite(rate) or rate < 0:
+            raise custom.refusal(f"is {rate} at update {count}; one finite number, zero or more, would be right")
+    return schedule
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: optax.Schedule, multiplier: Multiplier | None = None
+    config: OptimizerConfig, schedule: optax.Schedule, rate_factor: RateFactor | None = None
 ) -> optax.GradientTransformation:
-    """The optimizer of the config with the schedule's learning rate, after clipping.
+    """Clipping, then the config's optimizer with the schedule's learning rate.
 
-    `multiplier` gives each parameter its multiple of the learning rate; its weight decay is not multiplied.
+    `rate_factor` gives each parameter a factor of its learning rate. Its weight decay is not multiplied.
     """
-    is_averaged = config.name in schedule_free.STEPS
-    optimizer = _grouped(schedule_free.of_steps(config) if is_averaged else config, schedule)
-    if multiplier is not None:
-        optimizer = with_multiples(optimizer, multiplier)
-    if is_averaged:
-        optimizer = schedule_free.averaged(optimizer, config, schedule)
+    optimizer = _by_group(config, schedule)
+    if rate_factor is not None:
+        optimizer = _with_rate_factors(optimizer, rate_factor)
+    if config.name in SCHEDULE_FREE:
+        optimizer = _averaged(optimizer, config, schedule)
     if config.clip_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
-def with_multiples(optimizer: optax.GradientTransformation, multiplier: Multiplier) -> optax.GradientTransformation:
-    """Multiplies each update by multiplier(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel.
+def _by_group(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    """The optimizers of the groups for their parameters, and the config's for the rest."""
+    optimizers = {"rest": _single(config, schedule)}
+    for number, (_, settings) in enumerate(config.groups):
+        values = {"kwargs": config.kwargs if settings.get("name", config.name) == config.name else {}, **settings}
+        factor = values.pop("learning_rate_factor", 1.0)
+        optimizers[f"group_{number}"] = _single(with_values(config, values), _scaled(schedule, factor))
 
-    Weight decay stays as it is: it sees parameters divided by the multiple.
-    """
+    def labels(params: Any) -> Any:
+        leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+        paths = [path_name(path) for path, _ in leaves]
+        found = [next((n for n, (p, _) in enumerate(config.groups) if re.search(p, path)), None) for path in paths]
+        for number, (pattern, _) in enumerate(config.groups):
+            if number not in found:
+                raise BadInput(
+                    f"optimizer.groups: {pattern!r} matches no parameter that no earlier group has; one is {paths[0]}"
+                )
+        return jax.tree.unflatten(structure, ["rest" if number is None else f"group_{number}" for number in found])
 
-    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
-        multiples = jax.tree_util.tree_map_with_path(
-            lambda path, leaf: multiplier(path_name(path), leaf.shape), gradients
-        )
-        divided = None if params is None else jax.tree.map(lambda leaf, by: leaf / by, params, multiples)
-        updates, state = optimizer.update(gradients, state, divided, **extra)
-        return jax.tree.map(lambda leaf, by: leaf * by, updates, multiples), state
-
-    return optax.GradientTransformation(optimizer.init, update)
-
-
-def _grouped(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer of the config, and those of its groups for their parameters."""
-    groups, rest = list(map(Group.read, config.groups)), _single(config, schedule)
-    if not groups:
-        return rest
-    optimizers = []
-    for group in groups:
-        try:
-            factor = multiple("learning_rate", group.settings.get("learning_rate", "1x"), config.learning_rate)
-            optimizers.append(_single(_of_group(config, group), _scaled(schedule, factor)))
-        except BadInput as error:
-            reason = str(error).removeprefix("optimizer.arguments: ")
-            raise BadInput(f"optimizer.groups: {group.text!r}: {reason}") from error
-    return by_group(groups, optimizers, rest, config.name)
+    return optax.partition(optimizers, labels) if config.groups else optimizers["rest"]
 
 
-def _of_group(config: OptimizerConfig, group: Group) -> OptimizerConfig:
-    """The config with the settings of a group."""
-    settings = dict(group.settings)
-    settings.pop("learning_rate", None)
-    name = settings.pop("name", config.name)
-    if name != config.name and {name, config.name} & set(schedule_free.STEPS):
-        raise BadInput(f"name={name} beside optimizer.name = {config.name}: all are schedule-free, or none is")
-    takes = _parameters(optax.adam if name == "muon" else _find(name))
-    known = ["name", "learning_rate", "weight_decay", *(key for key, each in OPTAX_NAMES.items() if each in takes)]
-    known += [each for each in _taken(name) if each not in known]
-    for key, text in settings.items():
-        if key not in (*known, *OPTAX_NAMES):
-            raise BadInput(f"{key}={text}: {name} has no such setting; {nearest(key, known)}")
-    changes: dict[str, Any] = {"name": name}
-    for option in ("weight_decay", *OPTAX_NAMES):
-        if option in settings:
-            changes[option] = _number(option, settings.pop(option))
-        elif option in OPTAX_NAMES and OPTAX_NAMES[option] not in takes:
-            changes[option] = getattr(OptimizerConfig(), option)
-    inherited = dict(text.partition("=")[::2] for text in config.arguments) if name == config.name else {}
-    changes["arguments"] = tuple(f"{key}={value}" for key, value in {**inherited, **settings}.items())
-    return changed(config, **changes)
-
-
-def _number(option: str, text: str) -> float:
-    """The value of an option, as the schema checks it."""
-    try:
-        return float(getattr(OptimizerConfig(**{option: schema.parse(text, float, option)}), option))
-    except ConfigError as error:
-        raise BadInput(error.problems[0]) from None
-
-
-def _scaled(schedule: optax.Schedule, factor: Any) -> optax.Schedule:
+def _scaled(schedule: optax.Schedule, factor: float) -> optax.Schedule:
     return lambda count: factor * schedule(count)
 
 
 def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer that the name of the config stands for."""
+    """The optimizer that the config names. Of schedule-free optimizers, the steps."""
     if config.name == "muon":
         return _muon(config, schedule)
-    make = _find(config.name)
-    _check_arguments(config)
-    arguments = _arguments(config, _parameters(make))
-    if _decays(config) and config.name == "adam":
-        make, arguments = optax.adamw, {**arguments, "weight_decay": config.weight_decay, "mask": _matrices}
-    return _made(config.name, make, schedule, arguments)
+    make, kwargs = _find(config.name), config.kwargs
+    if config.name in SCHEDULE_FREE:
+        kwargs = {name: value for name, value in kwargs.items() if name not in AVERAGE_ARGUMENTS}
+    if config.name == "adam" and _decays(config):
+        make = optax.adamw
+    options: dict[str, Any] = {}
+    if config.name in ADAM_FAMILY:
+        options = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon}
+    return _make(config, make, schedule, options | _weight_decay(config, make), kwargs)
+
+
+def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
+    """optimizer.weight_decay as arguments. Some optimizers of optax decay by default; here none does."""
+    takes = _parameters(make)
+    if not _decays(config):
+        return {"weight_decay": 0.0} if "weight_decay" in takes and "weight_decay" not in config.kwargs else {}
+    if "weight_decay" not in takes:
+        raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
+    masks: dict[str, Any] = {name: _is_matrix for name in ("mask", "weight_decay_mask") if name in takes}
+    return {"weight_decay": config.weight_decay, **masks}
+
+
+def _decays(config: OptimizerConfig) -> bool:
+    """Whether there is weight decay. It is an array where several runs train in one program."""
+    return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
+
+
+def _is_matrix(params: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.ndim >= 2, params)
 
 
 def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """Muon (Jordan 2024) for hidden matrices, Adam for the rest; arguments that begin with adam_ are Adam's.
+    """Muon (Jordan 2024) for hidden matrices, and Adam for the rest.
 
     With consistent_rms = 0.2 updates are as large as Adam's (Liu et al. 2025): one learning rate suits both.
     """
-    _check_arguments(config)
-    of_adam = [text.removeprefix("adam_") for text in config.arguments if text.startswith("adam_")]
-    rates = [text for text in of_adam if text.startswith("learning_rate=")]
-    if rates:
-        rate = rates[-1].partition("=")[2]
-        factor = multiple("optimizer.arguments: adam_learning_rate", rate, config.learning_rate)
-    adam = changed(config, name="adam", arguments=tuple(text for text in of_adam if text not in rates))
-    others = tuple(text for text in config.arguments if not text.startswith("adam_"))
-    unused = {option: getattr(OptimizerConfig(), option) for option in OPTAX_NAMES}  # they are options of Adam
-    arguments = _arguments(changed(config, arguments=others, **unused), list(MUON_ARGUMENTS))
-    for text in others:
-        is_right, wanted = MUON_ARGUMENTS[text.partition("=")[0]]
-        if not is_right(_literal(text.partition("=")[2])):
-            raise BadInput(f"optimizer.arguments: {text}: must be {wanted}")
-    hidden = _made("muon", _orthogonalizing, schedule, arguments)
-    return hidden_and_rest(hidden, _single(adam, _scaled(schedule, factor) if rates else schedule))
+    if of_adam := [name for name in config.kwargs if name.startswith("adam_")]:
+        raise BadInput(
+            f"optimizer.kwargs: {of_adam[0]}: Muon is for hidden matrices only; the rest has Adam with "
+            "optimizer.beta1, beta2, epsilon and weight_decay, or is in optimizer.groups"
+        )
+    kwargs = {"consistent_rms": 0.2, **config.kwargs}
+    hidden = _make(config, optax.contrib.muon, schedule, _weight_decay(config, optax.contrib.muon), kwargs)
+    rest = _single(with_values(config, {"name": "adam", "kwargs": {}}), schedule)
+
+    def label(path: Any, leaf: Any) -> str:
+        return "hidden" if leaf.ndim == 2 and HIDDEN.search(path_name(path)) else "rest"
+
+    optimizers = {"hidden": hidden, "rest": rest}
+    return optax.partition(optimizers, lambda params: jax.tree_util.tree_map_with_path(label, params))
 
 
-def _orthogonalizing(
-    learning_rate: optax.Schedule, ns_steps: float = 5, consistent_rms: float | None = 0.2, **arguments: Any
+def _make(
+    config: OptimizerConfig,
+    make: Callable[..., Any],
+    schedule: optax.Schedule,
+    options: Mapping[str, Any],
+    kwargs: Mapping[str, Any],
 ) -> optax.GradientTransformation:
-    """Muon for matrices."""
-    if arguments.get("ns_coeffs") == "dion" and ns_steps != 5:
-        raise BadInput(f"optimizer.arguments: ns_steps={ns_steps:g}: ns_coeffs=dion has coefficients for 5")
-    return optax.contrib.muon(learning_rate, ns_steps=int(ns_steps), consistent_rms=consistent_rms, **arguments)
-
-
-def _made(
-    name: str, make: Callable[..., Any], schedule: optax.Schedule, arguments: dict[str, Any]
-) -> optax.GradientTransformation:
-    """The optimizer that a function makes, checked."""
+    """Calls the function that makes an optimizer, and tries the result on two parameters."""
+    params = {"kernel": jax.ShapeDtypeStruct((2, 2), "float32"), "bias": jax.ShapeDtypeStruct((2,), "float32")}
     try:
-        with running(file_of(name)) if is_address(name) else contextlib.nullcontext():
-            optimizer = make(learning_rate=schedule, **arguments)
-            _check(optimizer, name)
-    except BadInput:
-        raise
+        with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
+            optimizer = make(learning_rate=schedule, **options, **kwargs)
+            if not isinstance(optimizer, optax.GradientTransformation):
+                raise BadInput(
+                    f"optimizer.name = {config.name}: made {type(optimizer).__name__}; an optax.GradientTransformation "
+                    "would be right"
+                )
+            state = jax.eval_shape(optimizer.init, params)
+            updates, later = jax.eval_shape(optimizer.update, params, state, params)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"optimizer.name = {name!r}: cannot be used here: {error}") from error
+        raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
+    for what, before, after in (("updates", params, updates), ("state", state, later)):
+        forms = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (before, after)]
+        if is_address(config.name) and forms[0] != forms[1]:
+            raise BadInput(
+                f"optimizer.name = {config.name}: the {what} it returns must have the shapes and types it was given"
+            )
     return optimizer
 
 
-def _check(optimizer: Any, name: str) -> None:
-    """Refuses an optimizer whose update needs more than gradients and parameters, or changes shapes or types."""
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise BadInput(
-            f"optimizer.name = {name}: made {type(optimizer).__name__}; an optax.GradientTransformation would be right"
-        )
-    params = {"kernel": jax.ShapeDtypeStruct((2, 2), "float32"), "bias": jax.ShapeDtypeStruct((2,), "float32")}
-    state = jax.eval_shape(optimizer.init, params)
-    updates, later_state = jax.eval_shape(lambda params, state: optimizer.update(params, state, params), params, state)
-    for what, given, returned in (("updates", params, updates), ("state", state, later_state)):
-        forms = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (given, returned)]
-        if is_address(name) and forms[0] != forms[1]:
-            raise BadInput(
-                f"optimizer.name = {name}: the {what} it returns must have the shapes and types it was given"
-            )
-
-
 def _find(name: str) -> Callable[..., Any]:
-    """An optimizer of optax, which is a public function that takes learning_rate, or a custom one."""
+    """A function of optax that takes learning_rate and makes an optimizer, or a custom one."""
     if is_meant_as_address(name):
         custom = load_object(name)
         if not callable(custom) or "learning_rate" not in _parameters(custom):
@@ -218,18 +250,18 @@ def _find(name: str) -> Callable[..., Any]:
                 "returns an optax.GradientTransformation"
             )
         return custom
-    if name in schedule_free.STEPS:
-        return schedule_free.STEPS[name]
-    if name in UNUSABLE:
-        raise BadInput(f"optimizer.name = {name!r}: cannot be used here: {UNUSABLE[name]}")
-    for module in (optax, optax.contrib):
-        found = getattr(module, name, None)
-        if callable(found) and "learning_rate" in _parameters(found):
-            return found
-    found = {**vars(optax), **vars(optax.contrib)}
-    known = [each for each in found if not each.startswith(("_", "scale_by_")) and each not in UNUSABLE]
-    known = [each for each in known if inspect.isfunction(found[each]) and "learning_rate" in _parameters(found[each])]
-    raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {nearest(name, known)}")
+    if name in SCHEDULE_FREE:
+        return _adamw_step if name == "schedule_free_adamw" else _sgd_step
+    makers = {
+        key: value
+        for key, value in {**vars(optax.contrib), **vars(optax)}.items()
+        if inspect.isfunction(value)
+        and not key.startswith(("_", "scale_by_"))
+        and "learning_rate" in _parameters(value)
+    }
+    if name not in makers:
+        raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {nearest(name, list(makers))}")
+    return makers[name]
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -239,75 +271,78 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _arguments(config: OptimizerConfig, takes: Sequence[str]) -> dict[str, Any]:
-    """The options of the config under optax's names; a value that an optimizer with these would ignore is refused."""
-    defaults = OptimizerConfig()
-    arguments: dict[str, Any] = {}
-    for option, argument in OPTAX_NAMES.items():
-        value = getattr(config, option)
-        if argument in takes:
-            arguments[argument] = value
-        elif value != getattr(defaults, option):
-            raise BadInput(f"optimizer.{option} = {value}: optimizer.name = {config.name!r} has none")
-    if _decays(config) and config.name != "adam":
-        if "weight_decay" not in takes:
-            raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
-        arguments |= {"weight_decay": config.weight_decay} | ({"mask": _matrices} if "mask" in takes else {})
-    elif "weight_decay" in takes and not any(text.startswith("weight_decay=") for text in config.arguments):
-        arguments["weight_decay"] = 0.0  # optax's adamw and lion would decay by default, norms too
-    for text in config.arguments:
-        name, _, value = text.partition("=")
-        arguments[name] = _literal(value)
-    return arguments
+# Schedule-free optimizers (Defazio et al. 2024) take gradients at y, between z, which steps, and its average x. A train
+# state has y as its parameters, and z beside the moments. Runs are evaluated and exported with x.
 
 
-def _taken(name: str) -> list[str]:
-    """The names that optimizer.arguments may have for an optimizer; other options set the rest."""
-    if name == "muon":
-        return [*MUON_ARGUMENTS, "adam_learning_rate", *(f"adam_{each}" for each in _taken("adam"))]
-    others = {"learning_rate", "mask", *OPTAX_NAMES.values()}
-    return [each for each in _parameters(_find(name)) if each not in others]
+def _adamw_step(learning_rate: Any, b1: Any, b2: Any, eps: Any, weight_decay: Any, mask: Any = None) -> Any:
+    """The step of z, without momentum, in whose place b1 interpolates."""
+    return optax.chain(
+        optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
+        optax.add_decayed_weights(weight_decay, mask),
+        optax.scale_by_learning_rate(learning_rate),
+    )
 
 
-def _check_arguments(config: OptimizerConfig) -> None:
-    """Refuses arguments that the optimizer does not have, or that are set otherwise."""
-    known, prefix = _taken(config.name), "adam_" if config.name == "muon" else ""
-    if config.name in schedule_free.STEPS:
-        known.append(schedule_free.POWER.removesuffix("="))
-    options = {prefix + argument: option for option, argument in OPTAX_NAMES.items()}
-    options |= {"learning_rate": "learning_rate"} | ({"weight_decay": "weight_decay"} if _decays(config) else {})
-    names = [text.partition("=")[0] for text in config.arguments]
-    for name, text in zip(names, config.arguments, strict=True):
-        if "=" not in text:
-            raise BadInput(f"optimizer.arguments: {text!r}: must be NAME=VALUE")
-        if name in options:
-            raise BadInput(f"optimizer.arguments: {text!r}: is set by optimizer.{options[name]}")
-        if name not in known:
-            raise BadInput(f"optimizer.arguments: {text!r}: {config.name} has no such argument; {nearest(name, known)}")
-        if names.count(name) > 1:
-            raise BadInput(f"optimizer.arguments: {text!r}: {name} is set twice")
+def _sgd_step(learning_rate: Any, weight_decay: Any, mask: Any = None) -> Any:
+    return optax.chain(optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
+def _averaged(
+    steps: optax.GradientTransformation, config: OptimizerConfig, schedule: optax.Schedule
+) -> optax.GradientTransformation:
+    """The schedule-free form of an optimizer that steps without momentum."""
+    average = {name: value for name, value in config.kwargs.items() if name in AVERAGE_ARGUMENTS}
+    options = {"b1": config.beta1} if config.name in ADAM_FAMILY else {}
+    # Optax counts updates from 1 here, and from 0 in the steps.
+    return optax.contrib.schedule_free(steps, lambda count: schedule(count - 1), **options, **average)
 
 
-def _decays(config: OptimizerConfig) -> bool:
-    """Whether there is weight decay; it is an array where several runs train in one program."""
-    return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
+def averages(optimizer_state: Any) -> list[optax.contrib.ScheduleFreeState]:
+    """The states of schedule-free optimizers in an optimizer's state: none or one."""
+
+    def is_average(node: Any) -> bool:
+        return isinstance(node, optax.contrib.ScheduleFreeState)
+
+    return [node for node in jax.tree.leaves(optimizer_state, is_leaf=is_average) if is_average(node)]
 
 
-def _literal(text: str) -> bool | float | str | None:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if text.lower() == "none":
+def evaluated(params: Any, optimizer_state: Any) -> Any:
+    """The parameters to evaluate: the average x of a schedule-free optimizer, or those trained."""
+    found = averages(optimizer_state)
+    return optax.contrib.schedule_free_eval_params(found[0], params) if found else params
+
+
+def mup_rate_factor(model: ModelConfig) -> RateFactor | None:
+    """muP's factor of each learning rate (Yang et al. 2022, table 8, Adam); None in the standard parametrisation.
+
+    It is base fan_in / fan_in, so the best rate of a narrow model, the base, is that of wider ones. The last axis of a
+    parameter is its fan_out, the others are fan_in. Comparing the shapes with the base's shows how much it grew, also
+    in custom modules. The fan_in of vectors and of tables of vectors (embeddings, positions) does not grow. The other
+    rules are in the model: initial sizes, scores times 1 / d_k, and the output divided by d_model.
+    """
+    if model.mup_base_d_model is None:
         return None
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    base, shapes = _shapes(model.mup_base()), _shapes(model)
+    factors = {path: math.prod(base[path][:-1]) / math.prod(shape[:-1]) for path, shape in shapes.items()}
+    return lambda path, shape: factors[path]
 
 
-def _matrices(params: Any) -> Any:
-    """The mask of weight decay: matrices, but not biases or the scales of norms."""
-    return jax.tree.map(lambda leaf: leaf.ndim >= 2, params)
+def _shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
+    return {path_name(path): leaf.shape for path, leaf in leaves}
+
+
+def _with_rate_factors(optimizer: optax.GradientTransformation, factor: RateFactor) -> optax.GradientTransformation:
+    """Multiplies each update by factor(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel.
+
+    Weight decay stays as it is: it sees parameters divided by the factor.
+    """
+
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        factors = jax.tree_util.tree_map_with_path(lambda path, leaf: factor(path_name(path), leaf.shape), gradients)
+        divided = None if params is None else jax.tree.map(lambda leaf, by: leaf / by, params, factors)
+        updates, state = optimizer.update(gradients, state, divided, **extra)
+        return jax.tree.map(lambda leaf, by: leaf * by, updates, factors), state
+
+    return optax.GradientTransformation(optimizer.init, update)

@@ -21,7 +21,7 @@ from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.transformer import Layout, Transformer
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
-from transformer_jax.update import schedule_free, sharding
+from transformer_jax.update import sharding
 from transformer_jax.update.loss import (
     Loss,
     Objective,
@@ -33,6 +33,7 @@ from transformer_jax.update.loss import (
     token_sums,
     zero_sums,
 )
+from transformer_jax.update.optimizer import averages, evaluated
 from transformer_jax.update.reduction import Slices, over_devices
 from transformer_jax.update.rematerialization import keeps_products, recomputes_activations
 
@@ -71,9 +72,14 @@ class TrainState:
     sums: IntervalSums
 
     @property
+    def is_averaged(self) -> bool:
+        """Whether the optimizer is schedule-free, so that `evaluated_params` are not `params`."""
+        return bool(averages(self.optimizer))
+
+    @property
     def evaluated_params(self) -> Any:
         """The parameters to validate, translate and export with: `params`, or their average if it is schedule-free."""
-        return schedule_free.evaluated(self.params, self.optimizer)
+        return evaluated(self.params, self.optimizer)
 
 
 class Pulse(NamedTuple):
