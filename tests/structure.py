@@ -27,7 +27,7 @@ LAYERS = [
     ["files"],
     ["schema"],
     ["extension", "model_config", "data_config", "optimizer_config"],
-    ["config", "code_digest"],
+    ["config"],
     ["search", "grammar", "model", "pictures"],
     ["data", "processes"],
     ["update"],
@@ -54,7 +54,7 @@ BASICS = {
     "model_config",
     "data_config",
 }
-BASICS |= {"optimizer_config", "code_digest", "config", "__init__", "__main__"}
+BASICS |= {"optimizer_config", "config", "__init__", "__main__"}
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:

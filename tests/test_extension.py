@@ -3,7 +3,7 @@
 import pytest
 
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import UserCodeError, load_function, load_module, load_object
+from transformer_jax.extension import UserCodeError, load_function, load_module, load_object, read_code
 
 
 @pytest.fixture
@@ -54,3 +54,68 @@ def test_a_function_gets_the_optional_arguments_that_it_takes(mine):
         load_function("train.loss", "mine.py:g", ("a", "b", "c"), ("steps",))
     with pytest.raises(BadInput, match="is of type int; must be a function"):
         load_function("train.loss", "mine.py:h")
+
+
+def test_modules_beside_a_custom_file_can_be_imported_but_take_no_name_of_an_installed_one(mine):
+    (mine.parent / "beside_it.py").write_text("VALUE = 3\n")
+    (mine.parent / "random.py").write_text("raise SystemExit('the wrong random')\n")
+    mine.write_text("import random\nfrom beside_it import VALUE\nvalue = random.Random(0) and VALUE\n")
+    assert load_object("mine.py:value") == 3
+
+
+def test_a_module_of_the_same_name_from_another_custom_folder_is_refused(mine):
+    for number, folder in enumerate((mine.parent / "one", mine.parent / "two")):
+        folder.mkdir()
+        (folder / "twin_helper.py").write_text(f"def value():\n    return {number}\n")
+        (folder / "mine.py").write_text("from twin_helper import value\n")
+    assert load_object("one/mine.py:value")() == 0
+    with pytest.raises(BadInput, match="imports twin_helper, but another custom file has already loaded"):
+        load_object("two/mine.py:value")
+
+
+DEFINING = """
+import math
+SIZE = 3
+
+def helper(x):
+    return x * SIZE
+
+class Layer:
+    def __call__(self, x):
+        return helper(x)
+
+def get_sweep():
+    return ["one"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_edited"),
+    [
+        ("SIZE = 3", "SIZE = 4", True),
+        ("x * SIZE", "x + SIZE", True),
+        ("return helper(x)", "return -helper(x)", True),
+        ("import math", "import math\nif math.pi > 3:\n    SIZE = 5", True),
+        ('["one"]', '["one", "two"]', False),
+        ("class Layer:\n", 'class Layer:\n    """As in the paper."""\n\n', False),
+        ("return helper(x)", "return (helper(x))  # as in the paper", False),
+        ("import math", '"""A file."""\nimport math\nOTHER = 1', False),
+    ],
+)
+def test_the_digest_is_of_what_a_name_is_defined_by(mine, old, new, is_edited):
+    mine.write_text(DEFINING)
+    before = read_code("mine.py:Layer")
+    mine.write_text(DEFINING.replace(old, new))
+    now = read_code("mine.py:Layer")
+    assert (now.digest != before.digest) == is_edited
+    assert now.changed_since(before) == ["mine.py"] * is_edited
+
+
+def test_files_are_part_of_the_identity(mine):
+    mine.write_text("FILES = 'table.txt'\ndef f(): pass\n")
+    with pytest.raises(BadInput, match=r"FILES names table\.txt, and there is no such file"):
+        read_code("mine.py:f")
+    (mine.parent / "table.txt").write_text("1")
+    before = read_code("mine.py:f")
+    (mine.parent / "table.txt").write_text("2")
+    assert read_code("mine.py:f").changed_since(before) == ["table.txt"]

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax import exact_match
-from transformer_jax.code_digest import read_code
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.extension import CustomFunction, file_of, load_function
+from transformer_jax.extension import CustomFunction, load_function, read_code
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update.sharding import make_mesh
 
@@ -76,7 +75,7 @@ def custom_scores(
 
 def metric_signature(metric: CustomFunction) -> str:
     """The signature of a custom metric: its address and a digest of its code."""
-    return f"{metric.address}|sha256:{read_code(file_of(metric.address)).digest[:12]}"
+    return f"{metric.address}|sha256:{read_code(metric.address).digest[:12]}"
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:

@@ -1,19 +1,25 @@
-"""Custom code, loaded from a user's file: `path/to/file.py:Name`."""
+"""Custom code, loaded from a user's file: `path/to/file.py:Name`; and its identity, a digest."""
 
+import ast
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import inspect
+import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from transformer_jax.errors import BadInput
 from transformer_jax.schema import nearest
+
+# A list of this name in a custom file names other files on which it depends, such as word lists or modules.
+FILES = "FILES"
 
 
 class UserCodeError(BadInput):
@@ -103,6 +109,93 @@ def _refuse_namesake(path: str, folder: Path, name: str) -> None:
     place = Path(loaded).resolve()
     if place.parent in _custom_folders - {folder} and place.read_bytes() != beside.read_bytes():
         raise BadInput(f"{path}: imports {name}, but another custom file has already loaded {place}; rename {beside}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomCode:
+    """What identifies custom code: its file's name, a digest of its definition there, and one of each of the FILES."""
+
+    main: str
+    source: str
+    files: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        return _sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode())
+
+    def changed_since(self, old: "CustomCode") -> list[str]:
+        """The names of the files that differ from an older version of this code."""
+        before, now = {old.main: old.source, **old.files}, {self.main: self.source, **self.files}
+        return [name for name in dict.fromkeys([*now, *before]) if before.get(name) != now.get(name)]
+
+
+def read_code(address: str) -> CustomCode:
+    """The current identity of the code at an address."""
+    path = file_of(address)
+    files = {}
+    for name, place in named_files(path).items():
+        with open(place, "rb") as file:
+            files[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return CustomCode(Path(path).name, source_digest(address), files)
+
+
+def named_files(path: str) -> dict[str, Path]:
+    """The FILES of a custom file: looked for in the current directory, then beside the file."""
+    named = vars(module_once(path)).get(FILES, ())
+    found = {}
+    for name in [named] if isinstance(named, str) else named:
+        place = next((place for place in (Path(name), Path(path).parent / name) if place.is_file()), None)
+        if place is None:
+            raise BadInput(f"{path}: {FILES} names {name}, and there is no such file")
+        found[str(name)] = place
+    return found
+
+
+def source_digest(address: str) -> str:
+    """A digest of the statements of a file that define a name, and of all that they use in the file.
+
+    Comments, docstrings and formatting do not count, nor what else the file defines: an experiment file may get another
+    variant without a change of the layers that it compares.
+    """
+    path, _, name = address.rpartition(":")
+    content = Path(path).read_bytes()
+    try:
+        body = ast.parse(content).body
+    except (SyntaxError, ValueError):  # reported where it is executed
+        return _sha256(content)
+    statements = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    defined = [_defined_by(statement) for statement in statements]
+    wanted, chosen = {name}, set[int]()
+    # A statement without a name, such as a condition, may change what any name means.
+    while new := {i for i, names in enumerate(defined) if i not in chosen and (not names or names & wanted)}:
+        chosen |= new
+        wanted |= {node.id for i in new for node in ast.walk(statements[i]) if isinstance(node, ast.Name)}
+    text = "\n".join(ast.unparse(_without_docstrings(statements[i])) for i in sorted(chosen))
+    return _sha256(text.encode())
+
+
+def _defined_by(statement: ast.stmt) -> set[str]:
+    """The names that a statement at the top level of a file defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names} - {"*"}
+    if isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
+        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    if isinstance(statement, ast.AnnAssign | ast.AugAssign) and isinstance(statement.target, ast.Name):
+        return {statement.target.id}
+    return set()
+
+
+def _without_docstrings(statement: ast.stmt) -> ast.stmt:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return statement
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

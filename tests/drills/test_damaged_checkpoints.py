@@ -38,7 +38,7 @@ def often_flipped(path):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     directory = tmp_path_factory.mktemp("whole") / "checkpoints"
-    saved(directory, [1, 2], [1.0, 2.0], keep_latest=2, keep_best=1)
+    saved(directory, [1, 2], {1: 1.0, 2: 2.0}, keep_latest=2, keep_best=1)
     return directory
 
 
@@ -63,7 +63,7 @@ def test_every_file_in_every_way(whole, tmp_path):
             with Checkpoints(directory, keep_latest=2, keep_best=1) as checkpoints:
                 for step in found.damaged:
                     checkpoints.set_aside(step)
-                checkpoints.save(3, state_of(3), {"of": 3}, 3.0)
+                checkpoints.save(3, state_of(3), {"of": 3})
             assert restored(directory).step == 3
             shutil.rmtree(directory)
             shutil.rmtree(tmp_path / "damaged_checkpoints", ignore_errors=True)

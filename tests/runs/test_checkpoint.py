@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.runs import checkpoint
 from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest, regular
 
 
@@ -36,8 +37,9 @@ def assert_equal(ours, theirs):
 def saved(directory, steps, scores=None, **keep):
     """A directory into which these steps were saved, one after the other."""
     with Checkpoints(directory, **keep) as checkpoints:
-        for number, step in enumerate(steps):
-            checkpoints.save(step, state_of(step), {"of": step}, None if scores is None else scores[number])
+        for step in steps:
+            checkpoints.scores = {at: score for at, score in (scores or {}).items() if at <= step}
+            checkpoints.save(step, state_of(step), {"of": step})
         checkpoints.wait()
         return checkpoints.steps
 
@@ -62,11 +64,11 @@ def test_there_never_was_one(tmp_path):
     ("scores", "keep", "left"),
     [
         (None, {"keep_latest": 2}, [4, 5]),
-        ([1.0, 5.0, 2.0, 3.0, 0.0], {"keep_latest": 1, "keep_best": 1}, [2, 5]),
-        ([1.0, 5.0, 2.0, 3.0, 0.0], {"keep_latest": 2, "keep_best": 2}, [2, 4, 5]),
-        ([5.0, 4.0, 3.0, 2.0, 1.0], {"keep_latest": 1, "keep_best": 2}, [1, 2, 5]),
-        ([5.0, None, 3.0, None, None], {"keep_latest": 1, "keep_best": 1}, [1, 5]),
-        ([1.0, 5.0, 5.0, 0.0, 0.0], {"keep_latest": 1, "keep_best": 1}, [2, 5]),  # of equal ones the first
+        ({1: 1.0, 2: 5.0, 3: 2.0, 4: 3.0, 5: 0.0}, {"keep_latest": 1, "keep_best": 1}, [2, 5]),
+        ({1: 1.0, 2: 5.0, 3: 2.0, 4: 3.0, 5: 0.0}, {"keep_latest": 2, "keep_best": 2}, [2, 4, 5]),
+        ({1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0, 5: 1.0}, {"keep_latest": 1, "keep_best": 2}, [1, 2, 5]),
+        ({1: 5.0, 3: 3.0}, {"keep_latest": 1, "keep_best": 1}, [1, 5]),
+        ({1: 1.0, 2: 5.0, 3: 5.0, 4: 0.0}, {"keep_latest": 1, "keep_best": 1}, [2, 5]),  # of equal ones the first
     ],
 )
 def test_keeps_the_newest_and_the_best(tmp_path, scores, keep, left):
@@ -81,13 +83,6 @@ def test_checkpoints_of_where_a_run_was_stopped_do_not_take_the_place_of_others(
     assert saved(tmp_path, [6], keep_latest=3, every=2) == [2, 4, 5, 6]
     assert saved(tmp_path, [7, 8, 9], keep_latest=3, every=2) == [6, 8, 9]
     assert regular([2, 4, 5, 6, 7], 2) == [2, 4, 6, 7] and regular([], 2) == []
-
-
-def test_the_best_are_kept_across_a_restart(tmp_path):
-    saved(tmp_path, [1, 2], [9.0, 1.0], keep_best=1)
-    assert saved(tmp_path, [3, 4], [2.0, 3.0], keep_best=1) == [1, 4]
-    with Checkpoints(tmp_path, read_only=True) as checkpoints:
-        assert checkpoints.scores == {1: 9.0, 4: 3.0}
 
 
 def test_a_changed_setting_deletes_no_more_than_it_says(tmp_path):
@@ -202,7 +197,9 @@ def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):
     assert restored(directory).notes == {"of": "a new one"}
 
 
-EIO, EMFILE, ENOENT = (OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ENOENT))
+EIO, EMFILE, ESTALE, ENOENT = (
+    OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOENT)
+)
 IN_A_TEXT = (
     'PERMISSION_DENIED: Error opening "zarr" driver: Failed to open: "1/state/d/dc": Permission denied '
     "[os_error_code='13'] [source locations='file_kvstore.cc:1']"
@@ -221,22 +218,24 @@ def caused_by(error):
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (EIO, Failed, "2: cannot be read now: Input/output error; the same command tries again"),
+        (ESTALE, Failed, "2: cannot be read now: Stale file handle; the same command tries again"),
         (ExceptionGroup("several", [ENOENT, EMFILE]), Failed, "cannot be read now: Too many open files"),
-        (caused_by(EIO), Failed, "cannot be read now: Input/output error"),
+        (caused_by(EMFILE), Failed, "cannot be read now: Too many open files"),
         (ValueError(IN_A_TEXT), Failed, "cannot be read now: Permission denied"),
         (ValueError(TOO_MANY), Failed, "cannot be read now: Too many open files"),
         (MemoryError(), MemoryError, ""),
         (NO_MEMORY, RuntimeError, "RESOURCE_EXHAUSTED: Out of memory"),
         (ExceptionGroup("several", [ENOENT, NO_MEMORY]), ExceptionGroup, "several"),
         (ENOENT, None, "FileNotFoundError"),
+        (EIO, None, "OSError"),  # it lasts, so the checkpoint before it is used
         (ExceptionGroup("several", [ENOENT]), None, "ExceptionGroup: several"),
         (ValueError("NOT_FOUND: Error opening"), None, "NOT_FOUND"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, part, error, kind, told):
+def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, monkeypatch, part, error, kind, told):
     saved(tmp_path, [1, 2], keep_latest=2)
+    monkeypatch.setattr(checkpoint, "RETRIES", (0.0,))
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
         read = checkpoints._manager.restore
 
@@ -252,6 +251,51 @@ def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, part, error
         else:
             with pytest.raises(kind, match=told):
                 checkpoints.restore_newest(plan_of(state_of(0)))
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
+def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch, number):
+    """orbax takes a file whose status cannot be read for a missing one."""
+    saved(tmp_path, [1, 2], keep_latest=2)
+    monkeypatch.setattr(checkpoint, "RETRIES", (0.0,))
+    is_open = open
+
+    def failing(path, *arguments, **options):
+        if str(path).startswith(str(tmp_path / "2" / "state")):
+            raise OSError(number, os.strerror(number))
+        return is_open(path, *arguments, **options)
+
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        monkeypatch.setattr(checkpoints._manager, "restore", lambda step, args: (_ for _ in ()).throw(ENOENT))
+        monkeypatch.setattr("builtins.open", failing)
+        with pytest.raises(Failed, match="cannot be read now"):
+            checkpoints.restore(2, plan_of(state_of(0)))
+
+
+def test_an_error_that_passes_is_overcome(tmp_path, monkeypatch):
+    saved(tmp_path, [1])
+    monkeypatch.setattr(checkpoint, "RETRIES", (0.0, 0.0))
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        read, errors = checkpoints._manager.restore, [EIO, ESTALE]
+
+        def failing(step, args):
+            if errors:
+                raise errors.pop()
+            return read(step, args=args)
+
+        checkpoints._manager.restore = failing
+        assert checkpoints.restore_newest(plan_of(state_of(0))).step == 1
+
+
+def test_a_checkpoint_is_on_the_disk_before_the_one_before_is_deleted(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(checkpoint, "sync_directory", lambda path: synced.append((path, (tmp_path / "1").is_dir())))
+    saved(tmp_path, [1])
+    synced.clear()
+    assert saved(tmp_path, [2]) == [2]
+    inside = {path.name for path, first_is_there in synced if first_is_there}
+    assert {"record", "metadata", "state"} <= inside
+    assert (tmp_path.absolute(), False) in synced  # and its name
 
 
 def test_every_checkpoint_damaged_is_refused(tmp_path):

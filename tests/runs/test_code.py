@@ -1,5 +1,6 @@
 """The custom code of a run: recorded, compared on resume, kept as a copy, found for inference."""
 
+import hashlib
 import json
 import shutil
 
@@ -7,12 +8,13 @@ import pytest
 
 from tests.support.custom_loss import LOSS, in_folder_with_loss
 from tests.support.small_runs import experiment
-from transformer_jax.code_digest import CustomCode
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import load_object
-from transformer_jax.files.atomic import write_json
+from transformer_jax.extension import CustomCode, load_object
+from transformer_jax.files.atomic import write_json, write_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.folder import RunFolder
+
+EDITED = LOSS + "loss.is_edited = True\n"
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ def test_a_run_is_not_resumed_with_edited_code_unless_that_is_accepted(mine, cap
     config = experiment(train__loss="mine.py:loss")
     begun(RunFolder(mine / "run"), config)
     RunFolder(mine / "run").record(config)  # nothing has changed
-    (mine / "mine.py").write_text(LOSS + "# another\n")
+    (mine / "mine.py").write_text(LOSS + "# a comment\n")
+    RunFolder(mine / "run").record(config)
+    (mine / "mine.py").write_text(EDITED)
     with pytest.raises(BadInput, match=r"trained with other custom code: train\.loss:loss \(mine\.py\): mine\.py chan"):
         RunFolder(mine / "run").record(config)
     assert RunFolder(mine / "run").notes() == []
@@ -41,7 +45,7 @@ def test_a_run_is_not_resumed_with_edited_code_unless_that_is_accepted(mine, cap
     (note,) = RunFolder(mine / "run").notes()
     assert note == "custom code was changed at step 6: train.loss:loss (mine.py): mine.py changed"
     copies = sorted(path.read_text() for path in (mine / "run" / "code").glob("*/mine.py"))
-    assert copies == sorted([LOSS, LOSS + "# another\n"])
+    assert copies == sorted([LOSS, EDITED])
 
 
 def test_code_that_moved_with_its_content_is_the_same(mine):
@@ -53,12 +57,40 @@ def test_code_that_moved_with_its_content_is_the_same(mine):
         RunFolder(mine / "run").record(experiment(train__loss="elsewhere/mine.py:other"))
 
 
-def test_a_run_of_an_earlier_version_is_resumed_and_says_what_was_not_recorded(mine):
+def as_of_version_1_0_0(run, files):
+    """The record and the copy that version 1.0.0 made of mine.py."""
+    shutil.rmtree(run / "code")
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    stored = {"main": "mine.py", "modules": digests, "data": {}}
+    whole = json.dumps(["mine.py", {"modules": digests, "data": {}}], sort_keys=True).encode()
+    digest = digests["mine.py"] if len(files) == 1 else hashlib.sha256(whole).hexdigest()
+    copies = run / "code" / digest[:12]
+    copies.mkdir(parents=True)
+    for name, text in files.items():
+        (copies / name).write_text(text)
+    write_record(run / "code" / "code.json", {"versions": [{"step": 0, "code": {"train.loss:loss": stored}}]})
+
+
+@pytest.mark.parametrize("others", [{}, {"beside.py": "VALUE = 1\n"}])
+def test_a_run_of_version_1_0_0_is_resumed_if_its_code_is_the_same(mine, others):
     config = experiment(train__loss="mine.py:loss")
     begun(RunFolder(mine / "run"), config)
-    shutil.rmtree(mine / "run" / "code")
+    as_of_version_1_0_0(mine / "run", {"mine.py": LOSS, **others})
     RunFolder(mine / "run").record(config)
-    assert RunFolder(mine / "run").notes() == ["the code of the steps before 6 was not recorded"]
+    assert RunFolder(mine / "run").load_config().train.loss == "mine.py:loss"
+    (mine / "mine.py").write_text(EDITED)
+    with pytest.raises(BadInput, match="trained with other custom code"):
+        RunFolder(mine / "run").record(config)
+    assert "/run/code/" in RunFolder(mine / "run").load_config().train.loss
+
+
+def test_modules_that_files_names_are_copied(mine):
+    (mine / "beside_the_loss.py").write_text("SCALE = 2.0\n")
+    text = "from beside_the_loss import SCALE\nFILES = ['beside_the_loss.py']\ndef loss(): return SCALE\n"
+    (mine / "mine.py").write_text(text)
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    (copy,) = (mine / "run" / "code").glob("*/beside_the_loss.py")
+    assert copy.read_text() == "SCALE = 2.0\n"
 
 
 def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
@@ -112,4 +144,4 @@ def test_another_library_version_is_noted(mine):
 def test_changes_are_of_what_both_name(mine):
     code = code_of([("train.loss", "mine.py:loss")])
     assert changes({}, code) == changes(code, {}) == []
-    assert changes({"train.loss:loss": CustomCode("mine.py", {"mine.py": "0"})}, code) != []
+    assert changes({"train.loss:loss": CustomCode("mine.py", "0", {})}, code) != []

@@ -81,8 +81,8 @@ def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp
     (tmp_path / "start/mine.py").unlink()
     with pytest.raises(BadInput) as caught:
         with_own_part.load_config()
-    told = f"{with_own_part.config}: model.parts.positions = mine.py:Mine: there is no such file in {tmp_path} nor in "
-    assert str(caught.value).startswith(f"{told}{tmp_path}/start; put the file of the training ")
+    told = str(caught.value)
+    assert "model.parts.positions = mine.py:Mine" in told and str(tmp_path) in told and f"{tmp_path}/start" in told
 
 
 @pytest.mark.parametrize(

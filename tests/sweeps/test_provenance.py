@@ -41,7 +41,7 @@ def sweep(mine):
 def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
     folder, definition = sweep
     provenance.check(folder, definition)
-    (mine / "mine.py").write_text(LOSS + "# another\n")
+    (mine / "mine.py").write_text(LOSS + "loss.is_edited = True\n")
     edited = dataclasses.replace(definition, code=provenance.digests(definition))
     with pytest.raises(BadInput, match=r"mine\.py:loss has changed since these were made: base, seed 0; h = 4, seed 0"):
         provenance.check(folder, edited)

@@ -112,7 +112,9 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
     ]
     for journal in journals:
         journal.is_new, journal.metrics = True, Lines()
-        journal.checkpoints = types.SimpleNamespace(wait=lambda: None, save=lambda *saved: None, records=dict)
+        journal.checkpoints = types.SimpleNamespace(
+            scores={}, wait=lambda: None, save=lambda *saved: None, records=dict
+        )
     if len(journals) == 1:
         train_module.take_steps(None, 0, inputs, journals[0].programs, journals[0], SIGNALS)
     else:
@@ -194,7 +196,7 @@ def test_sums_of_an_unfinished_interval_are_saved_and_resumed(tmp_path):
     (journal,) = run(tmp_path, [10] * 4, log_every=1000)
     journal.logged_tokens, journal.unlogged = 40, {"target_tokens": 2**33 + 1, "loss": 0.1}
     saved = []
-    journal.checkpoints.save = lambda step, state, notes, score: saved.append(json.loads(json.dumps(notes)))
+    journal.checkpoints.save = lambda step, state, notes: saved.append(json.loads(json.dumps(notes)))
     journal.save(None, 4)
     journal.reset()
     journal.resume(4, saved[0])

@@ -4,7 +4,6 @@ A checkpoint is restored only if it has exactly the wanted arrays, bit for bit a
 reported and skipped for the one before; one of another model is refused.
 """
 
-import contextlib
 import dataclasses
 import errno
 import functools
@@ -13,8 +12,9 @@ import logging
 import os
 import re
 import sys
+import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,17 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.atomic import sync_directory
 from transformer_jax.update.sharding import path_name
 
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
 # Errors of the operating system that say nothing about the files it reads; tensorstore has their numbers in its texts.
-NOT_DAMAGE = {
+PASSING = {
     getattr(errno, name) for name in ("EIO", "ESTALE", "EACCES", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOMEM", "EINTR")
 }
+# Seconds before each further attempt to read a checkpoint after such an error.
+RETRIES = (1.0, 5.0)
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
 
@@ -54,7 +57,7 @@ class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
     One that is not of a multiple of `every`, where a run was stopped, is kept while it is among the newest two, and is
-    none of the `keep_latest`: these are equally far apart.
+    none of the `keep_latest`: these are equally far apart. `scores` has the scores by step; the trainer fills it.
     Saving runs in the background; an error there is raised by the next call. The newest is never deleted.
     """
 
@@ -63,12 +66,13 @@ class Checkpoints:
     ):
         _silence()
         self.directory, self._keep_latest, self._keep_best = directory.absolute(), keep_latest, keep_best
-        self._every = every
+        self._every, self.scores = every, dict[int, float]()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self,  # orbax's own forgets the scores at a restart
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             create=not read_only,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._sync_unfinished),
         )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
 
@@ -88,35 +92,26 @@ class Checkpoints:
         """The steps of the checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def save(self, step: int, state: Any, notes: dict[str, Any], score: float | None = None) -> None:
+    def save(self, step: int, state: Any, notes: dict[str, Any]) -> None:
         """Starts to write a checkpoint, which gets its name when it is complete."""
         self._check(self._manager.check_for_errors)
-        content = {"notes": notes, "leaves": _shapes(state), "digests": digests(state), "score": score}
-        record = {"content": json.dumps(content, sort_keys=True)}
-        record["crc32"] = str(zlib.crc32(record["content"].encode()))
+        content = json.dumps({"notes": notes, "leaves": _shapes(state), "digests": digests(state)}, sort_keys=True)
+        record = {"content": content, "crc32": str(zlib.crc32(content.encode()))}
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
-        scores = self.scores  # read now, because orbax asks for them while it saves
-        if score is not None:
-            scores[step] = score
         self._check(lambda: self._manager.save(step, args=arguments))
 
     def wait(self) -> None:
         """Waits until every checkpoint is on the disk."""
         self._check(self._manager.wait_until_finished)
         self._check(self._manager.check_for_errors)
+        self._check(lambda: sync_directory(self.directory))
 
-    def records(self) -> dict[int, dict[str, Any]]:
-        """The record of each checkpoint, with its score and notes; without damaged ones."""
-        found = {}
-        for step in self.steps:
-            with contextlib.suppress(DamagedCheckpoint):
-                found[step] = self.record(step)
-        return found
-
-    @functools.cached_property
-    def scores(self) -> dict[int, float]:
-        """The scores that decide which of the checkpoints are the best: those saved with them, unless replaced."""
-        return {step: record["score"] for step, record in self.records().items() if record["score"] is not None}
+    def _sync_unfinished(self) -> None:
+        """Flushes a checkpoint that is about to get its name: older ones are deleted after that."""
+        if jax.process_index() == 0:
+            for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
+                for path in (*unfinished.rglob("*"), unfinished):
+                    sync_directory(path)
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """For each checkpoint whether it is kept; orbax calls this."""
@@ -152,9 +147,7 @@ class Checkpoints:
                 differences = [*differences[:SHOWN_DIFFERENCES], f"and {more} more"]
             where = self.directory / str(step)
             raise BadInput(f"{where}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(differences))
-        with self._reading(step):
-            items = ocp.args.Composite(state=ocp.args.StandardRestore(wanted))
-            state = self._manager.restore(step, args=items)["state"]
+        state = self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
         found = digests(state)
         changed = [name for name, digest in record["digests"].items() if found[name] != digest]
         if changed:
@@ -194,31 +187,54 @@ class Checkpoints:
             ) from error
 
     def record(self, step: int) -> dict[str, Any]:
-        """The notes, score, shapes and digests of a checkpoint. Raises DamagedCheckpoint, or Failed as above."""
-        with self._reading(step, "its record cannot be read: "):
-            record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
-            if zlib.crc32(record["content"].encode()) != int(record["crc32"]):
-                raise DamagedCheckpoint("its record is not what was saved")
-            return json.loads(record["content"])
-
-    @contextlib.contextmanager
-    def _reading(self, step: int, what: str = "") -> Iterator[None]:
-        """An error inside is damage, unless the operating system or a lack of memory is its cause."""
+        """The notes, shapes and digests of a checkpoint. Raises DamagedCheckpoint, or Failed as above."""
+        record = self._read(step, ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
         try:
-            yield
-        except DamagedCheckpoint:
-            raise
-        except Exception as error:
-            causes = _causes(error)
-            for number in map(_os_error, causes):
-                if number is not None and number in NOT_DAMAGE:
+            if zlib.crc32(record["content"].encode()) == int(record["crc32"]):
+                return json.loads(record["content"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise DamagedCheckpoint("its record is not what was saved")
+
+    def _read(self, step: int, items: Any) -> Any:
+        """Reads items of a checkpoint.
+
+        An error is damage, unless the operating system or a lack of memory is its cause. What the system cannot read
+        now is tried again; a lasting error of the disk counts as damage.
+        """
+        for seconds in (*RETRIES, None):
+            try:
+                return self._manager.restore(step, args=items)
+            except Exception as error:
+                number = self._passing_error(step, error)
+                if number is None and any(map(_is_lack_of_memory, _causes(error))):
+                    raise
+                if number is None or (seconds is None and number == errno.EIO):
+                    raise DamagedCheckpoint(_first_line(error)) from error
+                if seconds is None:
                     where = self.directory / str(step)
                     raise Failed(
                         f"{where}: cannot be read now: {os.strerror(number)}; the same command tries again"
                     ) from error
-            if any(isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause) for cause in causes):
-                raise
-            raise DamagedCheckpoint(what + _first_line(error)) from error
+                time.sleep(seconds)
+        raise AssertionError
+
+    def _passing_error(self, step: int, error: Exception) -> int | None:
+        """The number of an error of the operating system that passes; None for another error.
+
+        To orbax a file that cannot be looked at does not exist, so the files are looked at here.
+        """
+        for number in map(_os_error, _causes(error)):
+            if number in PASSING:
+                return number
+        try:
+            for folder, _, files in os.walk(self.directory / str(step), onerror=_raised):
+                for name in files:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        file.read(1)
+        except OSError as found:
+            return found.errno if found.errno in PASSING else None
+        return None
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:
@@ -294,6 +310,14 @@ def _causes(error: BaseException) -> list[BaseException]:
     """The error, and all that led to it."""
     inner = [*getattr(error, "exceptions", ()), error.__cause__ or error.__context__]
     return [error, *(cause for each in inner if each is not None for cause in _causes(each))]
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _os_error(error: BaseException) -> int | None:

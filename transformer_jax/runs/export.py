@@ -70,11 +70,11 @@ class SavedWeights:
 
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
-        records = self._checkpoints.records()
-        measured = Criterion.noted(records[max(records)]["notes"]).measured if records else {}
-        criterion = Criterion(self.config.train.best_metric, self.config.train.best_is, measured)
-        scores = criterion.scores(records, read_metrics(self._metrics))
-        ranked = sorted(scores, key=lambda step: (-scores[step], step))
+        steps = self._checkpoints.steps
+        criterion = Criterion.noted(self._checkpoints.record(steps[-1])["notes"])
+        scores = criterion.scores(read_metrics(self._metrics), steps[-1])
+        known = {step: score for step in steps if (score := scores.get(step)) is not None}
+        ranked = sorted(known, key=lambda step: (-known[step], step))
         return self._enough(ranked, count, f" with a score, the {criterion}")[:count]
 
     def data(self, step: int) -> Prepared:

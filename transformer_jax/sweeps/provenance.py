@@ -6,10 +6,9 @@ import collections
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from transformer_jax.code_digest import read_code
 from transformer_jax.config import addresses
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.extension import file_of
+from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
 from transformer_jax.sweeps.folder import SweepFolder
@@ -44,7 +43,7 @@ def digests_of_run(run: SweepRun, definition: Definition) -> dict[str, str]:
 
 
 def _digests(named: Iterable[str]) -> dict[str, str]:
-    return {address: read_code(file_of(address)).digest for address in sorted(named)}
+    return {address: read_code(address).digest for address in sorted(named)}
 
 
 def refuse_edited(run: SweepRun, definition: Definition) -> None:

@@ -1,7 +1,6 @@
 """What one run writes into its folder while it trains: metrics, validations, checkpoints; and what it resumes from."""
 
 import contextlib
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ import jax
 from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import processes
-from transformer_jax.runs.best import Best, Criterion, is_validation, resumed
+from transformer_jax.runs.best import Best, Criterion, is_validation
 from transformer_jax.runs.checkpoint import Checkpoints, refuse_without_digest
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics, read_metrics
@@ -136,11 +135,13 @@ class Journal:
         """The best score so far, and the scores of the checkpoints, by the criterion of this config."""
         noted = Criterion.noted(notes)
         self.criterion = self._criterion().after(noted, step)
-        best = Best(notes["memory"]["best"], notes["memory"]["validations_since_best"])
-        self.best, message = resumed(self.criterion, noted, best, lines, step)
-        self.checkpoints.scores = self.criterion.scores(self.checkpoints.records(), lines)
-        if message:
-            self._tell_once("best", f"{self.label}{message}")
+        if self.criterion.compares_with(noted):
+            self.best = Best(notes["memory"]["best"], notes["memory"]["validations_since_best"])
+        else:
+            self.best = Best()
+            self._tell_once("best", f"{self.label}best is the {self.criterion} now, and starts anew")
+        scores = self.criterion.scores(lines, step)
+        self.checkpoints.scores = {at: score for at, score in scores.items() if score is not None}
 
     def _criterion(self) -> Criterion:
         return Criterion.of(self.config.train, self.config.decode, self.inputs.references)
@@ -271,10 +272,12 @@ class Journal:
             "memory": memory,
             "batches": self.inputs.batches.digest,
             "data": self.inputs.data,
-            "best": dataclasses.asdict(self.criterion),
+            "best": self.criterion._asdict(),
         }
         self.checkpoints.wait()
-        self.checkpoints.save(step, state, notes, self.score if self.validated == step else None)
+        if self.score is not None and self.validated == step:
+            self.checkpoints.scores[step] = self.score
+        self.checkpoints.save(step, state, notes)
         self.saved = step
 
     # At its end.

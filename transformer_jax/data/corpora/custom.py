@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax import extension
-from transformer_jax.code_digest import read_code
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair, text_fault
 
@@ -20,15 +19,14 @@ class CustomCorpus(Corpus):
 
     def __init__(self, config: DataConfig):
         self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
-        self._file = extension.file_of(config.corpus)
         self.splits = tuple(split for split in SPLITS if next(self._read(split), None) is not None)
         if "train" not in self.splits:
             raise self._function.refusal("yields no pair for the split train")
 
     def identity(self) -> dict[str, Any]:
-        """The code of its file and of the modules it imports, and the data files that it lists."""
-        code = read_code(self._file)
-        checksums = {f"checksum of {name}": digest for name, digest in {**code.modules, **code.data}.items()}
+        """The code that defines it, and the files that FILES names."""
+        code = extension.read_code(self._function.address)
+        checksums = {f"checksum of {name}": digest for name, digest in {code.main: code.source, **code.files}.items()}
         return {"function": self._function.address.rpartition(":")[2], **checksums}
 
     def sources(self) -> list[dict[str, Any]]:
