@@ -1,7 +1,6 @@
 """Beam search: against every target there is, stopping early, and the cache."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -168,31 +167,56 @@ def test_batch_companions_change_nothing(search):
 # The cache.
 
 
-def test_default_reorder_moves_rows_and_leaves_the_rest():
-    cache = {"rows": jnp.arange(12).reshape(6, 2), "sentences": jnp.arange(2), "position": jnp.int32(7)}
-    moved = gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]))
+def test_gathering_moves_the_rows_where_they_are_said_to_be():
+    rows = jnp.arange(12).reshape(6, 2)
+    cache = {"rows": rows, "layers": rows.T, "sentences": jnp.arange(2), "position": jnp.int32(7)}
+    axes = {"rows": 0, "layers": 1, "sentences": None, "position": 0}
+    moved = gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]), axes)
     np.testing.assert_array_equal(moved["rows"][:, 0], [4, 4, 0, 8, 6, 8])
+    np.testing.assert_array_equal(moved["layers"], moved["rows"].T)
     np.testing.assert_array_equal(moved["sentences"], [0, 1])
     assert moved["position"] == 7
-
-
-@pytest.mark.parametrize("layers", [3, 2])  # and with as many layers as sentences
-def test_a_cache_with_layers_first_is_refused_without_a_reorder_of_its_own(layers):
-    def layered_step(tokens_R, cache):
-        logits_RV, rows = step(tokens_R, cache)
-        return logits_RV, rows | {"history": cache["history"] + 1, "constant": cache["constant"]}
-
-    cache = start(tables_of(0, 2), 4) | {"history": jnp.zeros((layers, 8, 6)), "constant": jnp.zeros((3, 8))}
-    with pytest.raises(
-        ValueError, match=re.escape(f"cache['history'] has the shape ({layers}, 8, 6): must have 8 rows")
-    ):
-        searched(beam_search, layered_step, cache, batch_size=2)
+    with pytest.raises(ValueError, match="must have 6 rows"):
+        gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]))
 
 
 def test_a_repeated_cache_keeps_a_sentence_together():
-    repeated = repeat_beams({"rows": jnp.asarray([[1], [2]]), "position": jnp.int32(7)}, 3)
+    cache = {"rows": jnp.asarray([[1], [2]]), "position": jnp.int32(7)}
+    repeated = repeat_beams(cache, 3)
     np.testing.assert_array_equal(repeated["rows"][:, 0], [1, 1, 1, 2, 2, 2])
     assert repeated["position"] == 7
+    assert repeat_beams({"layers": jnp.zeros((4, 2))}, 3, axes=1)["layers"].shape == (4, 6)
+
+
+def layered_step(tokens_R, cache):
+    """Histories of the rows in another layout, a constant that has as many layers as there are rows, a counter."""
+    logits_RV, rows = step(tokens_R, {"table_BNV": cache["table_BNV"], "node_R": cache["node_L1R"][0, 0]})
+    node_L1R = jnp.broadcast_to(rows["node_R"], cache["node_L1R"].shape)
+    return logits_RV + cache["scale_L"][0], cache | {"node_L1R": node_L1R, "filled": cache["filled"] + 1}
+
+
+@pytest.mark.parametrize("layers", [8, 3, 2])  # as many as rows, and as sentences
+def test_a_cache_with_layers_first_is_never_reordered_as_if_they_were_rows(layers):
+    tables = tables_of(0, 2)
+    cache = {"table_BNV": start(tables)["table_BNV"], "node_L1R": jnp.zeros((layers, 1, 8), jnp.int32)}
+    cache |= {"scale_L": jnp.arange(float(layers)), "filled": jnp.int32(0)}
+    with pytest.raises(ValueError, match="node_L1R"):
+        searched(beam_search, layered_step, cache, batch_size=2)
+    axes = {"table_BNV": None, "node_L1R": -1, "scale_L": None, "filled": None}
+    found = searched(
+        beam_search, layered_step, cache, batch_size=2, n_best=4, reorder=functools.partial(gather_beams, axes=axes)
+    )
+    assert_same(jax.tree.map(np.asarray, found), beam(tables, n_best=4))
+
+
+def test_a_cache_with_sentences_and_beams_as_two_axes_needs_its_own_reorder():
+    def square_step(tokens_R, cache):
+        logits_RV, rows = step(tokens_R, cache | {"node_R": cache["node_BK"].reshape(-1)})
+        return logits_RV, {"table_BNV": rows["table_BNV"], "node_BK": rows["node_R"].reshape(2, 4)}
+
+    cache = {"table_BNV": start(tables_of(0, 2))["table_BNV"], "node_BK": jnp.zeros((2, 4), jnp.int32)}
+    with pytest.raises(ValueError, match="node_BK"):
+        searched(beam_search, square_step, cache, batch_size=2)
 
 
 def test_a_model_may_reorder_its_cache_its_own_way():

@@ -1,6 +1,7 @@
 """What every search keeps to: lengths, prefixes and special tokens; and what is refused."""
 
 import functools
+import itertools
 import re
 
 import jax
@@ -14,27 +15,30 @@ from tests.support.searches import (
     EOS,
     IDS,
     LENGTH,
+    NODES,
     PAD,
     VOCABULARY,
     WIDE,
     A,
     B,
     assert_found,
+    assert_same,
     beam,
     brute_force,
     greedy,
     log_probability,
+    node_of,
     sample,
     searched,
-    slow_beam,
     start,
     step,
     tables_of,
     targets_of,
 )
-from transformer_jax.search.beam import beam_search
+from transformer_jax.search.beam import beam_search, repeat_beams
 from transformer_jax.search.greedy import greedy_search
 from transformer_jax.search.sampling import sample_search
+from transformer_jax.search.stages import Stage
 
 
 def test_no_target_is_shorter_than_the_minimum():
@@ -126,12 +130,102 @@ def test_what_the_model_rules_out_is_returned_only_for_want_of_better_and_marked
     assert all(target[-1] == EOS for sentence in range(4) for target in targets_of(result, sentence))
 
 
-def test_a_model_that_returns_nan_does_not_hang():
+SEARCHES = {
+    "beam": beam,
+    "to every limit": lambda tables, **options: beam(tables, early_stop=False, **options),
+    "greedy": greedy,
+    "sample": lambda tables, **options: sample(tables, jax.random.key(0), **options),
+    "nucleus": lambda tables, **options: sample(tables, jax.random.key(0), top_p=0.9, **options),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(
+    "where", [(slice(None), slice(None)), (slice(None), B), (slice(None), PAD), (slice(4, None), A)]
+)
+def test_a_nan_among_the_logits_makes_the_score_nan_and_the_target_unfinished(search, where):
+    """All logits, one, that of <pad>, or some from the third position on, as of a cache without room for it."""
+    tables = tables_of(8, 2) - 20 * np.eye(VOCABULARY, dtype=np.float32)[EOS]
+    alone = SEARCHES[search](tables)
+    tables[0][where] = np.nan
+    found = SEARCHES[search](tables)
+    assert np.isnan([found.scores_BN[0], found.log_probabilities_BN[0]]).all() and not found.finished_BN[0].any()
+    (target,) = targets_of(found, 0)
+    assert target.index(EOS) == len(target) - 1 and not {PAD, BOS} & set(target)
+    assert_same(*(jax.tree.map(lambda leaf: leaf[1], result) for result in (found, alone)))
+
+
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
+@pytest.mark.parametrize("token", [-9, -1, -2, VOCABULARY])
+def test_a_traced_prefix_beyond_the_vocabulary_makes_the_score_nan(search, token):
     tables = tables_of(8, 2)
-    tables[0] = np.nan
-    for early_stop in (True, False):
-        assert_found(beam(tables, early_stop=early_stop), 1, slow_beam(tables[1], 4, "gnmt", 0.6, 1))
-    greedy(tables)
+
+    @jax.jit
+    def run(prefix):
+        cache = start(tables, 4 if search is beam_search else 1)
+        return searched(search, step, cache, batch_size=2, prefix=prefix)
+
+    found = run(jnp.asarray([[token], [A]]))
+    np.testing.assert_array_equal(np.isnan(found.scores_BN[:, 0]), [True, False])
+    assert not found.finished_BN[0, 0]
+
+
+def test_the_exponent_of_the_penalty_may_be_traced():
+    tables = tables_of(20)
+    traced = jax.jit(lambda alpha: searched(beam_search, step, start(tables, 4), batch_size=16, n_best=4, alpha=alpha))
+    for alpha in (0.6, -0.7):
+        found, known = traced(alpha), beam(tables, n_best=4, alpha=alpha)
+        np.testing.assert_array_equal(found.tokens_BNT, known.tokens_BNT)
+        np.testing.assert_allclose(found.scores_BN, known.scores_BN, rtol=1e-6)
+    assert traced._cache_size() == 1
+    assert np.isnan(traced(np.inf).scores_BN).all() and np.isnan(traced(1e4).scores_BN).any()
+
+
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
+def test_padding_may_be_the_end(search):
+    """As in GPT-2, where <bos> is the same token, too."""
+    tables, options = tables_of(18), {"beam_size": 3, "n_best": 3} if search is beam_search else {}
+    tables[:, :, [PAD, BOS]] = -50
+    cache = start(tables, options.get("beam_size", 1))
+
+    def step_from_eos(tokens_R, cache):
+        return step(jnp.where(cache["node_R"] == 0, BOS, tokens_R), cache)
+
+    same = {"bos_id": EOS, "eos_id": EOS, "pad_id": EOS}
+    prefix = np.where(np.arange(16)[:, None] % 2, [[A, B]], [[EOS, EOS]])
+    found = searched(search, step_from_eos, cache, batch_size=16, prefix=prefix, **same, **options)
+    usual = searched(search, step, cache, batch_size=16, prefix=np.where(prefix == EOS, PAD, prefix), **options)
+    np.testing.assert_array_equal(found.tokens_BNT, np.where(usual.tokens_BNT == PAD, EOS, usual.tokens_BNT))
+    for ours, theirs in zip(found[1:], usual[1:], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search])
+@pytest.mark.parametrize("options", [{}, {"tail": 2, "stages": (Stage(3, lambda cache: cache),)}], ids=["", "tail"])
+def test_a_search_goes_on_after_a_prompt_that_is_no_part_of_the_score(search, options):
+    """The cache holds the prompt but for its last token, whose logits are the first."""
+    tables, prompt = tables_of(21), (A, B)
+    own = {"beam_size": 3, "n_best": 3} if search is beam_search else {}
+    keys = (jax.random.key(3),) if search is sample_search else ()
+    cache = start(tables)
+    for token in (BOS, *prompt):
+        logits_BV, cache = step(jnp.full(16, token), cache)
+    cache = repeat_beams({"node_R": cache["node_R"]}, own.get("beam_size", 1)) | {"table_BNV": cache["table_BNV"]}
+    rules = {"batch_size": 16, "max_length": LENGTH - 2, **options}
+    found = searched(search, step, cache, *keys, first_logits=logits_BV, **rules, **own)
+    for sentence, table in enumerate(tables):
+        for rank, target in enumerate(targets_of(found, sentence)):
+            expected = log_probability(table, (*prompt, *target)) - log_probability(table, prompt)
+            np.testing.assert_allclose(found.log_probabilities_BN[sentence, rank], expected, atol=1e-5)
+    # The same logits by a step that needs no prompt.
+    subtree = np.array(
+        [[node_of((*prompt, *rest)) for rest in itertools.product((A, B), repeat=n)] for n in range(4)], object
+    )
+    shifted = tables[:, np.clip([0, *itertools.chain(*subtree)], 0, NODES - 1)]
+    padded = np.zeros((16, NODES, VOCABULARY), np.float32)
+    padded[:, : shifted.shape[1]] = shifted
+    usual = searched(search, step, start(padded, own.get("beam_size", 1)), *keys, **rules, **own)
+    assert_same(jax.tree.map(np.asarray, found), jax.tree.map(np.asarray, usual))
 
 
 def test_decoding_may_start_from_padding_or_from_the_end():
@@ -166,57 +260,51 @@ def test_a_cache_of_numbers_without_a_type_takes_that_of_the_step():
 
 
 @pytest.mark.parametrize(("search", "options", "message"), [
-    (beam_search, {"length_penalty": "wu"}, "length_penalty is 'wu': must be one of gnmt, average, none"),
-    (beam_search, {"alpha": float("nan")}, "alpha is nan: must be a finite number"),
-    (beam_search, {"length_penalty": "average", "alpha": 50.0}, "alpha is 50.0: the average penalty of 4 tokens is"),
-    (beam_search, {"beam_size": 0}, "beam_size is 0: must be >= 1"),
-    (beam_search, {"n_best": 5}, "n_best is 5: must be between 1 and beam_size, which is 4"),
-    (beam_search, {"n_best": 0}, "n_best is 0: must be between 1 and beam_size, which is 4"),
-    (beam_search, {"beam_size": 1, "n_best": 2}, "n_best is 2: must be between 1 and beam_size, which is 1"),
-    (greedy_search, {"min_length": 7}, "min_length is 7: must be between 0 and max_length, which is 6"),
-    (greedy_search, {"max_length": 0}, "batch_size is 2 and max_length 0: both must be >= 1"),
-    (greedy_search, {"pad_id": EOS}, "pad_id and eos_id are both 2"),
-    (greedy_search, {"min_lengths": np.ones(3, int)}, "min_lengths has shape (3,): must be (2,)"),
-    (greedy_search, {"max_lengths": np.ones(3, int)}, "max_lengths has shape (3,): must be (2,)"),
-    (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix has shape (3, 2): must be (2, 3)"),
-    (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix has 6 positions: must be less than max_length, 6"),
-    (sample_search, {"temperature": 0.0}, "temperature is 0.0: must be finite and > 0 (its limit 0 is greedy_search)"),
-    (sample_search, {"top_k": 0}, "top_k is 0: must be >= 1"),
-    (sample_search, {"top_p": 0.0}, "top_p is 0.0: must be in (0, 1]"),
-    (sample_search, {"top_p": 1.5}, "top_p is 1.5: must be in (0, 1]"),
-    (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys has shape (3,): must be (2,)"),
-    (greedy_search, {"eos_id": -1}, "eos_id is -1: must be >= 0"),
-    (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix has the id -9: must be >= 0"),
-    (greedy_search, {"prefix": np.array([[PAD, A], [A, A]])}, "prefix has a token after <pad> or <eos>"),
-    (greedy_search, {"prefix": np.array([[A, A], [EOS, A]])}, "prefix has a token after <pad> or <eos>"),
+    (beam_search, {"length_penalty": "wu"}, "length_penalty is 'wu'"),
+    (beam_search, {"alpha": float("nan")}, "alpha is nan"),
+    (beam_search, {"length_penalty": "average", "alpha": 50.0}, "alpha is 50.0"),
+    (beam_search, {"beam_size": 0}, "n_best is 1"),
+    (beam_search, {"n_best": 5}, "n_best is 5"),
+    (beam_search, {"n_best": 0}, "n_best is 0"),
+    (beam_search, {"beam_size": 1, "n_best": 2}, "n_best is 2"),
+    (greedy_search, {"min_length": 7}, "min_length is 7"),
+    (greedy_search, {"max_length": 0}, "max_length 0"),
+    (greedy_search, {"min_lengths": np.ones(3, int)}, "min_lengths has shape (3,)"),
+    (greedy_search, {"max_lengths": np.ones(3, int)}, "max_lengths has shape (3,)"),
+    (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix has shape (3, 2)"),
+    (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix has 6 positions"),
+    (sample_search, {"temperature": 0.0}, "temperature is 0.0"),
+    (sample_search, {"top_k": 0}, "top_k is 0"),
+    (sample_search, {"top_p": 0.0}, "top_p is 0.0"),
+    (sample_search, {"top_p": 1.5}, "top_p is 1.5"),
+    (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys has shape (3,)"),
+    (greedy_search, {"eos_id": -1}, "eos_id has the id -1"),
+    (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix has the id -9"),
+    (greedy_search, {"prefix": np.array([[A], [9]])}, "prefix has the id 9"),
+    (greedy_search, {"prefix": np.array([[PAD, A], [A, A]])}, "prefix has a token after"),
+    (greedy_search, {"prefix": np.array([[A, A], [EOS, A]])}, "prefix has a token after"),
     (greedy_search, {"prefix": np.ones((2, 1))}, "prefix has values of the type float"),
-    *((greedy_search, {name: VOCABULARY}, f"{name} is 5: must be between 0 and 4 (step gives 5 logits)")
-      for name in IDS),
-    (greedy_search, {"prefix": np.array([[A], [9]])}, "prefix has the id 9: must be between 0 and 4"),
-    *((beam_search, {name: value}, f"{name} is {value}: must be an int")
-      for name, value in [("max_length", 5.0), ("eos_id", None), ("bos_id", [2, 3]), ("beam_size", 4.0)]),
-    (beam_search, {"max_length": jax.export.symbolic_shape("n")[0]}, "max_length is n: must be an int, not symbolic"),
-    (beam_search, {"tail": 3}, "tail is 3 sentences: must be between 1 and batch_size, 2"),
-    (greedy_search, {"tail": 0}, "tail is 0 sentences: must be between 1 and batch_size, 2"),
+    *((greedy_search, {name: VOCABULARY}, f"{name} has the id 5") for name in IDS),
+    *((beam_search, {name: value}, f"{name} is {value}")
+      for name, value in [("max_length", 5.0), ("eos_id", None), ("beam_size", 4.0)]),
+    (beam_search, {"bos_id": [2, 3]}, "bos_id has shape (2,)"),
+    (beam_search, {"max_length": jax.export.symbolic_shape("n")[0]}, "max_length is n"),
+    (beam_search, {"tail": 3}, "tail is 3"),
+    (greedy_search, {"tail": 0}, "tail is 0"),
+    (greedy_search, {"first_logits": np.zeros((3, VOCABULARY))}, "first_logits are of the shape (3, 5)"),
 ])  # fmt: skip
-def test_bad_arguments_get_one_clear_line(search, options, message):
+def test_bad_arguments_are_named(search, options, message):
     options = {"batch_size": 2, **({"keys": jax.random.key(0)} if search is sample_search else {}), **options}
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
+    with pytest.raises(ValueError, match=re.escape(message)):
         searched(search, step, start(tables_of(0, 2)), **options)
-    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("broken_step", "message"), [
-    (lambda logits, cache: logits, "step returned an array: must be a tuple, (logits, cache)"),
-    (lambda logits, cache: (cache, logits), "step returned (dict, an array): must be (logits, cache), in this order"),
-    (lambda logits, cache: (logits, {}), "step returned a cache that lacks cache['node_R']"),
-    (lambda logits, cache: (logits, cache | {"node_R": cache["node_R"][:1]}),
-     "step returned cache['node_R'] with the shape (1,): must be (2,), as it was given"),
-    (lambda logits, cache: (logits, cache | {"node_R": cache["node_R"] + 1.0}),
-     "step returned cache['node_R'] as float32: must be int32, as it was given"),
-])  # fmt: skip
-def test_a_step_that_returns_something_else_gets_one_clear_line(broken_step, message):
-    cache = start(tables_of(0, 2))
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        searched(greedy_search, lambda *given: broken_step(*step(*given)), cache, batch_size=2)
-    assert "\n" not in str(error.value)
+def test_logits_need_a_row_for_each_token():
+    """One row would be broadcast, and every sentence would get the same target."""
+    with pytest.raises(ValueError, match="2 rows"):
+        searched(
+            greedy_search,
+            lambda tokens, cache: (cache["table_BNV"][:1, 0], cache),
+            start(tables_of(0, 2)),
+            batch_size=2,
+        )

@@ -1,36 +1,62 @@
 """Beam search (section 6.1). Length penalties, the proof of the stopping rule, and ties are in docs/decoding.md."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_int, next_logits
+from transformer_jax.search.rules import (
+    SPECIAL_TOKENS,
+    Constraints,
+    SearchResult,
+    SearchRules,
+    Step,
+    check_int,
+    checked_logits,
+    next_logits,
+)
 from transformer_jax.search.stages import Cache, run_stages
-from transformer_jax.search.vocabulary import is_possible, largest_entries, log_probabilities
+from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
 Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
 
 
-def gather_beams(cache: Cache, parents_BK: Array) -> Cache:
-    """The cache with every leaf whose leading axis counts rows (B * K) rearranged to continue the parents."""
+def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
+    """The cache with its rows (B * K) rearranged to continue the parents.
+
+    `axes` says where the rows are, as `in_axes` does for `jax.vmap`: an axis, None for arrays without rows, or a tree
+    of these. Arrays without an axis stay as they are.
+    """
     batch_size, beam_size = parents_BK.shape
     rows_R = (jnp.arange(batch_size)[:, None] * beam_size + parents_BK).reshape(-1)
 
-    def gather(leaf: Array) -> Array:
-        if leaf.ndim == 0 or leaf.shape[0] != rows_R.size:
-            return leaf
-        return leaf.at[rows_R].get(mode="promise_in_bounds")  # no bounds check on what may be the largest arrays
+    def gather(leaf: Array, axis: int) -> Array:
+        if leaf.shape[axis] != rows_R.size:
+            raise ValueError(
+                f"an array of the cache has the shape {leaf.shape}: must have {rows_R.size} rows at {axis}"
+            )
+        # No bounds check on what may be the largest arrays.
+        return leaf.at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
 
-    return jax.tree.map(gather, cache)
+    return _map_rows(gather, cache, axes)
 
 
-def repeat_beams(cache: Cache, beam_size: int) -> Cache:
-    """A cache of B rows as one of B * K rows, those of a sentence side by side; scalar leaves stay as they are."""
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf, beam_size, axis=0) if leaf.ndim else leaf, cache)
+def repeat_beams(cache: Cache, beam_size: int, axes: Any = 0) -> Cache:
+    """A cache of B rows as one of B * K rows, those of a sentence side by side; `axes` as in `gather_beams`."""
+    return _map_rows(lambda leaf, axis: jnp.repeat(leaf, beam_size, axis), cache, axes)
+
+
+def _map_rows(function: Callable[[Array, int], Array], cache: Cache, axes: Any) -> Cache:
+    def of_subtree(axis: int | None, leaves: Any) -> Any:
+        if axis is None:
+            return leaves
+        return jax.tree.map(lambda leaf: function(leaf, axis) if jnp.ndim(leaf) else leaf, leaves)
+
+    return jax.tree.map(of_subtree, axes, cache, is_leaf=lambda axis: axis is None)
 
 
 def beam_search(
@@ -40,23 +66,28 @@ def beam_search(
     beam_size: int = 4,
     n_best: int = 1,
     early_stop: bool = True,
-    reorder: Reorder = gather_beams,
+    reorder: Reorder | None = None,
+    *,
+    first_logits: ArrayLike | None = None,
 ) -> SearchResult:
     """Keeps the K most probable unfinished targets of each sentence; returns the N finished ones of highest score.
 
-    `step` sees batch_size * beam_size rows, those of a sentence side by side, and `cache` is laid out for that already
-    (by `repeat_beams`, or better, with what beams share stored once per sentence). `reorder` makes row k of a sentence
-    continue the target of row parents_BK[b, k]. A beam of one is greedy search: the one target ends as soon as `<eos>`
-    is its most probable token.
+    `step` (see `Step`) sees batch_size * beam_size rows, those of a sentence side by side, and `cache` is laid out for
+    that already: by `repeat_beams`, or better, with what beams share stored once for each sentence.
+
+    `reorder(cache, parents_BK)` makes row k of a sentence continue the target of row parents_BK[b, k]. By default the
+    arrays that `step` changes are gathered by `gather_beams`: their first axis, and no other, must have the number of
+    rows. For another layout say where the rows are: `reorder=functools.partial(gather_beams, axes=...)`.
+
+    `first_logits` begin a search after a prompt, as in `greedy_search`; [batch_size, vocabulary] here as well.
+    A beam of one is greedy search: the one target ends as soon as `<eos>` is its most probable token.
     """
     check_int("beam_size", beam_size)
     check_int("n_best", n_best)
-    if beam_size < 1:
-        raise ValueError(f"beam_size is {beam_size}: must be >= 1")
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
     if beam_size == 1:
-        return greedy_search(step, cache, rules)
+        return greedy_search(step, cache, rules, first_logits=first_logits)
     penalties_T = rules.penalties_T()
 
     def is_live(beam: _Beam) -> Array:
@@ -64,34 +95,42 @@ def beam_search(
             return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
         return beam.log_probabilities_BK[:, 0] > -jnp.inf
 
+    def extend(beam: _Beam, logits_RV: Array) -> tuple[_Beam, Array]:
+        candidates = _continuations(beam, rules, logits_RV)
+        return _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
+
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
         logits_RV, new_cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
-        if reorder is gather_beams:
-            _check_rows(cache, new_cache, *beam.last_BK.shape)
-        candidates = _continuations(beam, rules, logits_RV)
-        beam, parents_BK = _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
-        return beam, reorder(new_cache, parents_BK)
+        beam, parents_BK = extend(beam, logits_RV)
+        return beam, reorder(new_cache, parents_BK) if reorder else _gather_changed(cache, new_cache, parents_BK)
 
-    start = _first_beam(rules, beam_size, n_best)
-    return run_stages(start, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail).found
+    beam = _first_beam(rules, beam_size, n_best)
+    if first_logits is not None:
+        logits_BV = checked_logits("first_logits are", first_logits, rules.batch_size, rules)
+        beam, _ = extend(beam, jnp.repeat(logits_BV, beam_size, axis=0))  # all rows of a sentence have the same cache
+    beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
+    return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
 
 
-def _check_rows(cache: Cache, new_cache: Cache, sentences: int, beam_size: int) -> None:
-    """Raises ValueError for an array that `step` changes and `gather_beams` does not reorder.
+def _gather_changed(cache: Cache, new_cache: Cache, parents_BK: Array) -> Cache:
+    """Gathers the rows of what `step` has changed. Raises ValueError where the shape leaves a doubt about the rows."""
+    rows = parents_BK.size
 
-    Sentences may come first: what all beams of a sentence share. Not in [sentences, rows], which is [layers, rows].
-    """
-    rows = sentences * beam_size
-    leaves = jax.tree_util.tree_leaves_with_path(new_cache)
-    for (path, leaf), given in zip(leaves, jax.tree.leaves(cache), strict=True):
-        shape = jnp.shape(leaf)
-        is_laid_out = not shape or shape[0] == rows or (shape[0] == sentences and shape[1:2] != (rows,))
-        if leaf is not given and not is_laid_out:
+    def axis_of(path: Any, old: Array, new: Array) -> int | None:
+        shape = jnp.shape(new)
+        if new is old or not shape:
+            return None
+        if [axis for axis, size in enumerate(shape) if size == rows] != [0]:
             raise ValueError(
-                f"cache{jax.tree_util.keystr(path)} has the shape {shape}: must have {rows} rows first "
-                "(batch_size times beam_size) to follow the beams; another layout needs its own reorder(cache, parents)"
+                f"cache{jax.tree_util.keystr(path)} has the shape {shape}: its first axis, and no other, must have "
+                f"{rows} rows, batch_size times beam_size; or say where the rows are, as for jax.vmap: "
+                "reorder=functools.partial(gather_beams, axes=...)"
             )
+        return 0
+
+    axes = jax.tree_util.tree_map_with_path(axis_of, cache, new_cache)
+    return gather_beams(new_cache, parents_BK, axes)
 
 
 class _Beam(NamedTuple):
@@ -102,8 +141,8 @@ class _Beam(NamedTuple):
     tokens_BKT: Array
     log_probabilities_BK: Array
     found: SearchResult
-    limits_B: Array
-    forced_BT: Array
+    had_nan_B: Array  # among the logits of a live target
+    constraints: Constraints
 
 
 def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> _Beam:
@@ -120,7 +159,9 @@ def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> _Beam:
     last_BK = jnp.full((size, beam_size), rules.bos_id, jnp.int32)
     tokens_BKT = jnp.full((size, beam_size, max_length), rules.pad_id, jnp.int32)
     log_probabilities_BK = jnp.full((size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
-    return _Beam(jnp.int32(0), last_BK, tokens_BKT, log_probabilities_BK, found, *rules.limits_and_forced())
+    return _Beam(
+        jnp.int32(0), last_BK, tokens_BKT, log_probabilities_BK, found, jnp.zeros(size, bool), rules.constraints()
+    )
 
 
 class _Candidates(NamedTuple):
@@ -129,6 +170,7 @@ class _Candidates(NamedTuple):
     log_probabilities_BC: Array
     parents_BC: Array
     tokens_BC: Array
+    has_nan_B: Array
 
 
 def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candidates:
@@ -137,23 +179,26 @@ def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candid
     # No target can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
     tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
     per_beam = tokens_RC.shape[1]
-    forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
+    forced_B11 = beam.constraints.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 < 0
     tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
     allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, forced_B11), is_first_C[None, None, :])
     tokens_RC = tokens_BKC.reshape(-1, per_beam)
     gains_RC = log_probabilities(logits_RV, tokens_RC, rules.division.vocabulary)
-    totals_BKC = beam.log_probabilities_BK[:, :, None] + gains_RC.reshape(tokens_BKC.shape)
+    gains_BKC = gains_RC.reshape(tokens_BKC.shape)
+    is_nan_BKC = jnp.isnan(gains_BKC)  # no order is defined with them: they count as ruled out, and are reported
+    has_nan_B = jnp.any(is_nan_BKC & (beam.log_probabilities_BK > -jnp.inf)[:, :, None], axis=(1, 2))
+    totals_BKC = beam.log_probabilities_BK[:, :, None] + jnp.where(is_nan_BKC, RULED_OUT, gains_BKC)
     totals_BC = jnp.where(allowed_BKC, totals_BKC, -jnp.inf).reshape(batch_size, -1)
     totals_BC, order_BC = lax.top_k(totals_BC, min(2 * beam_size, totals_BC.shape[1]))
-    return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC))
+    return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC), has_nan_B)
 
 
 def _select(beam: _Beam, candidates: _Candidates, is_ending_BC: Array, penalties_T: Array) -> tuple[_Beam, Array]:
     """The next beam, and its parents: endings among the K best compete for `found`, the K best others stay live."""
     beam_size, n_best = beam.last_BK.shape[1], beam.found.scores_BN.shape[1]
-    totals_BC, parents_BC, tokens_BC = candidates
+    totals_BC, parents_BC, tokens_BC, has_nan_B = candidates
     targets_BCT = _take(beam.tokens_BKT, parents_BC).at[:, :, beam.position].set(tokens_BC)
 
     ended_BK = jnp.where(is_ending_BC, totals_BC, -jnp.inf)[:, :beam_size]
@@ -176,6 +221,7 @@ def _select(beam: _Beam, candidates: _Candidates, is_ending_BC: Array, penalties
         tokens_BKT=_take(targets_BCT, kept_BK),
         log_probabilities_BK=live_BK,
         found=found,
+        had_nan_B=beam.had_nan_B | has_nan_B,
     )
     return next_beam, _take(parents_BC, kept_BK)
 
@@ -192,5 +238,5 @@ def _reachable_scores(beam: _Beam, penalties_T: Array) -> Array:
     penalties are monotone in the length, with the very next token or at the sentence's limit.
     """
     next_penalty = penalties_T[jnp.minimum(beam.position, penalties_T.size - 1)]
-    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.limits_B - 1])
+    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.constraints.limits_B - 1])
     return beam.log_probabilities_BK[:, 0] / greatest_penalty_B

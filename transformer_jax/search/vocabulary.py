@@ -53,7 +53,7 @@ def _largest_entries(values_RV: Array, count: int) -> tuple[Array, Array]:
 
 
 def log_probabilities(logits_RV: Array, tokens_RC: Array, axis: str | None = None) -> Array:
-    """log softmax(logits)[tokens], computed for these tokens alone. Never above 0, whatever the rounding."""
+    """log softmax(logits)[tokens], computed for these tokens alone. Never above 0; NaN beyond the vocabulary."""
     # Not from `largest_entries`: on CPUs the sum then takes four times as long as with a pass of its own.
     largest_R1 = jnp.max(logits_RV, axis=1, keepdims=True)
     largest_R1 = jnp.where(jnp.isfinite(largest_R1), largest_R1, 0.0)
@@ -70,7 +70,8 @@ def log_probabilities(logits_RV: Array, tokens_RC: Array, axis: str | None = Non
     of_all = of_part if axis is None else _for_each_part(of_part, axis, PartitionSpec(), PartitionSpec())
     sum_R1, logits_RC = of_all(logits_RV, tokens_RC, largest_R1)
     normalizer_R1 = jnp.log(sum_R1) + largest_R1
-    return jnp.clip(logits_RC - jnp.maximum(normalizer_R1, RULED_OUT), RULED_OUT, 0.0)
+    values_RC = jnp.clip(logits_RC - jnp.maximum(normalizer_R1, RULED_OUT), RULED_OUT, 0.0)
+    return jnp.where((tokens_RC >= 0) & (tokens_RC < logits_RV.shape[1]), values_RC, jnp.nan)
 
 
 def _for_each_part(function: Callable[..., Any], axis: str, *others: PartitionSpec) -> Callable[..., Any]:
