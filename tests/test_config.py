@@ -107,6 +107,12 @@ def test_a_removed_option_is_left_out_at_its_old_default_only(monkeypatch):
     assert removed.startswith("data.colour = 'blue': this option was removed") and unknown.startswith("sede: ")
 
 
+def test_a_run_that_was_reported_to_a_removed_tracker_loads():
+    values = schema.to_dict(ExperimentConfig())
+    values["train"]["tracker"] = "mlflow"
+    assert configuration.from_json(json.dumps(values)) == ExperimentConfig()
+
+
 def test_config_dict_is_the_face():
     config = configuration.default_config()
     config.model.num_heads = 4

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
@@ -51,6 +52,7 @@ REMOVED: dict[str, Any] = {
     "data.adapt": ...,  # with any value: what it changed is in the other options
     "optimizer.arguments": (),  # optimizer.kwargs has replaced it
 }
+REMOVED_TRACKERS = ("mlflow", "trackio")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +157,9 @@ class TrainConfig(Section, affects="stopping"):
     )
 
     tensorboard: bool = option(True, "also write TensorBoard files", affects="environment")
-    tracker: Literal["wandb", "mlflow", "trackio"] | Address | None = option(
+    tracker: Literal["wandb"] | Address | None = option(
         None,
-        "also report metrics to this experiment tracker, or to a custom one (docs/training.md)",
+        "also report metrics to Weights & Biases, or to a custom tracker (docs/training.md)",
         affects="environment",
     )
     compile_cache: FilePath | None = option(
@@ -379,9 +381,12 @@ def to_json(config: ExperimentConfig) -> str:
     return json.dumps(schema.to_dict(config), indent=2, default=str) + "\n"
 
 
-def from_json(text: str, name: str = "config.json") -> ExperimentConfig:
+def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
-    return from_config_dict(parse_object(text.encode(), name))
+    values = parse_object(text.encode() if isinstance(text, str) else text, name)
+    if isinstance(train := values.get("train"), dict) and train.get("tracker") in REMOVED_TRACKERS:
+        train["tracker"] = None
+    return from_config_dict(values)
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:

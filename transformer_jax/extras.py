@@ -11,7 +11,7 @@ MODULES = {
     "tfds": (*DATA, "importlib_resources", "tensorflow_datasets"),
     "train": (*DATA, "optax", "orbax", "sacrebleu", "safetensors", "tensorboardX"),
     "tokenizers": (*DATA, "tokenizers"),
-    **{tracker: (tracker,) for tracker in ("wandb", "mlflow", "trackio")},
+    "wandb": ("wandb",),
     "slurm": ("submitit",),
     "report": ("jinja2", "markupsafe", "matplotlib", "scipy", "tqdm"),
 }

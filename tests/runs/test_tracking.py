@@ -1,6 +1,9 @@
 """Metrics reported to a tracker: one record for a run, however often it is resumed, and no step twice."""
 
 import json
+import struct
+import sys
+import types
 
 import pytest
 
@@ -10,7 +13,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.experiment import try_out
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics
-from transformer_jax.runs.tracking import Labels, failure
+from transformer_jax.runs.tracking import Labels, Tracking, failure
 
 LINES = """
 import json, os
@@ -120,3 +123,70 @@ def test_a_tracker_that_is_not_there_is_refused_before_anything_else(tmp_path, m
 def test_a_tracker_is_no_part_of_the_code_that_made_the_results(tracked):
     """So it may be edited, and another one may be used from any step on."""
     assert list(addresses(tracked.config)) == []
+
+
+LOSSES = [(10, 2.9), (20, 2.8), (30, 2.7), (40, 2.6)]
+
+
+def report(folder, name="wandb"):
+    """Two processes of one run: the second resumes it from a checkpoint of step 20."""
+    config = from_config_dict({"train": {"tracker": name}})
+    for first, last in ((0, 3), (2, 4)):
+        tracking = Tracking(folder, config, Labels("heads", "h=4", "h=4, seed 0"))
+        for step, loss in LOSSES[first:last]:
+            tracking.log(step, {"loss": loss})
+        tracking.finish()
+        assert tracking._tracker is not None, "it failed"
+    return json.loads((folder / "tracker.json").read_text())["id"]
+
+
+def test_the_files_of_wandb_are_in_the_runs_folder(tmp_path, monkeypatch):
+    started = []
+    fake = types.SimpleNamespace(log=lambda metrics, step: None, finish=lambda: None)
+    module = types.ModuleType("wandb")
+    module.init = lambda **options: started.append(options["dir"]) or fake
+    module.__spec__ = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    report(tmp_path)
+    monkeypatch.setenv("WANDB_DIR", "/elsewhere")
+    report(tmp_path)
+    assert started == [str(tmp_path)] * 2 + ["/elsewhere"] * 2
+
+
+def test_wandb_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    identity = report(tmp_path, "wandb")
+    wandb.teardown()  # waits until its process has written everything
+    found = []
+    for file in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb")):
+        for content in _leveldb_records(file.read_bytes()):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(content)
+            if record.HasField("run"):
+                run = record.run
+                assert (run.run_id, run.project, run.run_group) == (identity, "heads", "h=4")
+            if record.HasField("history"):
+                values = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+                found.append((int(values["_step"]), values["loss"]))
+    assert found == LOSSES
+
+
+def _leveldb_records(data):
+    """The records of a log in LevelDB's format: parts with a header of 7 bytes, in blocks of 32 kB."""
+    at, parts = 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        size, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        parts += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole record, or its last part
+            yield parts
+            parts = b""

@@ -19,7 +19,7 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, is_same_file, made, write_atomically, write_record
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import parse_object, read_bytes, read_record
+from transformer_jax.files.record import read_bytes, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.metrics import read_metrics
@@ -119,7 +119,7 @@ class RunFolder:
         if not self.config.is_file():
             raise BadInput(f"{self.path}: is not a run (it has no config.json); transformer-jax train makes one")
         try:
-            return configuration.from_config_dict(parse_object(read_bytes(self.config), self.config))
+            return configuration.from_json(read_bytes(self.config), self.config)
         except ConfigError as error:
             raise ConfigError([f"{self.config}: {problem}" for problem in error.problems]) from None
 

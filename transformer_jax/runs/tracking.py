@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
@@ -21,11 +22,59 @@ from transformer_jax.extras import require
 from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
-from transformer_jax.runs import trackers
-from transformer_jax.runs.trackers import TrackedRun, Tracker
 from transformer_jax.schema import is_address
 
 FILE = "tracker.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker receives about a run when it starts or resumes."""
+
+    id: str  # the same whenever the run is resumed, and no other run's
+    project: str
+    group: str | None
+    name: str
+    options: Mapping[str, Any]  # by path, "model.num_heads"; those that have an effect
+    folder: str
+    is_resumed: bool
+
+
+class Tracker(Protocol):
+    """The interface of a tracker, made by calling a class or function with a `TrackedRun`."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Reports metrics of a step; steps never decrease in one process."""
+
+    def finish(self) -> None:
+        """Ends the record, which may be resumed later."""
+
+
+class Wandb:
+    """A run of Weights & Biases, whose files are in the run's folder.
+
+    WANDB_MODE=offline, WANDB_PROJECT, WANDB_DIR and so on have their usual effect.
+    """
+
+    def __init__(self, run: TrackedRun):
+        import wandb
+
+        self._run = wandb.init(
+            id=run.id,
+            project=os.environ.get("WANDB_PROJECT") or run.project,
+            group=run.group,
+            name=run.name,
+            dir=os.environ.get("WANDB_DIR") or run.folder,
+            config=dict(run.options),
+            resume="allow",
+            reinit="create_new",  # several runs may train in one process
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def finish(self) -> None:
+        self._run.finish()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +110,8 @@ class Tracking:
         try:
             self._tracker: Tracker | None = make(run)
         except (Exception, SystemExit) as error:
-            raise BadInput(f"train.tracker = {self._name}: could not start: {error}{_hint(self._name)}") from error
+            hint = "" if is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
+            raise BadInput(f"train.tracker = {self._name}: could not start: {error}{hint}") from error
         with explained(self._file):
             write_json(self._file, self._record)
 
@@ -113,9 +163,5 @@ def maker(name: str) -> Callable[[TrackedRun], Tracker]:
     """What makes the tracker of this name or address. Refuses one that is not there."""
     if not is_address(name):
         require(f"train.tracker = {name}", name)
-        return trackers.KNOWN[name]
+        return Wandb
     return extension.load_function("train.tracker", name, required=("run",)).function
-
-
-def _hint(name: str) -> str:
-    return f"; {trackers.HINTS[name]}" if name in trackers.HINTS else ""
