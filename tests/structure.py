@@ -41,6 +41,26 @@ LAYERS = [
     ["cli", "__init__"],
     ["__main__"],
 ]
+# The most lines of each package that it is meant to have.
+BUDGETS = {
+    "top level": 2000,
+    "model": 1800,
+    "update": 1000,
+    "search": 650,
+    "training": 1000,
+    "data": 2500,
+    "runs": 1200,
+    "processes": 400,
+    "translation": 650,
+    "files": 450,
+    "planning": 350,
+    "interop": 650,
+    "sweeps": 2300,
+    "report": 2300,
+    "commands": 1600,
+    "pictures": 300,
+    "grammar": 1350,
+}
 # Left out of the diagram: what nearly every package imports, and the two entries.
 BASICS = {
     "errors",
@@ -105,15 +125,17 @@ def upward(module: str, imported: set[str]) -> list[str]:
     ]
 
 
-def parameters(package: Path = PACKAGE) -> list[tuple[int, str]]:
-    """The number of parameters of every function, `self` included, the most first."""
-    found = []
-    for name, path in modules(package).items():
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.FunctionDef):
-                count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
-                found.append((count, f"{name}.{node.name}"))
-    return sorted(found, reverse=True)
+def group(module: str) -> str:
+    """The package that a module belongs to; the modules at the top level are one group, the command line another."""
+    top, _, inner = module.partition(".")
+    if top in ("cli", "__main__"):
+        return "commands"
+    return top if inner or (PACKAGE / top).is_dir() else "top level"
+
+
+def raises(path: Path) -> int:
+    """The number of `raise` statements of a file that raise a new error."""
+    return sum(isinstance(node, ast.Raise) and node.exc is not None for node in ast.walk(tree(path)))
 
 
 def untested(package: Path = PACKAGE) -> list[str]:
@@ -138,11 +160,11 @@ def mentions(*words: str, package: Path = PACKAGE) -> list[str]:
     return [name for name, path in modules(package).items() if any(map(found, ast.walk(tree(path))))]
 
 
-def traced(package: Path = PACKAGE) -> dict[str, Any]:
-    """The files that a batch and the config pass through in a tiny training up to its first update."""
-    script = ROOT / "tests/support/traced_training.py"
+def traced(script: str, package: Path = PACKAGE) -> dict[str, Any]:
+    """What a script of tests/support finds while it trains a tiny model with the package."""
     environment = os.environ | {"PYTHONPATH": str(package.parent), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    command = [sys.executable, ROOT / "tests/support" / script]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -177,26 +199,24 @@ def main() -> None:
     if options.diagram:
         print(diagram())
         return
-    lines = {name: path.read_text().count("\n") for name, path in modules(package).items()}
-    print(f"lines: {sum(lines.values()):,} in {len(lines)} modules")
-    by_package = collections.Counter()
-    for name, count in lines.items():
-        by_package[name.partition(".")[0]] += count
-    print("  " + ", ".join(f"{name} {count:,}" for name, count in by_package.most_common()))
+    lines, errors = collections.Counter[str](), collections.Counter[str]()
+    for name, path in modules(package).items():
+        lines[group(name)] += path.read_text().count("\n")
+        errors[group(name)] += raises(path)
+    print(f"lines: {lines.total():,} in {len(modules(package))} modules; raise statements: {errors.total()}")
+    for name, count in lines.most_common():
+        print(f"  {name:<12} {count:>6,} lines, budget {BUDGETS.get(name, 0):>5,}; {errors[name]:>3} raise")
     if package == PACKAGE:
         print(f"upward imports: {sum(len(upward(name, imports(path))) for name, path in modules().items())}")
-    print("longest signatures: " + ", ".join(f"{name} {count}" for count, name in parameters(package)[:8]))
     for words in (("label_smoothing",), ("beam", "beam_size")):
         found = mentions(*words, package=package)
         print(f"modules whose code mentions {' or '.join(words)}: {len(found)}: {', '.join(found)}")
     missing = untested(package)
     print(f"modules without a test file of their name: {len(missing)}: {', '.join(missing)}")
-    path = traced(package)
-    print(
-        f"files on the path of a batch, from the corpus to the update: {len(path['batch'])}: {', '.join(path['batch'])}"
-    )
-    config = f"{len(path['config'])}, with {path['jumps_back']} jumps back: {', '.join(path['config'])}"
-    print(f"files that the config passes through from train_run to the first update: {config}")
+    for name, files in traced("crossed_files.py", package).items():
+        print(f"files that one {name} crosses: {len(files)}: {', '.join(files)}")
+    batch = traced("traced_training.py", package)["batch"]
+    print(f"files on the path of a batch, from the corpus to the update: {len(batch)}: {', '.join(batch)}")
 
 
 if __name__ == "__main__":

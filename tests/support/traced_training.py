@@ -1,11 +1,10 @@
-"""Which files of the package a training passes through up to its first update: a script that prints them as JSON.
+"""Which files of the package a batch passes through up to the first update: a script that prints them as JSON.
 
     PYTHONPATH=CHECKOUT python tests/support/traced_training.py
 
 It trains a tiny model for one update on files in which every line repeats one word. So whatever holds a sentence can be
 recognized: a text with the word repeated, or an array with one token id repeated. A function belongs to the path of a
-batch if it is given such a value or returns one, and to the path of the config if it is given an `ExperimentConfig`.
-Tracing ends where the loss of the first update is traced; functions that run inside jit see no values and do not count.
+batch if it is given such a value or returns one. Tracing ends where the loss of the first update is traced; functions that run inside jit see no values and do not count.
 """
 
 import dataclasses
@@ -83,11 +82,10 @@ def _repeats(ids: np.ndarray) -> bool:
 
 
 class Trace:
-    """Follows the calls within the package, from the first of `train_run` on where the config is concerned."""
+    """Follows the calls within the package from `train_run` on."""
 
     def __init__(self) -> None:
         self.batch: list[str] = []
-        self.config: list[str] = []
         self.begun = False
 
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
@@ -100,8 +98,6 @@ class Trace:
             return
         arguments = [frame.f_locals.get(word) for word in frame.f_code.co_varnames[: frame.f_code.co_argcount]]
         if event == "call" and threading.current_thread() is threading.main_thread():
-            if any(type(argument).__name__ == "ExperimentConfig" for argument in arguments):
-                self.config.append(name)
             if name.endswith("loss.py") and any("Tracer" in type(argument).__name__ for argument in arguments):
                 raise FirstUpdate
         if name not in self.batch and holds_sentence([value] if event == "return" else arguments):
@@ -128,9 +124,7 @@ def main() -> None:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
-    visits = [name for name, before in zip(trace.config, ["", *trace.config], strict=False) if name != before]
-    config = list(dict.fromkeys(visits))
-    print(json.dumps({"batch": trace.batch, "config": config, "jumps_back": len(visits) - len(config)}))
+    print(json.dumps({"batch": trace.batch}))
 
 
 if __name__ == "__main__":
