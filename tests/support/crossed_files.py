@@ -55,9 +55,9 @@ class Trace:
             return
         if frame.f_code.co_name.startswith("<"):
             return
-        if name == "model/attention.py" and frame.f_code.co_name in ("with_context", "__call__"):
-            if type(frame.f_locals.get("self")).__name__ == "MultiHeadAttention":
-                self.in_attention = self.in_attention or frame
+        is_attention = type(frame.f_locals.get("self")).__name__ == "MultiHeadAttention"
+        if is_attention and frame.f_code.co_name in ("with_context", "__call__"):
+            self.in_attention = self.in_attention or frame
         if self.in_attention is not None:
             self.crossed["attention"].add(name)
         folder = name.partition("/")[0]

@@ -4,7 +4,8 @@
 
 It trains a tiny model for one update on files in which every line repeats one word. So whatever holds a sentence can be
 recognized: a text with the word repeated, or an array with one token id repeated. A function belongs to the path of a
-batch if it is given such a value or returns one. Tracing ends where the loss of the first update is traced; functions that run inside jit see no values and do not count.
+batch if it is given such a value or returns one. Tracing ends where the loss of the first update is traced; functions
+that run inside jit see no values and do not count.
 """
 
 import dataclasses
@@ -97,9 +98,10 @@ class Trace:
         if not self.begun or frame.f_code.co_name.startswith("<"):
             return
         arguments = [frame.f_locals.get(word) for word in frame.f_code.co_varnames[: frame.f_code.co_argcount]]
-        if event == "call" and threading.current_thread() is threading.main_thread():
-            if name.endswith("loss.py") and any("Tracer" in type(argument).__name__ for argument in arguments):
-                raise FirstUpdate
+        is_main = threading.current_thread() is threading.main_thread()
+        is_traced = any("Tracer" in type(argument).__name__ for argument in arguments)
+        if event == "call" and is_main and is_traced and name.endswith("loss.py"):
+            raise FirstUpdate
         if name not in self.batch and holds_sentence([value] if event == "return" else arguments):
             self.batch.append(name)
 
