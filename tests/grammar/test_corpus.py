@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.grammar_samples import sample_table
-from tests.support.places import ROOT
 from transformer_jax import grammar
 from transformer_jax.grammar import MAX_TOKENS, CorpusSection, german, sentence_pairs
 from transformer_jax.grammar.corpus import HELD_OUT, Construction, dictionary_form, is_held_out, pairs
@@ -43,13 +41,6 @@ def test_length_limit_is_on_both_sides() -> None:
     for section, is_long in ((CorpusSection.COMMON, False), (CorpusSection.LONG, True)):
         for pair in islice(sentence_pairs(section, "length"), 30):
             assert all((len(text.split()) > MAX_TOKENS) is is_long for text in pair)
-
-
-def test_documented_samples_are_what_the_code_produces() -> None:
-    page = (ROOT / "docs" / "grammar.md").read_text(encoding="utf-8")
-    assert sample_table() in page, (
-        "run `python -m tests.support.grammar_samples` and paste its table into docs/grammar.md"
-    )
 
 
 def test_the_standard_library_suffices() -> None:
