@@ -1,56 +1,299 @@
-"""Multi-head attention (section 3.2.2), around the formula in `dot_product.py`."""
+"""Attention (section 3.2), from top to bottom: masks, scaled dot-product attention, multi-head attention, its cache."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
+from jax.typing import ArrayLike
 
 from transformer_jax.model import fused
-from transformer_jax.model.dot_product import attended_values, attention_weights, weighted_values
 from transformer_jax.model.dropout import Dropout, Rate, check_rate, drops
-from transformer_jax.model.linear import Linear, xavier
-from transformer_jax.model.masks import Mask, TokenMask, cache_mask, checked_mask
-from transformer_jax.model.position_interface import AttentionPositions
-from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, check_type, known_range
+from transformer_jax.model.linear import Linear, precision_of, xavier
+from transformer_jax.model.positions import Positions
+from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, known_range
 
+# Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
+MASKED = -1e30
+# The name of the weights for a `jax.checkpoint` policy.
+WEIGHTS = "attention_weights"
 IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
-# What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values;
-# self-attention's cache also has "filled", the number of slots L in use. Slots come last because the products with them
-# run through memory in that order: with BLGK each step would first copy the whole cache into it.
+# What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values; the cache
+# of self-attention also has "filled", the number of slots L in use. Slots come last because the products with them run
+# through memory in that order: with BLGK each step would first copy the whole cache into it.
 Cache = dict[str, jax.Array]
 
 
-class Context(NamedTuple):
-    """What an attention layer is given besides its inputs.
+# Masks: boolean, True = may attend, and broadcasting to BHTS (batch, heads, queries, keys).
 
-    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]; or a TokenMask.
-    - `positions`: the position encoding, and the positions of queries and keys, for encodings that act in attention.
-    - `cache`: of decoding. Self-attention's, from `new_cache`, gets the new keys and values appended; without a mask
-      each token sees the slots up to its own. Cross-attention's, from `remember`, is only read.
-    - `head_mask_H`: a factor for each head's output.
+
+def padding_mask(tokens_BS: ArrayLike, pad_id: int = 0) -> jax.Array:
+    """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
+    check_shapes(tokens_BL=tokens_BS)
+    return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
+
+
+def causal_mask(length: int) -> jax.Array:
+    """Position t attends to positions 0..t, 11TT (section 3.2.3: "preventing leftward information flow")."""
+    if np.ndim(length):
+        raise ValueError(
+            f"length has the shape {np.shape(length)}: must be a number, as in causal_mask(tokens.shape[1])"
+        )
+    return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
+
+
+def segment_mask(query_segments_BT: ArrayLike, key_segments_BS: ArrayLike) -> jax.Array:
+    """Separates sentences packed into one row, B1TS: attends within a segment only; segment 0 is padding."""
+    queries_BT1, keys_B1S = jnp.asarray(query_segments_BT)[:, :, None], jnp.asarray(key_segments_BS)[:, None, :]
+    return ((queries_BT1 == keys_B1S) & (keys_B1S != 0))[:, None]
+
+
+def cache_mask(filled: ArrayLike, new: int, slots: int) -> jax.Array:
+    """The default mask over a cache that is about to receive new tokens, 11TL: each sees the slots up to its own."""
+    slots_L, own_T = jnp.arange(slots), filled + jnp.arange(new)
+    return (slots_L[None] <= own_T[:, None])[None, None]
+
+
+def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
+    """Attends where every mask allows it; None allows everything."""
+    given = [_as_booleans(mask) for mask in masks if mask is not None]
+    try:
+        jnp.broadcast_shapes(*(mask.shape for mask in given))
+    except ValueError:
+        shapes = " and ".join(str(mask.shape) for mask in given)
+        raise ValueError(f"masks have the shapes {shapes}: axes must have the same size, or 1") from None
+    return functools.reduce(jnp.logical_and, given) if given else None
+
+
+def checked_mask(mask: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
+    """The mask as booleans. Raises ValueError unless each of its four axes is of full size or 1.
+
+    Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries wherever
+    the sizes are equal, and a mask that is to be added, 0 and -1e9, would mean its opposite.
+    """
+    if mask is None:
+        return None
+    mask = _as_booleans(mask)
+    if mask.ndim != 4 or any(size not in (1, full) for size, full in zip(mask.shape, shape_BHTS, strict=True)):
+        raise ValueError(
+            f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
+            "where the mask is the same for all, as from padding_mask and causal_mask; for a mask [batch, keys] use "
+            "mask[:, None, None, :]"
+        )
+    return mask
+
+
+def _as_booleans(mask: ArrayLike) -> jax.Array:
+    """Raises ValueError for what is neither boolean nor, as far as is known, 0 and 1."""
+    mask = jnp.asarray(mask)
+    use = "must be bool, True = may attend; for a mask that is to be added, 0 and -1e9, use mask == 0"
+    if mask.dtype != bool and not jnp.issubdtype(mask.dtype, jnp.integer):
+        raise ValueError(f"mask is {mask.dtype}: {use}")
+    if mask.dtype != bool and (wrong := [value for value in known_range(mask) if value not in (0, 1)]):
+        raise ValueError(f"mask is {mask.dtype} and has the value {wrong[0]}: {use}")
+    return mask.astype(bool)
+
+
+def _checked_bias(bias: ArrayLike, shape_BHTS: Sequence[int]) -> jax.Array:
+    bias = jnp.asarray(bias)
+    check_floating(bias=bias)
+    if bias.ndim != 4 or any(size not in (1, full) for size, full in zip(bias.shape, shape_BHTS, strict=True)):
+        raise ValueError(
+            f"bias has the shape {bias.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
+            "where the bias is the same for all; for [batch, queries, keys] use bias[:, None], for [heads, queries, "
+            "keys] bias[None]"
+        )
+    return bias
+
+
+# Equation 1.
+
+
+def scaled_dot_product_attention(
+    q_BTHK: ArrayLike,
+    k_BSHK: ArrayLike,
+    v_BSHV: ArrayLike,
+    mask: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Equation 1: softmax(Q K^T / sqrt(d_k)) V. Returns output_BTHV and weights_BHTS.
+
+    The softmax is computed in float32. A row that may attend to nothing has weights and output zero.
+
+    - `q_BTHK`, `k_BSHK`, `v_BSHV`: queries, keys and values, [batch, length, heads, width]. Keys and values may have
+      fewer heads, a divisor of the queries' (Ainslie et al. 2023): each serves several neighbouring heads of queries.
+    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
+    - `bias`: of such a shape, is added to the scores.
+    - `scale`: replaces 1 / sqrt(d_k).
+    - `softcap`: scores s become softcap tanh(s / softcap) (Gemma 2, 2024), before the bias is added.
+    """
+    check_positive(softcap=softcap)
+    check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
+    q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
+    shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
+    mask, bias = checked_mask(mask, shape_BHTS), None if bias is None else _checked_bias(bias, shape_BHTS)
+    weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
+    return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
+
+
+def attention_weights(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    mask: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dtype: Any = jnp.float32,
+) -> jax.Array:
+    """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), computed in float32 and rounded to `dtype`."""
+    scores_BHTS = _products(q_BTHK, k_BSHK) * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores_BHTS = softcap * jnp.tanh(scores_BHTS / softcap)
+    if bias is not None:
+        scores_BHTS = scores_BHTS + bias
+    return masked_softmax(scores_BHTS, mask, dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def masked_softmax(scores: jax.Array, mask: jax.Array | None, dtype: Any = jnp.float32) -> jax.Array:
+    """Softmax over the last axis where the mask is True, and 0 elsewhere; a row that is entirely masked is 0.
+
+    It is computed in the type of the scores and rounded to `dtype`.
+    """
+    if mask is None:
+        return jax.nn.softmax(scores).astype(dtype)
+    return jnp.where(mask, jax.nn.softmax(jnp.where(mask, scores, MASKED)), 0.0).astype(dtype)
+
+
+@masked_softmax.defjvp
+def _softmax_derivative(dtype: Any, inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
+    """The tangent, from the weights alone; by default JAX keeps several arrays of their size.
+
+    They are named with the last two axes as one: short rows would be padded in the memory of TPUs.
+    """
+    weights, (change, _) = masked_softmax(*inputs, dtype), changes
+    weights = checkpoint_name(weights.reshape(*weights.shape[:-2], -1), WEIGHTS).reshape(weights.shape)
+    exact = weights.astype(change.dtype)
+    return weights, (exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))).astype(dtype)
+
+
+def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
+    """The second half of equation 1, weights times V."""
+    weights_BHTS, groups = weights_BHTS.astype(v_BSHV.dtype), v_BSHV.shape[2]
+    if groups == weights_BHTS.shape[1]:
+        return jnp.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV, precision=precision_of(v_BSHV))
+    weights_BGRTS = _grouped(weights_BHTS, 1, groups)
+    heads_BTGRV = jnp.einsum("bgrts,bsgv->btgrv", weights_BGRTS, v_BSHV, precision=precision_of(v_BSHV))
+    return heads_BTGRV.reshape(*heads_BTGRV.shape[:2], -1, heads_BTGRV.shape[-1])
+
+
+def _products(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
+    """Q K^T in float32, BHTS."""
+    product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+    heads, groups = q_BTHK.shape[2], k_BSHK.shape[2]
+    if groups == heads:
+        return jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **product)
+    # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
+    q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
+    q_BMGK = q_BTRGK.reshape(q_BTHK.shape[0], -1, *q_BTRGK.shape[3:])
+    scores_BGMS = jnp.einsum("bmgk,bsgk->bgms", q_BMGK, k_BSHK, **product)
+    scores_BGTRS = scores_BGMS.reshape(*scores_BGMS.shape[:2], *q_BTRGK.shape[1:3], -1)
+    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(q_BTHK.shape[0], heads, q_BTHK.shape[1], -1)
+
+
+def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
+    """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
+    heads = x.shape[axis]
+    if heads % groups:
+        raise ValueError(
+            f"{groups} heads of keys and values must divide the {heads} heads of the queries; heads are the third "
+            "axis, [batch, length, heads, width]"
+        )
+    return x.reshape(*x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
+
+
+def attended_values(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHV: jax.Array,
+    mask: jax.Array | None,
+    bias: jax.Array | None,
+    softcap: float | None = None,
+    scale: float | None = None,
+) -> jax.Array:
+    """Equation 1 without its weights, keeping as little as possible for the backward pass.
+
+    It keeps the weights in the type of the values, and queries, keys and values with their heads merged: TPUs would pad
+    heads of 64 to 128.
     """
 
-    mask: Mask = None
-    positions: AttentionPositions | None = None
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
+    def attended(merged: Sequence[jax.Array], mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
+        q_BTHK, k_BSHK, v_BSHV = (x.reshape(*x.shape[:2], h, -1) for x, h in zip(merged, heads, strict=True))
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap, v_BSHV.dtype)
+        return weighted_values(weights_BHTS, v_BSHV)
+
+    heads = [x.shape[2] for x in (q_BTHK, k_BSHK, v_BSHV)]
+    return attended([x.reshape(*x.shape[:2], -1) for x in (q_BTHK, k_BSHK, v_BSHV)], mask, bias)
+
+
+# Heads.
+
+
+@flax.struct.dataclass
+class Context:
+    """What attention is given besides its inputs. A stack and its layers take the same tuple, for all their attentions.
+
+    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each
+      query attends to all keys; with a cache of self-attention, to the slots up to its own.
+    - `encoding`: the position encoding, where it acts in attention; stacks set it for their layers.
+    - `positions_BT`: the positions of the queries, one row per sentence or one for all; by default 0, 1, 2 ..., with a
+      cache those after the filled slots.
+    - `key_positions_BS`: the positions of the keys, by default those of the queries; with a cache, of all its slots, by
+      default 0, 1, 2 ...
+    - `cache`: of decoding. Self-attention's, from `new_cache`, gets the new keys and values appended; cross-attention's,
+      from `project_memory`, is only read.
+    - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
+    - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
+      and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
+    - `deterministic`: False drops elements, and needs `rngs={"dropout": key}`.
+    """
+
+    mask: ArrayLike | None = None
+    encoding: Positions | None = flax.struct.field(default=None, pytree_node=False)
+    positions_BT: ArrayLike | None = None
+    key_positions_BS: ArrayLike | None = None
     cache: Cache | None = None
-    head_mask_H: jax.Array | None = None
-    deterministic: bool = True
+    head_mask: ArrayLike | None = None
+    lengths_B: ArrayLike | None = None
+    is_causal: bool = flax.struct.field(default=False, pytree_node=False)
+    deterministic: bool = flax.struct.field(default=True, pytree_node=False)
 
 
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: Concat(head_1 .. head_h) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i).
 
     `attention(x, x)` is self-attention, `attention(x, memory)` cross-attention. The output is as wide as the query.
-    Unlike in most libraries d_k and d_v need not be d_model / num_heads (Table 3, row B). A mask has four axes: one of
-    the shape [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9, is `mask == 0`. Layers call
-    `with_context`. `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
+    A mask has four axes: one of the shape [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9,
+    is `mask == 0`. `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
 
-    Later changes, none of them the paper's:
-
-    - `num_key_value_heads`: fewer heads of keys and values, each shared by as many neighbouring heads of queries, and
+    - `num_heads`: the number of heads, h.
+    - `d_k`, `d_v`: widths of a head's queries and keys, and of its values; by default width / num_heads each. Unlike in
+      most libraries they are free (Table 3, row B).
+    - `dropout`: the rate at which weights are dropped (the paper has none).
+    - `use_bias`: biases in the four projections (the paper has none).
+    - `dtype`: the type of the computation; parameters are float32, as the softmax is.
+    - `implementation`: "plain", the formula as written, or "jax" or "cudnn" (`fused.py`).
+    - `gain`: multiplies the initial W^V and W^O (DeepNorm).
+    - `num_key_value_heads`: fewer heads of keys and values, each shared by several neighbouring heads of queries, and
       with the initial variance of all heads (grouped queries: Ainslie et al. 2023; multi-query, 1: Shazeer 2019).
     - `softcap`: the scores s become softcap tanh(s / softcap) (Gemma 2, 2024).
     - `qk_norm`: makes the norms of each head's queries and keys, over d_k, one for all heads; they are called before
@@ -65,7 +308,7 @@ class MultiHeadAttention(nn.Module):
     use_bias: bool = False
     dtype: Any = jnp.float32
     implementation: str = "plain"
-    gain: float = 1.0  # of the initial W^V and W^O
+    gain: float = 1.0
     num_key_value_heads: int | None = None
     softcap: float | None = None
     qk_norm: Callable[[], nn.Module] | None = None
@@ -77,9 +320,9 @@ class MultiHeadAttention(nn.Module):
         check_floating(dtype=self.dtype)
         if self.implementation not in IMPLEMENTATIONS:
             raise ValueError(f"implementation = {self.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}")
-        if self.groups < 1 or self.num_heads % self.groups:
-            raise ValueError(f"num_key_value_heads = {self.groups} must divide num_heads = {self.num_heads}")
-        gains, shared_by = (1.0, self.gain), self.num_heads // self.groups
+        if self.kv_heads < 1 or self.num_heads % self.kv_heads:
+            raise ValueError(f"num_key_value_heads = {self.kv_heads} must divide num_heads = {self.num_heads}")
+        gains, shared_by = (1.0, self.gain), self.num_heads // self.kv_heads
         self.query, self.output = (Linear(self.use_bias, self.dtype, xavier(gain)) for gain in gains)
         self.key, self.value = (Linear(self.use_bias, self.dtype, xavier(gain, None, shared_by)) for gain in gains)
         self.drop = Dropout(self.dropout)
@@ -87,116 +330,148 @@ class MultiHeadAttention(nn.Module):
             self.query_norm, self.key_norm = self.qk_norm(), self.qk_norm()
 
     @property
-    def groups(self) -> int:
+    def kv_heads(self) -> int:
         """The number of heads of keys and values."""
         return self.num_heads if self.num_key_value_heads is None else self.num_key_value_heads
 
     def __call__(
-        self, query: jax.Array, key_value: jax.Array, mask: jax.Array | None = None, *, deterministic: bool = True
+        self, query: ArrayLike, key_value: ArrayLike, mask: ArrayLike | None = None, *, deterministic: bool = True
     ) -> jax.Array:
-        """The output of attention without positions or a cache, for use on its own."""
+        """The output of attention without positions or a cache, for use on its own. Layers call `with_context`."""
         return self.with_context(query, key_value, Context(mask, deterministic=deterministic))[0]
 
     def with_context(
-        self, query: jax.Array, key_value: jax.Array | None, context: Context
+        self, query: ArrayLike, key_value: ArrayLike | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
         """The output, and the cache with the new keys and values (None without one).
 
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
-        check_type(Context, "Context(mask)", context=context)
-        mask, positions, cache, head_mask_H, deterministic = context
         check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
-        q_BTHK = self.queries(query)
-        if positions is not None:
-            q_BTHK = positions.kind.rotate(q_BTHK, positions.queries_BT)
-        if key_value is not None:
-            k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
-            if positions is not None:  # with a cache, keys_BS are the positions of all its slots
-                k_BSHK = positions.kind.rotate(k_BSHK, positions.keys_BS if cache is None else positions.queries_BT)
-            if cache is not None:
-                if mask is None:
-                    mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
-                cache = _append(cache, k_BSHK, v_BSHV)
-        elif cache is None:
+        query, cache, encoding = jnp.asarray(query), context.cache, context.encoding
+        if key_value is None and cache is None:
             raise ValueError("attention needs key_value, or a cache that holds its keys and values")
+        if encoding is not None:
+            context = _with_positions(context, query, key_value)
+        q_BTHK = self.queries(query)
+        if encoding is not None:
+            q_BTHK = encoding.rotate(q_BTHK, context.positions_BT)
+        if key_value is not None:
+            key_value = jnp.asarray(key_value)
+            k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
+            if encoding is not None:
+                k_BSHK = encoding.rotate(k_BSHK, context.key_positions_BS if cache is None else context.positions_BT)
+            if cache is not None:
+                if context.mask is None:
+                    mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
+                    context = context.replace(mask=mask)
+                cache = _append(cache, k_BSHK, v_BSHV)
         if cache is not None:
             k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
-        if not isinstance(mask, TokenMask):
-            mask = checked_mask(mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, mask, positions, deterministic)
-        if head_mask_H is not None:
-            heads_BTHV = heads_BTHV * head_mask_H.astype(heads_BTHV.dtype)[None, None, :, None]
+        mask = checked_mask(context.mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=mask))
+        if context.head_mask is not None:
+            factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
+            heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
         return self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1]), cache
 
-    def remember(self, key_value: jax.Array) -> Cache:
+    def project_memory(self, key_value: ArrayLike) -> Cache:
         """The cache of cross-attention: the keys and values of a sequence, computed once."""
+        key_value = jnp.asarray(key_value)
         return {"keys": _to_slots(self.keys(key_value)), "values": _to_slots(self.values(key_value))}
 
     def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
-        """An empty cache of self-attention, for decoding up to `length` tokens."""
+        """An empty cache of self-attention, for decoding up to `length` tokens. More become NaN, or an error if known.
+
+        Its first axis is the rows; the number of filled slots is one for all rows.
+        """
         d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
         return {
-            "keys": jnp.zeros((batch, self.groups, d_k, length), self.dtype),
-            "values": jnp.zeros((batch, self.groups, d_v, length), self.dtype),
+            "keys": jnp.zeros((batch, self.kv_heads, d_k, length), self.dtype),
+            "values": jnp.zeros((batch, self.kv_heads, d_v, length), self.dtype),
             "filled": jnp.zeros((), jnp.int32),
         }
 
-    def attend(
-        self,
-        q_BTHK: jax.Array,
-        k_BSHK: jax.Array,
-        v_BSHV: jax.Array,
-        mask: Mask,
-        positions: AttentionPositions | None,
-        deterministic: bool,
-    ) -> jax.Array:
-        """Equation 1 on heads, `groups` of keys and values, with positions and dropout: what a variant overrides."""
-        bias = None
-        if positions is not None:
-            bias = positions.kind.bias(q_BTHK, positions.queries_BT, positions.keys_BS)
-            q_BTHK = positions.kind.content_queries(q_BTHK)
-        moves_values = positions is not None and positions.kind.moves_values
+    def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
+        """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
+        encoding, mask, bias = context.encoding, context.mask, None
+        if encoding is not None:
+            bias = encoding.bias(q_BTHK, context.positions_BT, context.key_positions_BS)
+            q_BTHK = encoding.content_queries(q_BTHK)
+        moves_values = encoding is not None and encoding.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not deterministic)
+        weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not context.deterministic)
         if self.implementation != "plain" and not self.is_initializing():
+            kind, is_described = self.implementation, mask is None or context.lengths_B is not None
             modified = bias is not None, self.softcap is not None
-            reason = fused.unsupported(self.implementation, q_BTHK, v_BSHV, mask, *modified, weights_needed)
+            reason = fused.unsupported(kind, q_BTHK, v_BSHV, is_described, *modified, weights_needed)
             if reason is None:
-                return fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale)
-            fused.warn_once(self.implementation, reason)
-        mask = mask.array if isinstance(mask, TokenMask) else mask
+                described = context.lengths_B, context.is_causal
+                return fused.fused_attention(kind, q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale, *described)
+            fused.warn_once(kind, reason)
         if not weights_needed:
             return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap, self.scale)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if weights_wanted:
             self.sow("intermediates", "weights", weights_BHTS)
-        weights_BHTS = self.drop(weights_BHTS, deterministic)
+        weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
-        if positions is not None and moves_values:
-            heads_BTHV = heads_BTHV + positions.kind.moved_values(weights_BHTS, positions.queries_BT, positions.keys_BS)
+        if encoding is not None and moves_values:
+            moved = encoding.moved_values(weights_BHTS, context.positions_BT, context.key_positions_BS)
+            heads_BTHV = heads_BTHV + moved
         return heads_BTHV
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
     def queries(self, query: jax.Array) -> jax.Array:
         q_BTHK = self._heads(self.query, query, self.num_heads, self.d_k)
-        return q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK)
+        return q_BTHK if self.qk_norm is None else self.query_norm(q_BTHK).astype(self.dtype)
 
     def keys(self, key_value: jax.Array) -> jax.Array:
-        k_BSHK = self._heads(self.key, key_value, self.groups, self.d_k)
-        return k_BSHK if self.qk_norm is None else self.key_norm(k_BSHK)
+        k_BSHK = self._heads(self.key, key_value, self.kv_heads, self.d_k)
+        return k_BSHK if self.qk_norm is None else self.key_norm(k_BSHK).astype(self.dtype)
 
     def values(self, key_value: jax.Array) -> jax.Array:
-        return self._heads(self.value, key_value, self.groups, self.d_v)
+        return self._heads(self.value, key_value, self.kv_heads, self.d_v)
 
-    def _heads(self, projection: Linear, x: jax.Array, heads: int, chosen: int | None) -> jax.Array:
-        """The projection of x to so many heads, of the chosen width or else d_model / num_heads."""
-        if chosen is None and x.shape[-1] % self.num_heads:
+    def _heads(self, projection: Linear, x: jax.Array, heads: int, width: int | None) -> jax.Array:
+        """The projection of x to this many heads of this width, by default d_model / num_heads."""
+        if width is None and x.shape[-1] % self.num_heads:
             raise ValueError(
                 f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: give d_k and d_v as well"
             )
-        width = chosen or x.shape[-1] // self.num_heads
+        width = width or x.shape[-1] // self.num_heads
         return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
+
+
+def _with_positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike | None) -> Context:
+    """The context with the positions of queries and keys, given or counted."""
+    cache, queries_BT, keys_BS = context.cache, context.positions_BT, context.key_positions_BS
+    if queries_BT is None:
+        start = 0 if cache is None else cache["filled"]
+        queries_BT = start + jnp.arange(query_BTD.shape[1])[None]
+    if keys_BS is None:
+        keys_BS = queries_BT if cache is None else jnp.arange(cache["keys"].shape[-1])[None]
+    check_shapes(query_BTD=query_BTD, positions_BT=queries_BT)
+    if cache is None:
+        check_shapes(key_value_BSE=key_value_BSE, key_positions_BS=keys_BS)
+    else:
+        check_shapes(cache_BGKL=cache["keys"], key_positions_BL=keys_BS)
+    return context.replace(positions_BT=jnp.asarray(queries_BT), key_positions_BS=jnp.asarray(keys_BS))
+
+
+# The cache.
+
+
+def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
+    """Writes the new keys and values into the next free slots; NaN if there are too few, so that the output is NaN."""
+    filled, length, room = cache["filled"], k_BTHK.shape[1], cache["keys"].shape[-1]
+    if any(known + length > room for known in known_range(filled)):
+        raise ValueError(f"{length} tokens do not fit: {filled} of the cache's {room} slots are filled")
+    v_BTHV = jnp.where(filled + length > room, jnp.nan, v_BTHV)
+    written = {"keys": _to_slots(k_BTHK), "values": _to_slots(v_BTHV)}
+    for name, new in written.items():
+        written[name] = jax.lax.dynamic_update_slice(cache[name], new.astype(cache[name].dtype), (0, 0, 0, filled))
+    return {**written, "filled": filled + length}
 
 
 def _to_slots(x_BSHK: jax.Array) -> jax.Array:
@@ -205,14 +480,3 @@ def _to_slots(x_BSHK: jax.Array) -> jax.Array:
 
 def _from_slots(x_BHKL: jax.Array) -> jax.Array:
     return jnp.moveaxis(x_BHKL, -1, 1)
-
-
-def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
-    """Writes the new keys and values into the next free slots."""
-    filled, length, room = cache["filled"], k_BTHK.shape[1], cache["keys"].shape[-1]
-    if any(known + length > room for known in known_range(filled)):
-        raise ValueError(f"{length} tokens do not fit: {filled} of the cache's {room} slots are filled")
-    written = {"keys": _to_slots(k_BTHK), "values": _to_slots(v_BTHV)}
-    for name, new in written.items():
-        written[name] = jax.lax.dynamic_update_slice(cache[name], new.astype(cache[name].dtype), (0, 0, 0, filled))
-    return {**written, "filled": filled + length}

@@ -1,18 +1,22 @@
-"""Dropout (section 5.4) from sixteen random bits for each element."""
+"""Dropout (section 5.4) from sixteen random bits per element."""
 
+import contextlib
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend.random import threefry2x32_p
 
-# Random bits are the cost of dropout, and sixteen for each element, instead of thirty-two, halve it. The rate is then a
+# Random bits are the cost of dropout, and sixteen per element, instead of thirty-two, halve it. The rate is then a
 # multiple of 1 / 65536, and the kept elements are scaled by exactly that rate.
 BITS = jnp.uint16
 LEVELS = 2**16
 # A number of the config; a traced array where runs of different rates train in one program.
 Rate = float | jax.Array
+_ROW_AXES: ContextVar[tuple[str, ...] | None] = ContextVar("row_axes", default=None)
 
 
 def check_rate(rate: Rate) -> None:
@@ -44,7 +48,7 @@ class Dropout(nn.Module):
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sixteen random bits for each element, from the key, the element's row in the batch and its index in the row.
+    """Sixteen random bits per element, from the key, the element's row in the batch and its index in the row.
 
     They do not depend on the number of devices. Threefry makes 64 bits from a key and two numbers, all of which are
     used here; `jax.random.bits` discards 48 of them.
@@ -58,7 +62,25 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return bits[:, :width].reshape(shape)
 
 
+@contextlib.contextmanager
+def rows_divided_over(axes: tuple[str, ...]) -> Iterator[None]:
+    """While this is traced inside a `jax.shard_map`, the rows of a batch are divided over these axes of the mesh.
+
+    Only they count: devices along other axes compute with the same rows, and must drop the same elements.
+    """
+    token = _ROW_AXES.set(axes)
+    try:
+        yield
+    finally:
+        _ROW_AXES.reset(token)
+
+
 def _rows_before(rows: int) -> jax.Array:
-    """The number of rows of the batch on the devices before this one, inside a shard_map over rows."""
-    axes = jax.sharding.get_abstract_mesh().manual_axes
-    return (jax.lax.axis_index(axes) * rows if axes else jnp.zeros((), int)).astype(jnp.uint32)
+    """The number of rows of the batch on the devices before this one."""
+    axes, manual = _ROW_AXES.get(), jax.sharding.get_abstract_mesh().manual_axes
+    if axes is None and manual:
+        raise ValueError(
+            f"dropout inside a shard_map over {', '.join(map(str, manual))}: say which of these axes divide the rows, "
+            "as in `with transformer_jax.model.dropout.rows_divided_over(('data',)):`"
+        )
+    return (jax.lax.axis_index(axes) * rows if axes and manual else jnp.zeros((), int)).astype(jnp.uint32)

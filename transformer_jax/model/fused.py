@@ -1,6 +1,7 @@
-"""Attention by jax.nn.dot_product_attention or its cuDNN kernels, where these support what is needed.
+"""Attention by jax.nn.dot_product_attention ("jax") or its cuDNN kernels ("cudnn"), where these support what is needed.
 
-"jax" is tested on CPUs. "cudnn" is tested there with the kernels replaced, compiled for GPUs, and has never been run.
+"jax" is tested on CPUs. "cudnn" is tested there with the kernels replaced, and compiled for GPUs; `checked` compares it
+with the plain formula on the device before a run uses it.
 """
 
 import contextlib
@@ -8,16 +9,13 @@ import dataclasses
 import functools
 import importlib.util
 import logging
-import math
 import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 
-from transformer_jax.model.masks import Mask, TokenMask
-from transformer_jax.model.precision import precision_of
+from transformer_jax.model.linear import precision_of
 from transformer_jax.model_config import ModelConfig
 
 logger = logging.getLogger("transformer_jax")
@@ -29,8 +27,8 @@ LARGEST_HEAD = 128  # Hopper has kernels for 256, but what is traced does not kn
 def resolved(config: ModelConfig, device: jax.Device, is_divided: bool) -> ModelConfig:
     """The config for a program on such devices: `auto` is decided, and `cudnn` replaced where it cannot run.
 
-    `is_divided`: on each device the program computes rows of its own. Where XLA divides it, a kernel's rows and their
-    lengths may be divided in different ways.
+    `is_divided`: each device computes whole heads of its own rows. Where XLA divides a program, a kernel's rows and
+    their lengths may be divided in different ways.
     """
     wanted = config.attention_implementation
     if wanted not in ("auto", "cudnn"):
@@ -41,29 +39,75 @@ def resolved(config: ModelConfig, device: jax.Device, is_divided: bool) -> Model
     if wanted == "cudnn" and not has_kernels:
         warn_once("cudnn", f"cuDNN's kernels need an NVIDIA GPU, Ampere or later, here is a {device.device_kind}")
     elif wanted == "cudnn" and not is_divided:
-        warn_once("cudnn", "evaluation and scoring on several devices are divided by XLA, which kernels do not allow")
+        warn_once("cudnn", "programs on several devices that are divided by XLA do not allow kernels")
     runs = has_kernels and is_divided
     chosen: Any = "cudnn" if runs and (wanted == "cudnn" or config.dtype == "bfloat16") else "plain"
     return dataclasses.replace(config, attention_implementation=chosen)
 
 
-def takes_token_masks(config: ModelConfig) -> bool:
-    """Whether masks of padding may stay descriptions. Custom attention and custom layers are given arrays."""
-    parts = config.parts
-    is_custom = any((parts.attention, parts.encoder_layer, parts.decoder_layer))
-    return config.attention_implementation == "cudnn" and not is_custom
+def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
+    """The config, with plain attention if the kernels that it would use on this device fail or give another result.
+
+    Compares values and gradients on a tiny batch, in less than a second. Call it outside of jit.
+    """
+    if resolved(config, device, is_divided=True).attention_implementation != "cudnn":
+        return config
+    try:
+        with jax.default_device(device):
+            worst = _difference(config)
+        problem = None if worst < 0.05 else f"its results differ from the plain formula's by {worst:.2g}"
+    except Exception as error:  # whatever the compiler or the driver raises
+        problem = f"it fails: {str(error).splitlines()[0]}"
+    if problem is None:
+        return config
+    warn_once("cudnn", problem)
+    return dataclasses.replace(config, attention_implementation="plain")
+
+
+def _difference(config: ModelConfig) -> float:
+    """The largest difference of output and gradients from the plain formula, relative to the largest entry of each."""
+    length, lengths_B = 16, jnp.array([16, 11])
+    shapes = (config.num_heads, config.key_size), (config.key_value_heads, config.key_size)
+    shapes = (*shapes, (config.key_value_heads, config.value_size), (config.num_heads, config.value_size))
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    *inputs, weights = (
+        jax.random.normal(key, (2, length, *shape), config.dtype) for key, shape in zip(keys, shapes, strict=True)
+    )
+
+    def kernel(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array) -> jax.Array:
+        return fused_attention("cudnn", q_BTHK, k_BSHK, v_BSHV, None, None, config.score_scale, lengths_B, True)
+
+    def plain(*inputs: jax.Array) -> jax.Array:
+        q_BTHK, k_BSHK, v_BSHV = (x.astype(jnp.float32) for x in inputs)
+        k_BSHK, v_BSHV = (jnp.repeat(x, config.num_heads // config.key_value_heads, axis=2) for x in (k_BSHK, v_BSHV))
+        places = jnp.arange(length)
+        hidden_BTS = (places[None, :] > places[:, None])[None] | (places >= lengths_B[:, None])[:, None]
+        scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * config.score_scale
+        weights_BHTS = jax.nn.softmax(jnp.where(hidden_BTS[:, None], -jnp.inf, scores_BHTS))
+        return jnp.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV).astype(inputs[0].dtype)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def output_and_gradients(attention: Any) -> list[jax.Array]:
+        output, pull_back = jax.vjp(attention, *inputs)
+        return [output, *pull_back(weights)]
+
+    pairs = zip(output_and_gradients(kernel), output_and_gradients(plain), strict=True)
+    return max(float(jnp.max(jnp.abs(ours - theirs)) / jnp.max(jnp.abs(theirs))) for ours, theirs in pairs)
 
 
 def unsupported(
     implementation: str,
     q_BTHK: jax.Array,
     v_BSHV: jax.Array,
-    mask: Mask,
+    is_described: bool,
     has_bias: bool,
     has_softcap: bool,
     weights_needed: bool,
 ) -> str | None:
-    """Why the implementation cannot compute this attention, or None if it can."""
+    """Why the implementation cannot compute this attention, or None if it can.
+
+    `is_described`: there is no mask, or lengths and `is_causal` say the same.
+    """
     width = q_BTHK.shape[-1]
     if weights_needed:
         return "the attention weights themselves are needed (to show or drop them, or for relative positions)"
@@ -81,8 +125,8 @@ def unsupported(
         return f"cuDNN needs a d_k that is a multiple of 8 and at most {LARGEST_HEAD}, here is {width}"
     if has_bias:
         return "the position encoding adds to the scores (T5, ALiBi, Transformer-XL)"
-    if isinstance(mask, jax.Array):
-        return "the mask is not only of padding and later tokens (packed or given masks, custom layers, decoding steps)"
+    if not is_described:
+        return "the mask is not only of padding and later tokens (packed or given masks, decoding steps)"
     return None
 
 
@@ -101,72 +145,29 @@ def fused_attention(
     q_BTHK: jax.Array,
     k_BSHK: jax.Array,
     v_BSHV: jax.Array,
-    mask: Any,
-    bias: jax.Array | None,
-    scale: float | None = None,
-) -> jax.Array:
-    """Equation 1 without its weights; `scale` replaces 1 / sqrt(d_k)."""
-    if implementation == "cudnn":
-        return _by_cudnn(q_BTHK, k_BSHK, v_BSHV, mask, scale)
-    return _by_jax(q_BTHK, k_BSHK, v_BSHV, mask, bias, scale)
-
-
-def _by_jax(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    v_BSHV: jax.Array,
     mask: jax.Array | None,
     bias: jax.Array | None,
     scale: float | None,
+    lengths_B: jax.Array | None,
+    is_causal: bool,
 ) -> jax.Array:
-    """Equal to the plain one, also in rows that may attend to nothing."""
+    """Equation 1 without its weights; `scale` replaces 1 / sqrt(d_k). cuDNN reads lengths and a flag, not the mask.
+
+    By cuDNN a row without tokens attends to its first key, where the plain formula has zeros: no loss depends on it.
+    """
+    attend: Any = functools.partial(jax.nn.dot_product_attention, q_BTHK, k_BSHK, v_BSHV, scale=scale)
+    if implementation == "cudnn":
+        options: dict[str, Any] = {"is_causal": is_causal, "implementation": CUDNN}
+        if lengths_B is not None:
+            queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1])
+            options |= {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
+        output_BTHV: jax.Array = attend(**options)
+        return output_BTHV
     is_float32 = precision_of(q_BTHK) is None
     with contextlib.nullcontext() if is_float32 else jax.default_matmul_precision("default"):
-        attend: Any = functools.partial(jax.nn.dot_product_attention, scale=scale, implementation="xla")
-        output_BTHV = attend(q_BTHK, k_BSHK, v_BSHV, bias, mask)
+        output_BTHV = attend(bias=bias, mask=mask, implementation="xla")
     if mask is None:
         return output_BTHV
     # For a row that may attend to nothing JAX returns the mean of the values; here it is zero.
     any_BT11 = jnp.moveaxis(mask.any(-1, keepdims=True), 1, 2)
     return jnp.where(any_BT11, output_BTHV, jnp.zeros_like(output_BTHV))
-
-
-def _by_cudnn(
-    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: TokenMask | None, scale: float | None
-) -> jax.Array:
-    """By kernels that keep no scores. Queries at padding count as any others, as in the plain formula.
-
-    A row without tokens attends to its first key, where the plain formula has zeros: nothing that counts depends on it.
-    """
-    (rows, queries), keys = q_BTHK.shape[:2], k_BSHK.shape[1]
-    lengths_B = jnp.full(rows, keys, jnp.int32) if mask is None else jnp.maximum(mask.lengths_B, 1)
-
-    def kernel(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, lengths_B: jax.Array) -> jax.Array:
-        q_BTHK, k_BSHK, v_BSHV = (_even(array) for array in (q_BTHK, k_BSHK, v_BSHV))
-        lengths = {"query_seq_lengths": jnp.full_like(lengths_B, q_BTHK.shape[1]), "key_value_seq_lengths": lengths_B}
-        # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
-        own_B = q_BTHK[:, 0, 0, 0] == 0
-        lengths = {name: jnp.where(own_B, each, each) for name, each in lengths.items()}
-        options = {"is_causal": mask is not None and mask.causal, "scale": scale, "implementation": CUDNN}
-        attend: Any = functools.partial(jax.nn.dot_product_attention, **options)
-        return attend(q_BTHK, k_BSHK, v_BSHV, **lengths)[:, :queries]
-
-    return _over_heads(kernel, q_BTHK, k_BSHK, v_BSHV, lengths_B)
-
-
-def _even(x_BTHK: jax.Array) -> jax.Array:
-    """With one more position if there is an odd number of them, which the kernels' gradients do not allow."""
-    return jnp.pad(x_BTHK, ((0, 0), (0, x_BTHK.shape[1] % 2), (0, 0), (0, 0)))
-
-
-def _over_heads(attention, *arrays):  # type: ignore[no-untyped-def]
-    """Attention on each device's own heads. XLA cannot divide a kernel inside a `shard_map` over some of the axes."""
-    mesh = jax.sharding.get_abstract_mesh()
-    rest = tuple(name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind != AxisType.Manual)
-    if not rest:
-        return attention(*arrays)
-    devices = math.prod(mesh.shape[name] for name in rest)
-    divides = all(array.shape[2] % devices == 0 for array in arrays if array.ndim == 4)
-    heads = PartitionSpec(None, None, rest if divides else None)
-    specs = tuple(heads if array.ndim == 4 else PartitionSpec() for array in arrays)
-    return jax.shard_map(attention, in_specs=specs, out_specs=heads, axis_names=set(rest), check_vma=False)(*arrays)

@@ -6,14 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.model import custom_modules
-from transformer_jax.model_config import ModelConfig
-
 
 class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axis, computed in float32."""
 
-    epsilon: float
+    epsilon: float = 1e-6
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -28,7 +25,7 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + epsilon) * scale over the last axis, computed in float32."""
 
-    epsilon: float
+    epsilon: float = 1e-6
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -41,12 +38,6 @@ class RMSNorm(nn.Module):
 NORMS: dict[str, type[nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 
-def norm_of(config: ModelConfig) -> Any:
-    """A norm as the config asks for it: every norm of the model is made here."""
-    norm = custom_modules.choose(config, "norm", NORMS[config.norm_kind])
-    return norm(epsilon=config.norm_epsilon, dtype=config.dtype)
-
-
 @jax.custom_jvp
 def normalized(x: jax.Array, epsilon: float) -> jax.Array:
     """x with mean 0 and variance 1 over the last axis."""
@@ -57,7 +48,7 @@ def normalized(x: jax.Array, epsilon: float) -> jax.Array:
 def _derivative(inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
     """The tangent without its components along 1 and along the result, which have no effect.
 
-    It needs only the result and one number for each row; by default JAX keeps two more arrays as large as x.
+    It needs only the result and one number per row; by default JAX keeps two more arrays as large as x.
     """
     (x, epsilon), (change, _) = inputs, changes
     unit, rate = _unit_and_rate(_centred(x), epsilon)

@@ -1,58 +1,216 @@
-"""Position encodings: eight of them behind the interface of `position_interface.py` (the paper's is section 3.5)."""
+"""Position encodings: the functions of arrays that they compute, their interface, and eight of them as modules.
+
+An encoding adds to the embeddings, rotates queries and keys, adds to attention's scores or to the queries that make
+them, or adds to attention's output. Positions are integers "BT", one row per sentence or a single row for all (not
+always 0, 1, 2 ...: packing restarts them in each segment).
+"""
+
+import math
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import ArrayLike
 
-from transformer_jax.model.linear import xavier
-from transformer_jax.model.position_functions import (
-    alibi_bias,
-    apply_rotary,
-    relative_buckets,
-    relative_distances,
-)
-from transformer_jax.model.position_interface import AttentionPositions, Positions
-from transformer_jax.model.precision import precision_of
-from transformer_jax.model.sinusoid import angles, sinusoid
+from transformer_jax.model.linear import precision_of, xavier
+from transformer_jax.model.shapes import check_positive, check_shapes
+from transformer_jax.model_config import ModelConfig
 
-Places = AttentionPositions  # the former name: custom modules import it
+ORDERS = ("interleaved", "halves")
+
+
+def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
+    """The paper's table (section 3.5), [length, d_model].
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
+    """
+    return sinusoid(jnp.arange(length), d_model)
+
+
+def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> jax.Array:
+    """The paper's sinusoids at any positions, on a new last axis.
+
+    `order`: "interleaved" is sine and cosine in turn; "halves" all sines first, then all cosines, as in Tensor2Tensor
+    and Marian.
+    """
+    check_positive(d_model=d_model)
+    if order not in ORDERS:
+        raise ValueError(f"order = {order!r}: must be one of {', '.join(ORDERS)}")
+    if d_model % 2:
+        raise ValueError(f"d_model = {d_model} is odd: sinusoids are pairs of sine and cosine")
+    turns = angles(positions, d_model)
+    if order == "halves":
+        return jnp.concatenate([jnp.sin(turns), jnp.cos(turns)], axis=-1)
+    return jnp.stack([jnp.sin(turns), jnp.cos(turns)], axis=-1).reshape(*jnp.shape(positions), d_model)
+
+
+def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Array:
+    """pos / theta^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
+    positions = jnp.asarray(positions)
+    wavelengths = theta ** (jnp.arange(0, width, 2) / width)
+    return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
+
+
+def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_000.0) -> jax.Array:
+    """Rotary positions (Su et al. 2021): each pair of neighbours (2i, 2i + 1) of a query or key, rotated.
+
+    The angle is position / theta^(2i / d_k). `positions_BT` has a row per sentence, or a single one, or is "T".
+    Llama's code in Hugging Face has the pairs (i, i + d_k / 2) instead.
+    """
+    positions_BT = positions_BT[None] if getattr(positions_BT, "ndim", 0) == 1 else positions_BT  # type: ignore[index]
+    check_shapes(x_BTHK=x_BTHK, positions_BT=positions_BT)
+    check_positive(theta=theta)
+    x_BTHK = jnp.asarray(x_BTHK)
+    if x_BTHK.shape[-1] % 2:
+        raise ValueError(f"x has d_k = {x_BTHK.shape[-1]}: must be even, for pairs of numbers are rotated")
+    angles_BT1P = angles(positions_BT, x_BTHK.shape[-1], theta)[:, :, None]
+    cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
+    even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
+    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+    return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+
+
+def relative_distances(queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
+    """The position of each key relative to each query, BTS: negative before it, positive after it."""
+    check_shapes(queries_BT=queries_BT)
+    check_shapes(keys_BS=keys_BS)
+    return jnp.asarray(keys_BS)[:, None, :] - jnp.asarray(queries_BT)[:, :, None]
+
+
+def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 128, causal: bool = False) -> jax.Array:
+    """T5's bucket of each distance (Raffel et al. 2020): a row of a table of `buckets` biases.
+
+    Near distances have a bucket each, far ones share logarithmically wider buckets, up to `furthest`. If `causal`, keys
+    after the query have none of their own: all buckets are for the past.
+    """
+    distances = jnp.asarray(distances)
+    count = buckets if causal else buckets // 2
+    exact = count // 2
+    if exact < 1:
+        raise ValueError(f"buckets = {buckets}: must be at least {2 if causal else 4}")
+    if furthest <= exact:
+        raise ValueError(f"furthest = {furthest}: must be above {exact}, for nearer distances have a bucket each")
+    offset = jnp.zeros_like(distances) if causal else jnp.where(distances > 0, count, 0)
+    steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
+    spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(furthest / exact)
+    far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
+    return offset + jnp.where(steps < exact, steps, far)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """ALiBi's slope of each head (Press et al. 2022): 2^(-8/h), 2^(-16/h) ...
+
+    Where h is no power of two: the slopes of the next lower power, then every second slope of the next higher one.
+    """
+    check_positive(heads=heads)
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return slopes if power == heads else slopes + alibi_slopes(2 * power)[0::2][: heads - power]
+
+
+def alibi_bias(heads: int, queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
+    """What ALiBi adds to the scores, BHTS: minus the slope times the distance, in both directions."""
+    distance_B1TS = jnp.abs(relative_distances(queries_BT, keys_BS))[:, None].astype(jnp.float32)
+    return -jnp.asarray(alibi_slopes(heads))[None, :, None, None] * distance_B1TS
+
+
+class Positions(nn.Module):
+    """No positions, and the base class of every encoding: it overrides one or more of the methods below."""
+
+    # Whether each layer has its own parameters, or all layers of a stack share them.
+    per_layer: ClassVar[bool] = False
+    # Whether `moved_values` is called; attention must then compute its weights explicitly.
+    moves_values: ClassVar[bool] = False
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> "Positions":
+        """The encoding of a stack of this model; `causal` in the decoder. A class with fields overrides it."""
+        return cls()
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """The stack's input with positions in it."""
+        return x_BTD
+
+    def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Queries, or keys, rotated according to their positions."""
+        return x_BTHK
+
+    def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
+        """What is added to the scores (after scaling): broadcasts to BHTS."""
+        return None
+
+    def content_queries(self, q_BTHK: jax.Array) -> jax.Array:
+        """The queries as they are multiplied with the keys; `bias` has them without this change."""
+        return q_BTHK
+
+    def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> Any:
+        """What is added to the heads' outputs, BTHV."""
+        return None
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError if a sequence of `length` tokens is too long for this encoding."""
 
 
 class Sinusoidal(Positions):
-    """Section 3.5: fixed sinusoids added to the embeddings. Any length."""
+    """Section 3.5: fixed sinusoids, times `scale`, added to the embeddings. Any length."""
+
+    order: str = "interleaved"
+    scale: float = 1.0
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        return cls(config.sinusoids, config.base_d_model**-0.5 if config.scale_positions else 1.0)
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        vectors = sinusoid(positions_BT, x_BTD.shape[-1], self.config.sinusoids)
-        if self.config.scale_positions:
-            vectors = vectors * self.config.base_d_model**-0.5
+        check_shapes(x_BTD=x_BTD, positions_BT=positions_BT)
+        vectors = sinusoid(positions_BT, x_BTD.shape[-1], self.order)
+        if self.scale != 1:
+            vectors = vectors * self.scale
         return x_BTD + vectors.astype(x_BTD.dtype)
 
 
 class Learned(Positions):
-    """A trained vector for each position, added to the embeddings (Table 3, row E). Ends at `max_length`."""
+    """A trained vector per position, added to the embeddings (Table 3, row E). Ends at `max_length`.
+
+    Vectors begin with the variance 1 / d_model, or 1 / `base_d_model`, that of muP's base model.
+    """
+
+    max_length: int
+    base_d_model: int | None = None
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        return cls(config.max_length, config.base_d_model)
 
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         # The second axis need not be positions: in a step of beam search it holds the beams, all at one position.
-        size = nn.initializers.normal(self.config.base_d_model**-0.5)
-        table = self.param("table", size, (self.config.max_length, x_BTD.shape[-1]))
-        # A position beyond the table must become NaN: the last row in its place would go unnoticed.
-        vectors = table.at[positions_BT].get(mode="fill", fill_value=jnp.nan)
-        return x_BTD + vectors.astype(x_BTD.dtype)
+        check_shapes(x_BTD=x_BTD, positions_BT=positions_BT)
+        size = nn.initializers.normal((self.base_d_model or x_BTD.shape[-1]) ** -0.5)
+        table = self.param("table", size, (self.max_length, x_BTD.shape[-1]))
+        return x_BTD + rows_of(table, positions_BT).astype(x_BTD.dtype)
 
     def check_length(self, length: int) -> None:
         try:
-            is_too_long = length > self.config.max_length
+            is_too_long = length > self.max_length
         except jax.errors.InconclusiveDimensionOperation:  # jax.export is tracing for any length
             raise ValueError(
-                f"learned positions end at max_length = {self.config.max_length}: export with "
-                f"jax.export.symbolic_shape(..., constraints=['{length} <= {self.config.max_length}'])"
+                f"learned positions end at max_length = {self.max_length}: export with "
+                f"jax.export.symbolic_shape(..., constraints=['{length} <= {self.max_length}'])"
             ) from None
         if is_too_long:
             raise ValueError(
-                f"learned positions end at max_length = {self.config.max_length}, but {length} are asked for: "
+                f"learned positions end at max_length = {self.max_length}, but {length} are asked for: "
                 "raise model.max_length (and train), or use another position encoding"
             )
+
+
+def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:
+    """Rows of a table; NaN where an id is out of range: the last row in its place would go unnoticed."""
+    ids = jnp.asarray(ids).astype(jnp.int32)
+    ids = jnp.where(ids < 0, table_ND.shape[0], ids)  # indexing would count negative ones from the end
+    return table_ND.at[ids].get(mode="fill", fill_value=jnp.nan)
 
 
 class Rotary(Positions):
@@ -61,40 +219,53 @@ class Rotary(Positions):
     The angles are those of the sinusoids, over d_k; neighbours (2i, 2i + 1) are a pair.
     """
 
+    theta: float = 10_000.0
+
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return apply_rotary(x_BTHK, positions_BT)
+        return apply_rotary(x_BTHK, positions_BT, self.theta)
 
 
 class Relative(Positions):
     """Shaw et al. 2018: trained vectors for the distance between query and key, added to keys and to values.
 
-    Distances are clipped to `reach`. Each layer has its own vectors, shared by its heads.
+    Distances are clipped to `reach`. Each layer has its own vectors, shared by its heads. `scale` is attention's, by
+    default 1 / sqrt(d_k); `mup_base`: d_k and d_v of muP's base model.
     """
 
     per_layer = True
     moves_values = True
+    d_k: int
+    d_v: int
     reach: int = 16
+    scale: float | None = None
+    mup_base: tuple[int, int] | None = None
+    dtype: Any = jnp.float32
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        base = config.mup_base_widths()
+        mup_base = int(base["d_k"]), int(base["d_v"])
+        sizes = config.key_size, config.value_size
+        return cls(*sizes, scale=config.score_scale, mup_base=mup_base, dtype=jnp.dtype(config.dtype))
 
     def setup(self) -> None:
-        rows, base = 2 * self.reach + 1, self.config.mup_base_widths()
-        for_keys, for_values = (xavier(base_shape=(rows, int(base[width]))) for width in ("d_k", "d_v"))
-        self.keys_RK = self.param("keys", for_keys, (rows, self.config.key_size))
-        self.values_RV = self.param("values", for_values, (rows, self.config.value_size))
+        rows, (base_K, base_V) = 2 * self.reach + 1, self.mup_base or (self.d_k, self.d_v)
+        self.keys_RK = self.param("keys", xavier(base_shape=(rows, base_K)), (rows, self.d_k))
+        self.values_RV = self.param("values", xavier(base_shape=(rows, base_V)), (rows, self.d_v))
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The score of every query and distance, from which each key selects that of its distance (their section 3.3).
         product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
         scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), **product)
-        scores_BHTR = scores_BHTR * self.config.score_scale
+        scores_BHTR = scores_BHTR * (self.scale or self.d_k**-0.5)
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
         shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
         return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)
 
     def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The total weight of each distance, times that distance's vector.
-        dtype = jnp.dtype(self.config.dtype)
-        weights_BHTS, values_RV = weights_BHTS.astype(dtype), self.values_RV.astype(dtype)
-        chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=dtype)
+        weights_BHTS, values_RV = weights_BHTS.astype(self.dtype), self.values_RV.astype(self.dtype)
+        chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=self.dtype)
         chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
         weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR, precision=precision_of(values_RV))
         return jnp.einsum("bhtr,rv->bthv", weights_BHTR, values_RV, precision=precision_of(values_RV))
@@ -106,41 +277,48 @@ class Relative(Positions):
 class TransformerXL(Positions):
     """Dai et al. 2019: the score of query i and key j is (q_i + u) k_j + (q_i + v) W_R r(i - j), over sqrt(d_k).
 
-    r are the sinusoids of the distance, as wide as the model. u, v (each head's) and W_R are trained, and each layer
-    has its own (in their formula the layers share u and v). Without their recurrence there is no memory of earlier
-    segments; and it acts in the encoder too, in both directions.
+    r are the sinusoids of the distance, as wide as the model. u, v (per head) and W_R are trained, and each layer has
+    its own (in their formula the layers share u and v). Without their recurrence there is no memory of earlier
+    segments; and it acts in the encoder too, in both directions. `scale` replaces 1 / sqrt(d_k).
 
     No r is made for each pair of positions. With sin((i - j) w) = sin(i w) cos(j w) - cos(i w) sin(j w), and its cosine
     alike, (q_i + v) W_R is rotated by the query's position and multiplied with the sinusoids of the key's.
     """
 
     per_layer = True
+    d_model: int
+    num_heads: int
+    d_k: int
+    scale: float | None = None
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        return cls(config.d_model, config.num_heads, config.key_size, config.score_scale)
 
     def setup(self) -> None:
-        width = self.config.num_heads * self.config.key_size
-        self.kernel_DF = self.param("kernel", xavier(), (self.config.d_model, width))
-        zeros = nn.initializers.zeros_init()
+        width, zeros = self.num_heads * self.d_k, nn.initializers.zeros_init()
+        self.kernel_DF = self.param("kernel", xavier(), (self.d_model, width))
         self.u_F, self.v_F = (self.param(name, zeros, (width,)) for name in ("content_bias", "distance_bias"))
 
     def content_queries(self, q_BTHK: jax.Array) -> jax.Array:
         return q_BTHK + self.u_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        d_model, dtype = self.config.d_model, q_BTHK.dtype
+        dtype = q_BTHK.dtype
         product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
-        kernel_DHK = self.kernel_DF.reshape(d_model, *q_BTHK.shape[2:]).astype(dtype)
+        kernel_DHK = self.kernel_DF.reshape(self.d_model, *q_BTHK.shape[2:]).astype(dtype)
         q_BTHK = q_BTHK + self.v_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(dtype)
         factors_BTHD = jnp.einsum("bthk,dhk->bthd", q_BTHK, kernel_DHK, **product)
         of_sin, of_cos = factors_BTHD[..., 0::2], factors_BTHD[..., 1::2]  # of the distance, sine and cosine in turn
-        angles_BT1P = angles(queries_BT, d_model)[:, :, None]
+        angles_BT1P = angles(queries_BT, self.d_model)[:, :, None]
         sin, cos = jnp.sin(angles_BT1P), jnp.cos(angles_BT1P)
         turned_BTHD = jnp.concatenate([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1)
-        turned_BTHD, keys_BSD = turned_BTHD.astype(dtype), sinusoid(keys_BS, d_model, "halves").astype(dtype)
+        turned_BTHD, keys_BSD = turned_BTHD.astype(dtype), sinusoid(keys_BS, self.d_model, "halves").astype(dtype)
         if keys_BSD.shape[0] == 1:  # one row for all sentences, which are then one product
             scores_BHTS = jnp.einsum("bthd,sd->bhts", turned_BTHD, keys_BSD[0], **product)
         else:
             scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD, keys_BSD, **product)
-        return scores_BHTS * self.config.score_scale
+        return scores_BHTS * (self.scale or self.d_k**-0.5)
 
 
 class T5(Positions):
@@ -150,25 +328,30 @@ class T5(Positions):
     1 / sqrt(d_k).
     """
 
+    causal: bool = False
     buckets: int = 32
     furthest: int = 128
 
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        return cls(causal)
+
     @nn.compact
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, self.config.num_heads))
+        table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, q_BTHK.shape[2]))
         distances_BTS = relative_distances(queries_BT, keys_BS)
         rows_BTS = relative_buckets(distances_BTS, self.buckets, self.furthest, self.causal)
         return jnp.moveaxis(table_RH[rows_BTS], -1, 1)
 
 
 class ALiBi(Positions):
-    """Press et al. 2022: scores fall linearly with distance, with a fixed slope for each head.
+    """Press et al. 2022: scores fall linearly with distance, with a fixed slope per head.
 
     In the encoder the distance counts in both directions.
     """
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        return alibi_bias(self.config.num_heads, queries_BT, keys_BS)
+        return alibi_bias(q_BTHK.shape[2], queries_BT, keys_BS)
 
 
 ENCODINGS: dict[str, type[Positions]] = {

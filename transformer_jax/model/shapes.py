@@ -27,7 +27,7 @@ FEATURES = "DEKV"
 def check_shapes(**arrays: Any) -> None:
     """Raises ValueError unless each array has the axes that the end of its name says, a letter the same size in all.
 
-    Those with a width, d_k or d_v are features, which must be floating-point numbers.
+    Arrays with a width, d_k or d_v are features, which must be floating-point numbers.
     Where the first array has more rows, "B" may also be 1: the row is the same for all of them.
     """
     known: dict[str, tuple[Any, str]] = {}
@@ -57,13 +57,6 @@ def check_floating(**arrays: Any) -> None:
         kind = jnp.result_type(array)
         if not jnp.issubdtype(kind, jnp.floating):
             raise ValueError(f"{name} is {kind}: must be floating-point, such as float32")
-
-
-def check_type(kind: type, example: str, **given: Any) -> None:
-    """Raises ValueError unless each argument is of this type."""
-    for name, argument in given.items():
-        if not isinstance(argument, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, as in {example}")
 
 
 def check_positive(**numbers: Any) -> None:

@@ -1,38 +1,56 @@
 """The model of section 3: Transformer.encode / decode / __call__."""
 
-import dataclasses
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import ArrayLike
 
-from transformer_jax.model import custom_modules
+from transformer_jax.model import build
+from transformer_jax.model.attention import Context, causal_mask, combine_masks, padding_mask, segment_mask
 from transformer_jax.model.embedding import Embedding
-from transformer_jax.model.fused import takes_token_masks
-from transformer_jax.model.masks import Mask, checked_rows, cross_attention_mask, self_attention_mask
-from transformer_jax.model.shapes import check_ids, check_type
-from transformer_jax.model.stacks import Decoder, DecoderCache, DecoderContext, Encoder, HeadMasks, check_head_masks
+from transformer_jax.model.shapes import check_ids, check_shapes
+from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model_config import ModelConfig
 
+# One factor per head, "NH" (layer, head), for each of the three attentions: "encoder", "decoder", "cross".
+HeadMasks = dict[str, Any]
 
-class Layout(NamedTuple):
+
+class AttentionInputs(NamedTuple):
     """How sentences lie in the rows of a batch; None is the default.
 
-    Masks default to padding (where a token is `pad_id`) and, in the decoder, to no look ahead. Explicit masks replace
-    the defaults; segment ids (sentences packed into a row) restrict them. Positions default to 0, 1, 2 ...
+    - `source_mask`, `target_mask`, `cross_mask`: the masks of the encoder's and the decoder's self-attention and of
+      cross-attention, boolean [B or 1, H or 1, T or 1, S or 1]. They default to padding (where a token is `pad_id`),
+      other segments and, in the decoder, later tokens; an explicit mask replaces all of its default.
+    - `source_segments`, `target_segments`: the number of each token's sentence where several are packed into a row, 0
+      at padding; a target's sentence attends to the source's of the same number.
+    - `source_positions`, `target_positions`: by default 0, 1, 2 ..., in each segment.
     """
 
-    source_mask: Mask = None
-    target_mask: Mask = None
-    cross_mask: Mask = None
-    source_segments: jax.Array | None = None
-    target_segments: jax.Array | None = None
-    source_positions: jax.Array | None = None
-    target_positions: jax.Array | None = None
+    source_mask: ArrayLike | None = None
+    target_mask: ArrayLike | None = None
+    cross_mask: ArrayLike | None = None
+    source_segments: ArrayLike | None = None
+    target_segments: ArrayLike | None = None
+    source_positions: ArrayLike | None = None
+    target_positions: ArrayLike | None = None
 
 
-DEFAULT_LAYOUT = Layout()
+class Features(NamedTuple):
+    """What logits are computed from: the decoder's output, and the table and bias of the output.
+
+    The table is None if a custom embedding computes the logits, the bias without model.output_bias.
+    """
+
+    decoded_BTD: jax.Array
+    table_ND: jax.Array | None
+    bias_N: jax.Array | None
+
+
+DEFAULT = AttentionInputs()
 
 
 class Transformer(nn.Module):
@@ -46,119 +64,145 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        embedding = custom_modules.choose(config, "embedding", Embedding, ("__call__", "logits"))
-        self.source_embedding = embedding(config, config.vocab_size)
+        self.source_embedding = build.embedding(config, config.vocab_size)
         if config.tie_embeddings != "all":
-            self.target_embedding = embedding(config, self._target_size)
+            self.target_embedding = build.embedding(config, self._target_size)
         if config.tie_embeddings == "none":
-            # Only multiplied with features, never looked up: model.embedding_init does not concern it.
-            self.output_embedding = embedding(dataclasses.replace(config, embedding_init="normal"), self._target_size)
+            self.output_embedding = build.embedding(config, self._target_size, is_output=True)
         if config.output_bias:
             self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (self._target_size,))
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder = build.encoder(config)
+        self.decoder = build.decoder(config)
 
     def __call__(
         self,
-        source_BS: jax.Array,
-        target_BT: jax.Array,
-        layout: Layout = DEFAULT_LAYOUT,
+        source_BS: ArrayLike,
+        target_BT: ArrayLike,
+        inputs: AttentionInputs = DEFAULT,
         *,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
         """Logits_BTN of each next target token."""
-        features_BTD = self.features(source_BS, target_BT, layout, head_masks=head_masks, deterministic=deterministic)
-        return self.logits(features_BTD)
-
-    def logits(self, features_BTD: jax.Array) -> jax.Array:
-        """The pre-softmax linear transformation (section 3.4)."""
-        logits_BTN = self._output_embedding.logits(features_BTD)
-        return logits_BTN + self.output_bias_N[None, None] if self.config.output_bias else logits_BTN
+        return self.logits(self._decoded(source_BS, target_BT, inputs, head_masks, deterministic))
 
     def features(
         self,
-        source_BS: jax.Array,
-        target_BT: jax.Array,
-        layout: Layout = DEFAULT_LAYOUT,
+        source_BS: ArrayLike,
+        target_BT: ArrayLike,
+        inputs: AttentionInputs = DEFAULT,
         *,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
-    ) -> jax.Array:
-        """The decoder's output; the logits are its products with the output table."""
-        options: dict[str, Any] = {"head_masks": head_masks, "deterministic": deterministic}
-        memory_BSD = self.encode(source_BS, layout, **options)
-        if layout.cross_mask is None:
-            segments = layout.source_segments, layout.target_segments
-            mask = cross_attention_mask(source_BS, self.config.pad_id, *segments, takes_token_masks(self.config))
-            layout = layout._replace(cross_mask=mask)
-        return self._decode(target_BT, memory_BSD, layout, **options)
-
-    def output_table(self) -> jax.Array | None:
-        """The matrix of the pre-softmax transformation, ND; None if a custom embedding computes the logits."""
+    ) -> Features:
+        """What a loss needs that computes the logits itself, a few tokens at a time."""
+        decoded_BTD = self._decoded(source_BS, target_BT, inputs, head_masks, deterministic)
         embedding = self._output_embedding
-        return embedding.table_ND if getattr(type(embedding), "logits", None) is Embedding.logits else None
+        has_table = getattr(type(embedding), "logits", None) is Embedding.logits
+        bias_N = self.output_bias_N if self.config.output_bias else None
+        return Features(decoded_BTD, embedding.table_ND if has_table else None, bias_N)
 
-    def output_bias(self) -> jax.Array | None:
-        """What is added to that product, N; None without model.output_bias."""
-        return self.output_bias_N if self.config.output_bias else None
+    def logits(self, decoded_BTD: jax.Array) -> jax.Array:
+        """The pre-softmax linear transformation (section 3.4)."""
+        logits_BTN = self._output_embedding.logits(decoded_BTD)
+        return logits_BTN + self.output_bias_N[None, None] if self.config.output_bias else logits_BTN
 
     def encode(
         self,
-        source_BS: jax.Array,
-        layout: Layout = DEFAULT_LAYOUT,
+        source_BS: ArrayLike,
+        inputs: AttentionInputs = DEFAULT,
         *,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
-        check_type(Layout, "Layout(source_mask=mask)", layout=layout)
         check_ids("source", source_BS, self.config.vocab_size)
-        check_head_masks(head_masks, self.config)
-        mask, positions_BS = layout.source_mask, layout.source_positions
-        if mask is None:
-            mask = self._self_attention_mask(source_BS, layout.source_segments, causal=False)
-        if positions_BS is None:
-            positions_BS = self.encoder.counted(source_BS)
-        x_BSD = checked_rows(self.source_embedding(source_BS), mask)
-        return self.encoder(x_BSD, mask, positions_BS, head_masks, deterministic)
+        head_masks = _checked_head_masks(head_masks, self.config)
+        rows = inputs.source_mask, inputs.source_segments, inputs.source_positions
+        context = self._context(source_BS, *rows, False, head_masks.get("encoder"), deterministic)
+        memory_BSD: jax.Array = self.encoder(self.source_embedding(source_BS), context)
+        return memory_BSD
 
     def decode(
         self,
-        target_BT: jax.Array,
-        memory_BSD: jax.Array,
-        memory_mask: jax.Array | None,
+        target_BT: ArrayLike,
+        memory_BSD: ArrayLike,
+        memory_mask: ArrayLike,
         *,
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
         """Logits_BTN against the encoder's output; `memory_mask` is cross-attention's, as from `cross_mask`."""
-        options: dict[str, Any] = {"head_masks": head_masks, "deterministic": deterministic}
-        return self.logits(self._decode(target_BT, memory_BSD, Layout(cross_mask=memory_mask), **options))
+        context = Context(_known(memory_mask), deterministic=deterministic)
+        return self.logits(self._decode(target_BT, memory_BSD, context, DEFAULT, head_masks, deterministic))
+
+    def _decoded(
+        self,
+        source_BS: ArrayLike,
+        target_BT: ArrayLike,
+        inputs: AttentionInputs,
+        head_masks: HeadMasks | None,
+        deterministic: bool,
+    ) -> jax.Array:
+        memory_BSD = self.encode(source_BS, inputs, head_masks=head_masks, deterministic=deterministic)
+        cross_context = Context(inputs.cross_mask, deterministic=deterministic)
+        if inputs.cross_mask is None:
+            segments = inputs.source_segments, inputs.target_segments
+            lengths_B = self._lengths(source_BS) if segments == (None, None) else None
+            cross_context = cross_context.replace(mask=self.cross_mask(source_BS, *segments), lengths_B=lengths_B)
+        return self._decode(target_BT, memory_BSD, cross_context, inputs, head_masks, deterministic)
 
     def _decode(
         self,
-        target_BT: jax.Array,
-        memory_BSD: jax.Array,
-        layout: Layout,
+        target_BT: ArrayLike,
+        memory_BSD: ArrayLike,
+        cross_context: Context,
+        inputs: AttentionInputs,
         head_masks: HeadMasks | None,
         deterministic: bool,
     ) -> jax.Array:
         check_ids("target", target_BT, self._target_size)
-        check_head_masks(head_masks, self.config)
-        mask, positions_BT = layout.target_mask, layout.target_positions
-        if mask is None:
-            mask = self._self_attention_mask(target_BT, layout.target_segments, causal=True)
-        if positions_BT is None:
-            positions_BT = self.decoder.counted(target_BT)
-        context = DecoderContext(
-            mask, layout.cross_mask, positions_BT, positions_BT, head_masks=head_masks, deterministic=deterministic
-        )
-        return self.decoder(checked_rows(self._target_embedding(target_BT), mask), memory_BSD, context)[0]
+        head_masks = _checked_head_masks(head_masks, self.config)
+        rows = inputs.target_mask, inputs.target_segments, inputs.target_positions
+        context = self._context(target_BT, *rows, True, head_masks.get("decoder"), deterministic)
+        cross_context = cross_context.replace(head_mask=head_masks.get("cross"))
+        decoded_BTD: jax.Array = self.decoder(
+            self._target_embedding(target_BT), jnp.asarray(memory_BSD), context, cross_context
+        )[0]
+        return decoded_BTD
 
-    def _self_attention_mask(self, tokens_BT: jax.Array, segments_BT: jax.Array | None, causal: bool) -> Mask:
-        config = self.config
-        return self_attention_mask(tokens_BT, config.pad_id, segments_BT, causal, takes_token_masks(config))
+    def _context(
+        self,
+        tokens_BT: ArrayLike,
+        mask: ArrayLike | None,
+        segments_BT: ArrayLike | None,
+        positions_BT: ArrayLike | None,
+        causal: bool,
+        head_mask_NH: ArrayLike | None,
+        deterministic: bool,
+    ) -> Context:
+        """The context of a stack's self-attention; None is the default mask, and positions are counted."""
+        lengths_B = None
+        if segments_BT is not None:
+            check_shapes(tokens_BL=tokens_BT, segments_BL=segments_BT)
+            positions_BT = _counted_in_segments(segments_BT) if positions_BT is None else positions_BT
+        if mask is None:
+            of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
+            of_later = causal_mask(jnp.shape(tokens_BT)[1]) if causal else None
+            mask = combine_masks(of_later, padding_mask(tokens_BT, self.config.pad_id), of_segments)
+            lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
+        return Context(
+            mask,
+            positions_BT=positions_BT,
+            head_mask=head_mask_NH,
+            lengths_B=lengths_B,
+            is_causal=causal,
+            deterministic=deterministic,
+        )
+
+    def _lengths(self, tokens_BT: ArrayLike) -> jax.Array:
+        """The number of tokens of each row, for fused kernels: there rows must have their padding at the end."""
+        return jnp.sum(jnp.asarray(tokens_BT) != self.config.pad_id, axis=-1, dtype=jnp.int32)
 
     def step(self, *inputs: Any, **options: Any) -> tuple[jax.Array, DecoderCache]:
         """Logits_BTN of what `step_features` returns, and the cache (first from `new_cache`)."""
@@ -167,33 +211,42 @@ class Transformer(nn.Module):
 
     def step_features(
         self,
-        tokens_BT: jax.Array,
+        tokens_BT: ArrayLike,
         cache: DecoderCache,
-        memory_mask: jax.Array | None,
-        mask: jax.Array | None = None,
-        positions_BT: jax.Array | None = None,
-        key_positions: jax.Array | None = None,
+        memory_mask: ArrayLike,
+        mask: ArrayLike | None = None,
+        positions_BT: ArrayLike | None = None,
+        key_positions: ArrayLike | None = None,
     ) -> tuple[jax.Array, DecoderCache]:
-        """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them."""
+        """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them.
+
+        - `memory_mask`: cross-attention's, as from `cross_mask`.
+        - `mask`: self-attention's over the slots of the cache, by default those up to each token's own.
+        - `positions_BT`, `key_positions`: of the tokens, and of all slots; by default slot l is at position l.
+        """
         check_ids("tokens", tokens_BT, self._target_size)
-        if positions_BT is None:
-            positions_BT = cache[0]["self"]["filled"] + jnp.arange(tokens_BT.shape[1])[None]
-        if key_positions is None:  # slot l of the cache is at position l
-            key_positions = jnp.arange(cache[0]["self"]["keys"].shape[-1])[None]
-        context = DecoderContext(mask, memory_mask, positions_BT, key_positions, cache)
-        decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context)
+        context = Context(mask, positions_BT=positions_BT, key_positions_BS=key_positions)
+        cross_context = Context(_known(memory_mask))
+        decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context, cross_context, cache)
         return decoded
 
     def cross_mask(
-        self, source_BS: jax.Array, source_segments: jax.Array | None = None, target_segments: jax.Array | None = None
+        self,
+        source_BS: ArrayLike,
+        source_segments: ArrayLike | None = None,
+        target_segments: ArrayLike | None = None,
     ) -> jax.Array:
         """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
-        mask: Any = cross_attention_mask(source_BS, self.config.pad_id, source_segments, target_segments)
-        return mask
+        if (source_segments is None) != (target_segments is None):
+            raise ValueError("segments of one side: give those of both sides, or cross_mask")
+        padding = padding_mask(source_BS, self.config.pad_id)
+        if source_segments is None or target_segments is None:
+            return padding
+        return padding & segment_mask(target_segments, source_segments)
 
-    def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
-        """An empty cache for decoding `beams` targets a row of up to `length` tokens against this memory."""
-        return self.decoder.new_cache(memory_BSD, length, beams)
+    def new_cache(self, memory_BSD: ArrayLike, length: int, beams: int = 1) -> DecoderCache:
+        """An empty cache for decoding `beams` targets per row of up to `length` tokens against this memory."""
+        return self.decoder.new_cache(jnp.asarray(memory_BSD), length, beams)
 
     @property
     def _target_size(self) -> int:
@@ -206,6 +259,44 @@ class Transformer(nn.Module):
     @property
     def _output_embedding(self) -> Any:
         return self.output_embedding if self.config.tie_embeddings == "none" else self._target_embedding
+
+
+def _counted_in_segments(segments_BT: ArrayLike) -> jax.Array:
+    """Positions 0, 1, 2 ... that begin anew with each segment of a row."""
+    segments_BT = jnp.asarray(segments_BT)
+    places_1T = jnp.arange(segments_BT.shape[1])[None]
+    is_first = jnp.pad(segments_BT[:, 1:] != segments_BT[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return places_1T - jax.lax.cummax(jnp.where(is_first, places_1T, 0), axis=1)
+
+
+def _known(memory_mask: ArrayLike | None) -> ArrayLike:
+    """None would not be the default of `__call__`: the decoder does not know where the source has padding."""
+    if memory_mask is None:
+        raise ValueError("memory_mask is None: must be the mask of cross-attention, as from model.cross_mask(source)")
+    return memory_mask
+
+
+def _checked_head_masks(head_masks: HeadMasks | None, config: ModelConfig) -> HeadMasks:
+    """Raises ValueError if a name or shape is wrong: the mask would have no effect, or one on other heads."""
+    decoder = config.num_decoder_layers, config.num_heads
+    shapes = {"encoder": (config.num_encoder_layers, config.num_heads), "decoder": decoder, "cross": decoder}
+    for name, mask_NH in (head_masks or {}).items():
+        if name not in shapes:
+            raise ValueError(f"head_masks has {name!r}: must be one of {', '.join(shapes)}")
+        if jnp.shape(mask_NH) != shapes[name]:
+            raise ValueError(
+                f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: must be [layers, heads] = {shapes[name]}"
+            )
+    return head_masks or {}
+
+
+def matmul_precision(config: ModelConfig) -> contextlib.AbstractContextManager[None]:
+    """A context in which programs are traced with the precision `model.matmul_precision`.
+
+    By default JAX multiplies float32 in one bfloat16 pass on TPUs, and in TF32 on NVIDIA GPUs. All programs of a run
+    are traced inside: training, evaluation, scoring and decoding. The modules themselves follow the caller's setting.
+    """
+    return jax.default_matmul_precision(config.matmul_precision)
 
 
 def abstract_params(config: ModelConfig) -> Any:
