@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from transformer_jax import ModelConfig, padding_mask
+from transformer_jax import Context, ModelConfig, padding_mask
 from transformer_jax.data.corpora.tasks import generate
-from transformer_jax.model.stacks import Encoder
-from transformer_jax.model.transformer import Embedding
+from transformer_jax.model import build
 
 
 class Classifier(nn.Module):
@@ -16,8 +15,8 @@ class Classifier(nn.Module):
 
     @nn.compact
     def __call__(self, tokens_BS):
-        x_BSD, places_S = Embedding(self.config, self.config.vocab_size)(tokens_BS), jnp.arange(tokens_BS.shape[1])
-        x_BSD = Encoder(self.config)(x_BSD, padding_mask(tokens_BS), places_S[None])
+        x_BSD = build.embedding(self.config, self.config.vocab_size)(tokens_BS)
+        x_BSD = build.encoder(self.config)(x_BSD, Context(padding_mask(tokens_BS)))
         return nn.Dense(2)(x_BSD.mean(axis=1, where=(tokens_BS != 0)[..., None]))
 
 

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from transformer_jax import ModelConfig, causal_mask, label_smoothed_cross_entropy
-from transformer_jax.model.stacks import Encoder
-from transformer_jax.model.transformer import Embedding
+from transformer_jax import Context, ModelConfig, causal_mask, label_smoothed_cross_entropy
+from transformer_jax.model import build
 
 
 class LanguageModel(nn.Module):
@@ -15,8 +14,8 @@ class LanguageModel(nn.Module):
 
     @nn.compact
     def __call__(self, tokens_BT):
-        embedding, length = Embedding(self.config, self.config.vocab_size), tokens_BT.shape[1]
-        x_BTD = Encoder(self.config)(embedding(tokens_BT), causal_mask(length), jnp.arange(length)[None])  # the mask!
+        embedding = build.embedding(self.config, self.config.vocab_size)
+        x_BTD = build.encoder(self.config)(embedding(tokens_BT), Context(causal_mask(tokens_BT.shape[1])))  # the mask!
         return embedding.logits(x_BTD)
 
 

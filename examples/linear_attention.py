@@ -4,7 +4,7 @@ transformer-jax train --config=configs/demo.py --workdir=runs/linear \
     --config.model.parts.attention=examples/linear_attention.py:LinearAttention
 
 Linear where all queries see the same keys: in the encoder, and in attention to it. Not to look ahead, self-attention
-in the decoder writes the weights out. Position encodings that act on the scores are refused beside it.
+in the decoder writes the weights out. Position encodings that act on the scores have no effect.
 """
 
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ from transformer_jax import MultiHeadAttention
 
 
 class LinearAttention(MultiHeadAttention):
-    def attend(self, q_BTHK, k_BSHK, v_BSHV, mask, positions, deterministic):
-        q_BTHK, k_BSHK = nn.elu(q_BTHK) + 1, nn.elu(k_BSHK) + 1
+    def attend(self, q_BTHK, k_BSHK, v_BSHV, context):
+        mask, q_BTHK, k_BSHK = context.mask, nn.elu(q_BTHK) + 1, nn.elu(k_BSHK) + 1
         if mask is None or mask.shape[-2] == 1:
             if mask is not None:
                 k_BSHK = jnp.where(mask[:, 0, 0, :, None, None], k_BSHK, 0)

@@ -16,7 +16,7 @@ class LogDistance(Positions):
     @nn.compact
     def bias(self, q_BTHK, queries_BT, keys_BS):
         depth, width = (
-            nn.softplus(self.param(name, nn.initializers.normal(1.0), (1, self.config.num_heads, 1, 1)))
+            nn.softplus(self.param(name, nn.initializers.normal(1.0), (1, q_BTHK.shape[2], 1, 1)))
             for name in ("depth", "width")
         )
         distance_B1TS = jnp.abs(keys_BS[:, None, None, :] - queries_BT[:, None, :, None])

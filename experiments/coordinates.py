@@ -30,8 +30,7 @@ from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import BOS, EOS, SPECIAL_PIECES
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import with_vocabulary
-from transformer_jax.model.precision import matmul_precision
-from transformer_jax.model.transformer import Layout, Transformer
+from transformer_jax.model.transformer import AttentionInputs, Transformer, matmul_precision
 from transformer_jax.pictures import plots
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.folder import RunFolder
@@ -151,13 +150,13 @@ def activations(config: ExperimentConfig, params: Any, batch: Batch) -> Activati
 
     The scores follow from attention's weights, up to a constant for each query: here their mean is zero.
     """
-    layout = Layout(**{name: getattr(batch, name) for name in PACKING})
+    inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
     with matmul_precision(config.model):
         logits_BTN, state = Transformer(config.model).apply(
             {"params": params},
             batch.source,
             batch.target_input,
-            layout,
+            inputs,
             capture_intermediates=lambda module, method: method == "__call__" and _is_layer(module),
             mutable=["intermediates"],
         )

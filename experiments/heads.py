@@ -34,9 +34,8 @@ from transformer_jax.data.tokenizer import PAD
 from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 from transformer_jax.extension import load_module
-from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import attention_weights_of
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import Transformer, matmul_precision
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.translation.load import Run
 from transformer_jax.translation.score import token_log_probabilities, token_pairs

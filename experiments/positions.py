@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.positions import ENCODINGS, Positions
-from transformer_jax.model.sinusoid import sinusoid
+from transformer_jax.model.positions import ENCODINGS, Positions, sinusoid
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
@@ -56,10 +56,16 @@ class Concatenated(Positions):
 class Fraction(Positions):
     """The position as one number from 0 to 1, position / max_length, along one trained direction."""
 
+    max_length: int
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, causal: bool) -> Positions:
+        return cls(config.max_length)
+
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         direction_D = self.param("direction", nn.initializers.normal(1.0), (x_BTD.shape[-1],))
-        fraction_BT1 = (positions_BT / self.config.max_length)[..., None]
+        fraction_BT1 = (positions_BT / self.max_length)[..., None]
         return x_BTD + (fraction_BT1 * direction_D[None, None]).astype(x_BTD.dtype)
 
 

@@ -21,13 +21,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.attention import Cache, Context, MultiHeadAttention
+from transformer_jax.model.attention import Cache, Context, MultiHeadAttention, causal_mask
 from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, Residual
 from transformer_jax.model.linear import Linear
-from transformer_jax.model.masks import causal_mask
-from transformer_jax.model.positions import AttentionPositions, Positions
-from transformer_jax.model.residual import Residual
+from transformer_jax.model.positions import Positions
 from transformer_jax.model.transformer import Embedding
 from transformer_jax.sweeps import Sweep, Variant
 
@@ -142,12 +140,12 @@ class AcrossHeads(MultiHeadAttention):
     def with_context(
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
-        if context.positions is None:
+        if context.encoding is None:
             return super().with_context(query, key_value, context)
         width = query.shape[-1]
         projected = self.queries(query), self.keys(query), self.values(query)
         folded = (x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in projected)
-        heads = self.attend(*folded, None, None, context.deterministic)
+        heads = self.attend(*folded, context.replace(mask=None, encoding=None))
         output = self.output(heads.reshape(*query.shape[:-1], -1), width)
         return output, context.cache  # no word looks at another: nothing to keep
 
@@ -166,7 +164,7 @@ class MasksIgnored(MultiHeadAttention):
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
         fills_cache = context.cache is not None and key_value is not None
-        return super().with_context(query, key_value, context if fills_cache else context._replace(mask=None))
+        return super().with_context(query, key_value, context if fills_cache else context.replace(mask=None))
 
 
 class NoPaddingMask(MultiHeadAttention):
@@ -176,18 +174,15 @@ class NoPaddingMask(MultiHeadAttention):
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
         if context.cache is None or key_value is None:
-            is_causal = context.positions is not None and context.positions.kind.causal
-            context = context._replace(mask=causal_mask(query.shape[1]) if is_causal else None)
+            context = context.replace(mask=causal_mask(query.shape[1]) if context.is_causal else None)
         return super().with_context(query, key_value, context)
 
 
 class NoCrossMask(MultiHeadAttention):
     """Right in self-attention, which alone has positions."""
 
-    def attend(
-        self, q: Any, k: Any, v: Any, mask: Any, positions: AttentionPositions | None, deterministic: bool
-    ) -> jax.Array:
-        return super().attend(q, k, v, None if positions is None else mask, positions, deterministic)
+    def attend(self, q: Any, k: Any, v: Any, context: Context) -> jax.Array:
+        return super().attend(q, k, v, context.replace(mask=None) if context.encoding is None else context)
 
 
 class WrongExponents(Positions):
@@ -213,15 +208,18 @@ class FedByEncoder(DecoderLayer):
         for name, given in (("self", context), ("cross", cross_context)):
             attention = {"self": self.self_attention, "cross": self.cross_attention}[name]
             residual = {"self": self.self_attention_residual, "cross": self.cross_attention_residual}[name]
-            given = cross_context._replace(cache=given.cache, head_mask_H=None)
-            y, caches[name] = attention.with_context(residual.enter(x_BTD), memory_BSD, given)
-            x_BTD = residual.leave(x_BTD, y, context.deterministic)
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), context.deterministic)
-        x_BTD = self.feed_forward_residual.leave(x_BTD, y, context.deterministic)
+            given = cross_context.replace(cache=given.cache, head_mask=None)
+            y, caches[name] = attention.with_context(residual.pre(x_BTD), memory_BSD, given)
+            x_BTD = residual.add(x_BTD, y, context.deterministic)
+        y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.add(x_BTD, y, context.deterministic)
         return x_BTD, None if context.cache is None else caches
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
-        return {"self": self.self_attention.remember(memory_BSD), "cross": self.cross_attention.remember(memory_BSD)}
+        return {
+            "self": self.self_attention.project_memory(memory_BSD),
+            "cross": self.cross_attention.project_memory(memory_BSD),
+        }
 
 
 class ResidualFromValue(DecoderLayer):
@@ -233,19 +231,19 @@ class ResidualFromValue(DecoderLayer):
     def __call__(
         self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
-        y = self.self_attention_residual.enter(x_BTD)
+        y = self.self_attention_residual.pre(x_BTD)
         y, own = self.self_attention.with_context(y, y, context)
-        x_BTD = self.self_attention_residual.leave(x_BTD, y, context.deterministic)
+        x_BTD = self.self_attention_residual.add(x_BTD, y, context.deterministic)
 
-        y = self.cross_attention_residual.enter(x_BTD)
+        y = self.cross_attention_residual.pre(x_BTD)
         y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
         value_BSD = memory_BSD if cross is None else cross["memory"]
-        assert value_BSD is not None and context.positions is not None
-        value_BTD = jnp.take(value_BSD, context.positions.queries_BT[0], axis=1, mode="fill", fill_value=0.0)
-        x_BTD = self.cross_attention_residual.leave(value_BTD, y, context.deterministic)
+        assert value_BSD is not None and context.positions_BT is not None
+        value_BTD = jnp.take(value_BSD, context.positions_BT[0], axis=1, mode="fill", fill_value=0.0)
+        x_BTD = self.cross_attention_residual.add(value_BTD, y, context.deterministic)
 
-        y = self.feed_forward(self.feed_forward_residual.enter(x_BTD), context.deterministic)
-        x_BTD = self.feed_forward_residual.leave(x_BTD, y, context.deterministic)
+        y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.add(x_BTD, y, context.deterministic)
         return x_BTD, None if own is None or cross is None else {"self": own, "cross": cross}
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
@@ -256,18 +254,16 @@ class ResidualFromValue(DecoderLayer):
 class DropoutLast(Residual):
     """Dropout(LayerNorm(x + Sublayer(x))): what every later layer sees has holes in it, the stack's output too."""
 
-    def leave(self, x: jax.Array, sublayer: jax.Array, deterministic: bool) -> jax.Array:
+    def add(self, x: jax.Array, sublayer: jax.Array, deterministic: bool) -> jax.Array:
         return self.drop(self.norm(x + sublayer), deterministic)
 
 
 class EncoderDroppingLate(EncoderLayer):
-    def make_residual(self) -> DropoutLast:
-        return DropoutLast(self.config, self.stack)
+    residual_class = DropoutLast
 
 
 class DecoderDroppingLate(DecoderLayer):
-    def make_residual(self) -> DropoutLast:
-        return DropoutLast(self.config, self.stack)
+    residual_class = DropoutLast
 
 
 class SoftmaxTwice(Embedding):

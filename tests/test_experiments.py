@@ -23,7 +23,7 @@ from transformer_jax.data.tokenizer import PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import Evaluation, TestSet, evaluate_run
 from transformer_jax.extension import load_module
-from transformer_jax.model.sinusoid import sinusoid
+from transformer_jax.model.positions import sinusoid
 from transformer_jax.model.size import parameter_counts
 from transformer_jax.sweeps.spec import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3

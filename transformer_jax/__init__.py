@@ -7,12 +7,35 @@ from transformer_jax.version import __version__
 
 if TYPE_CHECKING:
     from transformer_jax.interop.marian import from_marian
-    from transformer_jax.model.attention import MultiHeadAttention
-    from transformer_jax.model.dot_product import scaled_dot_product_attention
-    from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
-    from transformer_jax.model.position_functions import alibi_slopes, apply_rotary, relative_buckets
-    from transformer_jax.model.sinusoid import sinusoidal_positions
-    from transformer_jax.model.transformer import Transformer
+    from transformer_jax.model.attention import (
+        Context,
+        MultiHeadAttention,
+        causal_mask,
+        combine_masks,
+        padding_mask,
+        scaled_dot_product_attention,
+    )
+    from transformer_jax.model.embedding import Embedding
+    from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+    from transformer_jax.model.norm import LayerNorm, RMSNorm
+    from transformer_jax.model.positions import (
+        T5,
+        ALiBi,
+        Learned,
+        Positions,
+        Relative,
+        Rotary,
+        Sinusoidal,
+        TransformerXL,
+        alibi_bias,
+        alibi_slopes,
+        apply_rotary,
+        relative_buckets,
+        sinusoid,
+        sinusoidal_positions,
+    )
+    from transformer_jax.model.stacks import Decoder, Encoder
+    from transformer_jax.model.transformer import AttentionInputs, Transformer
     from transformer_jax.model_config import ModelConfig
     from transformer_jax.search.beam import beam_search
     from transformer_jax.search.greedy import greedy_search
@@ -24,35 +47,76 @@ if TYPE_CHECKING:
 
 # Each public name is imported on its first use: `transformer-jax --help` does not wait for jax.
 MODULES = {
+    "ALiBi": "model.positions",
+    "AttentionInputs": "model.transformer",
+    "Context": "model.attention",
+    "Decoder": "model.stacks",
+    "DecoderLayer": "model.layers",
+    "Embedding": "model.embedding",
+    "Encoder": "model.stacks",
+    "EncoderLayer": "model.layers",
+    "FeedForward": "model.layers",
+    "LayerNorm": "model.norm",
+    "Learned": "model.positions",
     "ModelConfig": "model_config",
     "MultiHeadAttention": "model.attention",
+    "Positions": "model.positions",
+    "RMSNorm": "model.norm",
+    "Relative": "model.positions",
+    "Residual": "model.layers",
+    "Rotary": "model.positions",
     "SearchRules": "search.rules",
+    "Sinusoidal": "model.positions",
+    "T5": "model.positions",
     "Transformer": "model.transformer",
-    "alibi_slopes": "model.position_functions",
-    "apply_rotary": "model.position_functions",
+    "TransformerXL": "model.positions",
+    "alibi_bias": "model.positions",
+    "alibi_slopes": "model.positions",
+    "apply_rotary": "model.positions",
     "beam_search": "search.beam",
-    "causal_mask": "model.masks",
-    "combine_masks": "model.masks",
+    "causal_mask": "model.attention",
+    "combine_masks": "model.attention",
     "from_marian": "interop.marian",
     "greedy_search": "search.greedy",
     "inverse_sqrt_schedule": "update.optimizer",
     "label_smoothed_cross_entropy": "update.loss",
     "load_run": "translation.load",
-    "padding_mask": "model.masks",
-    "relative_buckets": "model.position_functions",
+    "padding_mask": "model.attention",
+    "relative_buckets": "model.positions",
     "sample_search": "search.sampling",
-    "scaled_dot_product_attention": "model.dot_product",
-    "sinusoidal_positions": "model.sinusoid",
+    "scaled_dot_product_attention": "model.attention",
+    "sinusoid": "model.positions",
+    "sinusoidal_positions": "model.positions",
 }
 # These need more than jax and flax install.
 EXTRAS = {"from_marian": "train", "load_run": "train"}
 
 __all__ = [
+    "T5",
+    "ALiBi",
+    "AttentionInputs",
+    "Context",
+    "Decoder",
+    "DecoderLayer",
+    "Embedding",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "LayerNorm",
+    "Learned",
     "ModelConfig",
     "MultiHeadAttention",
+    "Positions",
+    "RMSNorm",
+    "Relative",
+    "Residual",
+    "Rotary",
     "SearchRules",
+    "Sinusoidal",
     "Transformer",
+    "TransformerXL",
     "__version__",
+    "alibi_bias",
     "alibi_slopes",
     "apply_rotary",
     "beam_search",
@@ -67,6 +131,7 @@ __all__ = [
     "relative_buckets",
     "sample_search",
     "scaled_dot_product_attention",
+    "sinusoid",
     "sinusoidal_positions",
 ]
 if not TYPE_CHECKING:  # `from transformer_jax import *` imports what the installed extras allow

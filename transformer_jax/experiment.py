@@ -27,7 +27,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, write_atomically, write_record
-from transformer_jax.model.custom_usage import refuse_ignored
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -133,7 +133,7 @@ def try_out(config: ExperimentConfig) -> None:
         files = [extension.file_of(part) for part in parts if isinstance(part, str)]
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
         with extension.running(files[0]) if files else contextlib.nullcontext():
-            refuse_ignored(shallow)
+            abstract_params(shallow)
     if config.optimizer.groups:  # each must have parameters
         jax.eval_shape(lambda: new_state(config, optimizer))
 

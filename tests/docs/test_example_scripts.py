@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.small_models import assert_close, small
-from transformer_jax import MultiHeadAttention, causal_mask, cli, label_smoothed_cross_entropy
+from tests.support.small_models import assert_close
+from transformer_jax import Context, MultiHeadAttention, causal_mask, cli, label_smoothed_cross_entropy
 from transformer_jax.extension import load_object
-from transformer_jax.model.attention import Context
 
 EXAMPLES = ROOT / "examples"
 
@@ -28,7 +27,7 @@ def test_each_is_short(file):
 
 
 def test_log_distance_is_its_formula():
-    kind, positions = custom("log_distance.py:LogDistance")(small()), np.arange(5)[None]
+    kind, positions = custom("log_distance.py:LogDistance")(), np.arange(5)[None]
     call = (jnp.zeros((1, 5, 2, 6)), positions, positions)
     bias_BHTS, variables = kind.init_with_output(jax.random.key(0), *call, method="bias")
     params = variables["params"]
@@ -46,8 +45,8 @@ def test_linear_attention_is_its_formula_whichever_way_it_adds_up():
     for mask in (None, seen_B11S, causal_mask(5) & seen_B11S):
         weights_BHTS = products_BHTS if mask is None else jnp.where(mask, products_BHTS, 0)
         weights_BHTS = weights_BHTS / weights_BHTS.sum(axis=-1, keepdims=True)
-        assert_close(attend(q, k, v, mask, None, True), jnp.einsum("bhts,bshv->bthv", weights_BHTS, v))
-    assert not attend(q, k, v, jnp.zeros((2, 1, 1, 5), bool), None, True).any()  # nothing to attend to
+        assert_close(attend(q, k, v, Context(mask)), jnp.einsum("bhts,bshv->bthv", weights_BHTS, v))
+    assert not attend(q, k, v, Context(jnp.zeros((2, 1, 1, 5), bool))).any()  # nothing to attend to
 
 
 def test_linear_attention_decodes_step_by_step_what_it_computes_at_once():

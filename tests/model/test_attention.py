@@ -1,4 +1,4 @@
-"""The attention module against a head-by-head computation."""
+"""Attention: its masks, equation 1 against a loop, the module against a head-by-head computation, and its cache."""
 
 import jax
 import jax.numpy as jnp
@@ -7,14 +7,54 @@ import pytest
 import scipy.special
 
 from tests.support.small_models import variables_of
-from transformer_jax import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product_attention
-from transformer_jax.config import ModelConfig
-from transformer_jax.model.attention import Context
-from transformer_jax.model.norm import LayerNorm
-from transformer_jax.model.position_interface import AttentionPositions
-from transformer_jax.model.positions import Rotary
+from transformer_jax import (
+    Context,
+    LayerNorm,
+    MultiHeadAttention,
+    Rotary,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+from transformer_jax.model.attention import masked_softmax, segment_mask
 
-B, T, S, H, K, V = 2, 3, 4, 2, 6, 5
+B, T, S, H, K, V = 2, 3, 4, 4, 6, 5
+
+
+def test_padding_hides_columns():
+    mask = padding_mask(jnp.array([[5, 6, 0], [7, 0, 0]]))
+    assert mask.shape == (2, 1, 1, 3)
+    np.testing.assert_array_equal(mask[:, 0, 0], [[True, True, False], [True, False, False]])
+
+
+def test_padding_is_the_token_named():
+    np.testing.assert_array_equal(padding_mask([[0, 1, 9]], pad_id=9)[0, 0, 0], [True, True, False])
+
+
+def test_causal_is_lower_triangular():
+    mask = causal_mask(3)
+    assert mask.shape == (1, 1, 3, 3)
+    np.testing.assert_array_equal(mask[0, 0], [[True, False, False], [True, True, False], [True, True, True]])
+
+
+def test_segments_see_themselves_and_nobody_sees_segment_0():
+    mask = segment_mask(jnp.array([[1, 2, 0]]), jnp.array([[1, 1, 2, 0]]))
+    assert mask.shape == (1, 1, 3, 4)
+    np.testing.assert_array_equal(
+        mask[0, 0], [[True, True, False, False], [False, False, True, False], [False, False, False, False]]
+    )
+
+
+def test_combined_masks_allow_what_all_allow():
+    tokens = jnp.array([[5, 0, 6]])
+    combined = combine_masks(causal_mask(3), None, padding_mask(tokens))
+    np.testing.assert_array_equal(combined[0, 0], [[True, False, False], [True, False, False], [True, False, True]])
+    assert combine_masks(None, None) is None
+    assert combine_masks(causal_mask(2)).shape == (1, 1, 2, 2)
+
+
+# Equation 1.
 
 
 def drawn(*shape, seed=0):
@@ -25,9 +65,124 @@ Q_BTHK, K_BSHK, V_BSHV = drawn(B, T, H, K), drawn(B, S, H, K), drawn(B, S, H, V)
 MASK = jnp.asarray(np.random.default_rng(1).random((B, H, T, S)) < 0.6).at[..., 0].set(True)
 
 
-ONES = jnp.ones((B, T, H * K))
+def by_loop(mask=None, bias=None, scale=K**-0.5, softcap=None, groups=H):
+    """Equation 1, one query of one head of one sentence at a time, in float64. `groups`: heads of keys."""
+    q, k, v = (np.asarray(array, np.float64) for array in (Q_BTHK, K_BSHK, V_BSHV))
+    output, weights = np.zeros((B, T, H, V)), np.zeros((B, H, T, S))
+    for b, h, t in np.ndindex(B, H, T):
+        g = h // (H // groups)
+        scores = np.array([q[b, t, h] @ k[b, s, g] * scale for s in range(S)])
+        scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
+        scores = scores if bias is None else scores + np.asarray(bias)[b, h, t]
+        powers = np.exp(scores) * (1 if mask is None else np.asarray(mask)[b, h, t])
+        weights[b, h, t] = powers / powers.sum()
+        output[b, t, h] = sum(weights[b, h, t, s] * v[b, s, g] for s in range(S))
+    return output, weights
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": MASK},
+        {"bias": drawn(B, H, T, S, seed=2)},
+        {"scale": 1.0},
+        {"mask": MASK, "scale": 0.2},
+        {"mask": MASK, "bias": drawn(B, H, T, S, seed=2), "softcap": 0.5},
+        {"mask": MASK, "groups": 2},
+        {"groups": 1},
+    ],
+    ids=lambda options: " ".join(options) or "plain",
+)
+def test_the_formula_equals_a_loop(options):
+    given = dict(options)
+    shared = slice(given.pop("groups", H))
+    ours = scaled_dot_product_attention(Q_BTHK, K_BSHK[:, :, shared], V_BSHV[:, :, shared], **given)
+    expected = by_loop(**options)
+    for array, wanted in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [MASK.astype(int), np.asarray(MASK), MASK[:1, :1], MASK[:, :, :1, :1]])
+def test_a_mask_may_be_ones_and_zeros_or_the_same_for_all_of_an_axis(given):
+    told = jnp.broadcast_to(given, MASK.shape).astype(bool)
+    for ours, wanted in zip(
+        *(scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, m) for m in (given, told)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, wanted)
+
+
+def test_the_formula_refuses_an_unfit_mask_as_well():
+    with pytest.raises(ValueError, match=r"mask has the shape \(3, 4\): must be .* = \(2, 4, 3, 4\)"):
+        scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK[0, 0])
+
+
+def test_the_formula_refuses_heads_that_cannot_be_shared_evenly():
+    with pytest.raises(ValueError, match="3 heads of keys and values must divide the 4 heads of the queries"):
+        scaled_dot_product_attention(Q_BTHK, K_BSHK[:, :, :3], V_BSHV[:, :, :3])
+
+
+def test_weights_are_exactly_zero_where_masked():
+    _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK)
+    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients(dtype):
+    mask = MASK.at[0, :, 1].set(False)
+    inputs = tuple(array.astype(dtype) for array in (Q_BTHK, K_BSHK, V_BSHV))
+    output, weights = scaled_dot_product_attention(*inputs, mask)
+    assert (output[0, 1] == 0).all() and (weights[0, :, 1] == 0).all()
+    gradients = jax.grad(lambda inputs: scaled_dot_product_attention(*inputs, mask)[0].sum())(inputs)
+    assert all(np.isfinite(gradient.astype("float32")).all() for gradient in gradients)
+    assert (gradients[0][0, 1] == 0).all(), "what gives nothing has no gradient"
+
+
+def test_the_softmax_is_in_float32():
+    """In bfloat16 a score of 200 and one of 200.4 would be the same."""
+    q, k = jnp.full((1, 1, 1, 1), 1.0, jnp.bfloat16), jnp.array([200.0, 201.0], jnp.bfloat16)[None, :, None, None]
+    _, weights = scaled_dot_product_attention(q, k, k, scale=0.4)
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights.ravel(), jax.nn.softmax(jnp.array([80.0, 80.4])), rtol=1e-5)
+
+
+def test_scores_of_any_size_stay_finite():
+    output, _ = scaled_dot_product_attention(Q_BTHK * 1e4, K_BSHK * 1e4, V_BSHV, MASK)
+    assert np.isfinite(output).all()
+
+
+SHAPE_BHTS = (2, 2, 3, 4)
+MASKED = jnp.asarray(np.random.default_rng(1).random(SHAPE_BHTS) < 0.6).at[..., 0].set(True)
+
+
+def test_the_softmax_has_the_gradient_of_its_formula_in_either_mode():
+    """A row that is masked whole included: as the formula is written, with no rule for its derivative."""
+    mask = MASKED.at[0, 0, 1].set(False)
+
+    def formula(scores):
+        powers = jnp.where(mask, jnp.exp(scores), 0.0)
+        total = powers.sum(-1, keepdims=True)
+        return powers / jnp.where(total > 0, total, 1.0)
+
+    scores, change = (jax.random.normal(jax.random.key(seed), SHAPE_BHTS) for seed in range(2))
+    value, tangent = jax.jvp(lambda scores: masked_softmax(scores, mask), (scores,), (change,))
+    expected_value, expected_tangent = jax.jvp(formula, (scores,), (change,))
+    np.testing.assert_allclose(value, expected_value, atol=1e-6)
+    np.testing.assert_allclose(tangent, expected_tangent, atol=1e-6)
+    gradient, expected = (
+        jax.grad(lambda scores, softmax=softmax: jnp.sum(softmax(scores) * change))(scores)
+        for softmax in (lambda scores: masked_softmax(scores, mask), formula)
+    )
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+# Heads.
+
+
+ONES = jnp.ones((B, T, 12))
 UNFIT = {
-    "to be added": (jnp.where(MASK, 0.0, -1e9), r"mask is float32: must be bool, .* mask == 0"),
+    "to be added": (jnp.where(MASK[:, :2], 0.0, -1e9), r"mask is float32: must be bool, .* mask == 0"),
     "of keys": (
         jnp.ones((T, T), bool),
         r"the shape \(3, 3\): must be \[batch, .*\] = \(2, 2, 3, 3\), .*\[:, None, None",
@@ -42,7 +197,7 @@ UNFIT = {
 def test_an_unfit_mask_is_refused_with_the_rule(name, implementation):
     """[keys, keys] too, which would broadcast: the batch would then stand for queries, and nobody would be told."""
     mask, told = UNFIT[name]
-    attention = MultiHeadAttention(H, implementation=implementation)
+    attention = MultiHeadAttention(2, implementation=implementation)
     with pytest.raises(ValueError, match=told):
         jax.eval_shape(attention.init, jax.random.key(0), ONES, ONES, mask)
 
@@ -121,13 +276,13 @@ def test_decoding_token_by_token_needs_no_mask(groups):
 
 def test_keys_are_rotated_by_their_own_positions():
     """A rotation of queries and keys by the same distance changes nothing; of either one alone it does."""
-    config = ModelConfig(vocab_size=8, d_model=8, num_heads=2, positions="rotary")
     attention = MultiHeadAttention(num_heads=2)
     variables = variables_of(attention, X_BTD, MEMORY_BSD)
 
     def with_positions(of_queries, of_keys):
-        positions = AttentionPositions(Rotary(config), of_queries + jnp.arange(T)[None], of_keys + jnp.arange(S)[None])
-        return attention.apply(variables, X_BTD, MEMORY_BSD, Context(positions=positions), method="with_context")[0]
+        places = {"positions_BT": of_queries + np.arange(T)[None], "key_positions_BS": of_keys + np.arange(S)[None]}
+        context = Context(encoding=Rotary(), **places)
+        return attention.apply(variables, X_BTD, MEMORY_BSD, context, method="with_context")[0]
 
     np.testing.assert_allclose(with_positions(3, 3), with_positions(0, 0), rtol=1e-4, atol=1e-5)
     assert np.max(np.abs(with_positions(3, 0) - with_positions(0, 0))) > 1e-3
@@ -137,7 +292,7 @@ def test_a_memory_is_projected_once():
     attention = MultiHeadAttention(num_heads=2)
     variables = variables_of(attention, X_BTD, MEMORY_BSD)
     full = attention.apply(variables, X_BTD, MEMORY_BSD)
-    remembered = attention.apply(variables, MEMORY_BSD, method="remember")
+    remembered = attention.apply(variables, MEMORY_BSD, method="project_memory")
     output, kept = attention.apply(variables, X_BTD, None, Context(cache=remembered), method="with_context")
     np.testing.assert_array_equal(output, full)
     np.testing.assert_array_equal(kept["keys"], remembered["keys"])  # only read
@@ -163,7 +318,7 @@ def test_dropout_falls_on_the_weights_of_each_example_apart():
 def test_heads_can_be_masked():
     attention = MultiHeadAttention(num_heads=2)
     variables = variables_of(attention, X_BTD, X_BTD)
-    context = Context(head_mask_H=jnp.zeros(2))
+    context = Context(head_mask=jnp.zeros(2))
     output, _ = attention.apply(variables, X_BTD, X_BTD, context, method="with_context")
     assert (output == 0).all()
 

@@ -15,7 +15,7 @@ TOKENS = np.arange(4000)[None]
 def test_bfloat16_embeddings_are_scaled_by_the_root_itself():
     """The root of 40 is 0.19 % smaller in bfloat16; rounding the vectors themselves averages out."""
     table_ND = np.random.default_rng(0).normal(size=(4000, 40)).astype(np.float32)
-    embedding = Embedding(small(d_model=40, vocab_size=4000, dtype="bfloat16"), 4000)
+    embedding = Embedding(4000, 40, dtype=jnp.bfloat16)
     vectors = embedding.apply({"params": {"table": jnp.asarray(table_ND)}}, np.arange(4000)[None])
     vectors, table = (np.abs(np.asarray(array, np.float64)).sum() for array in (vectors, table_ND))
     assert abs(vectors / table / 40**0.5 - 1) < 1e-4
@@ -31,7 +31,7 @@ def test_bfloat16_embeddings_are_scaled_by_the_root_itself():
     ],
 )
 def test_initial_tables(kind, deviation, furthest):
-    embedding = Embedding(small(d_model=40, vocab_size=4000, embedding_init=kind), 4000)
+    embedding = Embedding(4000, 40, initial=kind)
     table = np.asarray(embedding.init(jax.random.key(0), TOKENS)["params"]["table"])
     assert abs(table.std() / deviation - 1) < 0.01
     assert abs(table.mean()) < 0.01 * deviation

@@ -6,7 +6,7 @@ import pytest
 from jax import export
 
 from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built, every_encoding
-from transformer_jax import label_smoothed_cross_entropy
+from transformer_jax import label_smoothed_cross_entropy, padding_mask
 
 
 def sized(names, **changes):
@@ -37,7 +37,7 @@ def assert_exports(called=False, **changes):
         return model.apply(variables, model.apply(variables, source, method="encode"), slots.size, method="new_cache")
 
     def step(token, source, slots):
-        return model.apply(variables, token, start(source, slots), None, method="step")[0]
+        return model.apply(variables, token, start(source, slots), padding_mask(source), method="step")[0]
 
     b, s, slots = sized("bsl", **changes)
     (logits,) = export.export(jax.jit(step))(ids(b, 1), ids(b, s), ids(slots)).out_avals

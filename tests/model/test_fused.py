@@ -12,23 +12,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.custom_partitioning import custom_partitioning
 
 from tests.model.test_precision import PROGRAMS
 from tests.structure import mentions
 from tests.support.small_models import SOURCE, TARGET, assert_close, built, small
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
-from transformer_jax import ModelConfig, MultiHeadAttention, Transformer
+from transformer_jax import AttentionInputs, ModelConfig, MultiHeadAttention, Transformer, causal_mask
 from transformer_jax.model import fused
-from transformer_jax.model.dot_product import attention_weights, weighted_values
-from transformer_jax.model.masks import TokenMask
-from transformer_jax.model.transformer import Layout
+from transformer_jax.model.attention import attention_weights, weighted_values
 from transformer_jax.model_config import PartsConfig
 
 EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
 CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
 SEGMENTS = np.array([[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]])
 dot_product_attention = jax.nn.dot_product_attention
+CPU = SimpleNamespace(platform="cpu", device_kind="cpu")
+TPU = SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
+H100 = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", compute_capability="9.0")
+T4 = SimpleNamespace(platform="gpu", device_kind="Tesla T4", compute_capability="7.5")
+MI300 = SimpleNamespace(platform="gpu", device_kind="AMD Instinct MI300X", compute_capability="gfx942")
 
 
 @pytest.fixture(autouse=True)
@@ -114,15 +116,17 @@ def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, querie
     shapes = (rows, queries, 2, 8), (rows, keys, groups, 8), (rows, keys, groups, 8), (rows, queries, 2, 8)
     q, k, v, cotangent = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
     counts_B111 = np.array(lengths)[:, None, None, None] > 0
-    mask = TokenMask(np.arange(keys) < np.array(lengths)[:, None], causal)
+    mask = jnp.arange(keys)[None, None, None] < np.array(lengths)[:, None, None, None]
+    mask = mask & causal_mask(keys) if causal else mask
 
     @functools.partial(jax.jit, static_argnums=0)
     def run(attention):
         value, pull_back = jax.vjp(attention, q, k, v)
         return value, *pull_back(cotangent * counts_B111)
 
-    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, mask, None))
-    wanted = run(lambda q, k, v: weighted_values(attention_weights(q, k, mask.array), v))
+    described = (jnp.array(lengths), causal)
+    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, None, None, None, *described))
+    wanted = run(lambda q, k, v: weighted_values(attention_weights(q, k, mask), v))
     assert len(kernels) == 1 and kernels[0]["is_causal"] == causal and np.isfinite(ours[0]).all()
     for array, right in zip(ours, wanted, strict=True):
         assert_close(array * counts_B111, right)
@@ -136,76 +140,58 @@ def test_all_three_attentions_are_kernels_without_a_dense_mask(kernels):
     assert all("key_value_seq_lengths" in call and call.get("mask") is None for call in kernels)
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_row_with_padding_before_a_token_is_nan_and_no_other(kernels, side):
-    """A length cannot describe it, and to attend to the padding would go unnoticed."""
-    _, variables = built(**EQUAL_WIDTHS, dtype="bfloat16")
-    pair = [SOURCE.copy(), TARGET.copy()]
-    pair[side][0, 1] = 0
-    is_nan = np.isnan(jax.jit(Transformer(small(**CUDNN)).apply)(variables, *pair))
-    assert is_nan[0].all() and not is_nan[1].any()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_that_may_attend_to_nothing_is_zero(dtype):
     q, k, v = (jnp.asarray(np.random.default_rng(i).normal(size=(2, 3, 2, 4)), dtype) for i in range(3))
     mask = np.ones((2, 1, 3, 3), bool)
     mask[1, 0, 2] = False
-    output = np.asarray(fused.fused_attention("jax", q, k, v, jnp.asarray(mask), None))
+    output = np.asarray(fused.fused_attention("jax", q, k, v, jnp.asarray(mask), None, None, None, False))
     assert (output[1, 2] == 0).all() and (output[1, 1] != 0).all()
+
+
+# The check at the start of a run.
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_a_kernel_that_is_right_is_kept(kernels, caplog, groups):
+    config = small(**CUDNN, num_key_value_heads=groups)
+    assert fused.checked(config, H100) is config and len(kernels) == 1 and not caplog.records
+
+
+@pytest.mark.parametrize("fault", ["value", "gradient", "error"])
+def test_a_kernel_that_is_wrong_or_fails_is_not_used_and_one_warning_says_so(kernels, monkeypatch, caplog, fault):
+    @jax.custom_vjp
+    def wrong(x):
+        return 1.2 * x if fault == "value" else x
+
+    wrong.defvjp(lambda x: (wrong(x), None), lambda _, change: (1.2 * change if fault == "gradient" else change,))
+
+    def attention(*arrays, **options):
+        if fault == "error":
+            raise RuntimeError("No execution plans support the graph.")
+        return wrong(dot_product_attention(*arrays, **options))
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    for _ in range(2):
+        assert fused.checked(small(**CUDNN), H100).attention_implementation == "plain"
+    assert len(caplog.records) == 1
+
+
+def test_without_kernels_nothing_is_checked(kernels):
+    for config in (small(**{**CUDNN, "attention_implementation": "plain"}), small(**CUDNN, positions="none")):
+        fused.checked(config, CPU if config.attention_implementation == "cudnn" else H100)
+    assert not kernels
 
 
 # Meshes.
 
 
-def divided_by_xla(*arrays, implementation, **options):
-    """Like cuDNN's kernels this has a rule for how XLA may divide it, which fails inside some `shard_map`s."""
-    lengths = {name: options.pop(name) for name in ("query_seq_lengths", "key_value_seq_lengths")}
-
-    def formula(q, k, v, queries, keys):
-        lengths = {"query_seq_lengths": queries, "key_value_seq_lengths": keys}
-        return dot_product_attention(q, k, v, implementation="xla", **lengths, **options)
-
-    partitioned = custom_partitioning(formula)
-    partitioned.def_partition(
-        partition=lambda mesh, given, result: (mesh, formula, given[0].sharding, tuple(a.sharding for a in given)),
-        infer_sharding_from_operands=lambda mesh, given, result: given[0].sharding,
-        sharding_rule="b t h k, b s h k, b s h k, b, b -> b t h k",
-    )
-    kernel = jax.custom_vjp(partitioned)
-    kernel.defvjp(lambda *inputs: (partitioned(*inputs), inputs), lambda inputs, g: jax.vjp(formula, *inputs)[1](g))
-    return kernel(*arrays, *lengths.values())
-
-
-@pytest.mark.parametrize("mesh", [(8, 1, 1), (2, 2, 2), pytest.param((1, 1, 4), marks=pytest.mark.slow)], ids=str)
-def test_a_step_with_kernels_compiles_on_every_mesh_and_equals_the_plain_one(kernels_on_cpus, mesh, monkeypatch):
+def test_a_step_with_kernels_equals_the_plain_one_where_devices_divide_the_rows(kernels_on_cpus):
     sgd = {"optimizer__name": "sgd", "optimizer__learning_rate": 0.3}
     wanted = trainer(**sgd).train(batches(2))
-    monkeypatch.setattr(jax.nn, "dot_product_attention", divided_by_xla)
-    sizes = dict(zip(("mesh__data", "mesh__fsdp", "mesh__tensor"), mesh, strict=True))
-    run = Trainer(experiment(**sgd, **sizes, model__attention_implementation="cudnn"), int(np.prod(mesh)))
+    run = Trainer(experiment(**sgd, mesh__data=8, model__attention_implementation="cudnn"), 8)
     assert worst_difference(run.train(batches(2)), wanted) < (1e-5,)
-
-
-def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, monkeypatch):
-    """`vmap` merges runs and rows in the kernel, also where the runs share their batch."""
-
-    @jax.custom_batching.custom_vmap
-    def kernel(q_BTHK, k_BSHK, v_BSHV, queries_B, keys_B):
-        return q_BTHK
-
-    @kernel.def_vmap
-    def merged(size, is_batched, q_RBTHK, *others):
-        assert all(is_batched)
-        return q_RBTHK, True
-
-    def attention(*arrays, query_seq_lengths, key_value_seq_lengths, **_):
-        return kernel(*arrays, query_seq_lengths, key_value_seq_lengths)
-
-    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
-    mask, heads_RBTHK = TokenMask(jnp.ones((3, 4), bool), causal=True), jnp.ones((2, 3, 4, 2, 8))
-    output = jax.vmap(lambda q: fused.fused_attention("cudnn", q, q, q, mask, None))(heads_RBTHK)
-    assert output.shape == heads_RBTHK.shape
+    assert kernels_on_cpus
 
 
 # Fall backs.
@@ -228,12 +214,12 @@ def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, mon
         ({**CUDNN, "positions": "alibi"}, {}, "the position encoding adds to the scores"),
         (
             CUDNN,
-            {"layout": Layout(source_segments=SEGMENTS, target_segments=SEGMENTS[:, :4])},
+            {"inputs": AttentionInputs(source_segments=SEGMENTS, target_segments=SEGMENTS[:, :4])},
             "the mask is not only of padding and later tokens",
         ),
         (
             CUDNN,
-            {"layout": Layout(*[np.ones((1, 1, 1, 1), bool)] * 3)},
+            {"inputs": AttentionInputs(*[np.ones((1, 1, 1, 1), bool)] * 3)},
             "the mask is not only of padding and later tokens",
         ),
     ],
@@ -260,17 +246,17 @@ def test_where_it_cannot_run_it_falls_back_and_says_why_once(caplog, kernels, ch
 class Doubled(MultiHeadAttention):
     """Custom attention that uses its mask as an array."""
 
-    def attend(self, q_BTHK, k_BSHK, v_BSHV, mask, *others):
-        return super().attend(q_BTHK, k_BSHK, v_BSHV, mask & True, *others) * 2
+    def attend(self, q_BTHK, k_BSHK, v_BSHV, context):
+        return super().attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=context.mask & True)) * 2
 
 
-def test_custom_attention_is_given_masks_as_arrays(caplog, kernels):
+def test_custom_attention_is_given_masks_as_arrays_and_has_kernels(caplog, kernels):
     config, (_, variables) = (
         small(**CUDNN, parts=PartsConfig(attention=Doubled)),
         built(**EQUAL_WIDTHS, dtype="bfloat16"),
     )
-    (said,) = said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET))
-    assert "the mask is not only of padding and later tokens" in said
+    assert said_by(caplog, lambda: Transformer(config).apply(variables, SOURCE, TARGET)) == []
+    assert len(kernels) == 6
 
 
 def test_without_cudnn_a_model_falls_back(caplog, monkeypatch):
@@ -281,12 +267,6 @@ def test_without_cudnn_a_model_falls_back(caplog, monkeypatch):
 
 
 # Who decides.
-
-CPU = SimpleNamespace(platform="cpu", device_kind="cpu")
-TPU = SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
-H100 = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", compute_capability="9.0")
-T4 = SimpleNamespace(platform="gpu", device_kind="Tesla T4", compute_capability="7.5")
-MI300 = SimpleNamespace(platform="gpu", device_kind="AMD Instinct MI300X", compute_capability="gfx942")
 
 
 @pytest.mark.parametrize(

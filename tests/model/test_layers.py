@@ -1,13 +1,16 @@
-"""Feed-forward and the two layers, each against its equation."""
+"""Feed-forward, residual connections and the two layers, each against its equation."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 
-from tests.support.small_models import assert_close, every_norm, small, variables_of
-from transformer_jax.model.attention import Context
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from tests.support.small_models import SOURCE, TARGET, assert_close, every_norm, small, variables_of
+from transformer_jax import Context, FeedForward, LayerNorm, Residual, Transformer
+from transformer_jax.model import build
 
 X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
 MEMORY_BSD = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, 8)), jnp.float32)
@@ -57,7 +60,7 @@ def test_feed_forward_biases_are_a_switch():
 def test_layers_are_their_sublayers_in_the_papers_order(norm):
     """Self-attention, (attention to the memory,) feed-forward: the layer equals them called one by one."""
     config = small(norm=norm)
-    for layer, memory in ((EncoderLayer(config), ()), (DecoderLayer(config), (MEMORY_BSD,))):
+    for layer, memory in ((build.encoder_layer(config), ()), (build.decoder_layer(config), (MEMORY_BSD,))):
         arguments = (X_BTD, *memory, *[Context()] * (1 + len(memory)))
         variables = variables_of(layer, *arguments)
 
@@ -65,11 +68,107 @@ def test_layers_are_their_sublayers_in_the_papers_order(norm):
             names = ["self_attention", *["cross_attention"] * len(memory), "feed_forward"]
             for name in names:
                 residual = getattr(layer, f"{name}_residual")
-                y = residual.enter(x)
+                y = residual.pre(x)
                 inputs = {"self_attention": (y, y), "cross_attention": (y, *memory), "feed_forward": (y,)}[name]
-                x = residual.leave(x, getattr(layer, name)(*inputs), True)
+                x = residual.add(x, getattr(layer, name)(*inputs), True)
             return x
 
         output = layer.apply(variables, *arguments)
         output = output[0] if memory else output
         np.testing.assert_array_equal(output, layer.apply(variables, X_BTD, method=one_by_one))
+
+
+def standardised(x):
+    """Layer normalisation before its scale and bias."""
+    x = np.asarray(x, np.float64)
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+
+def test_post_norm_normalises_the_sum():
+    """Section 3.1: LayerNorm(x + Sublayer(x))."""
+    residual = Residual()
+    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="add")
+    assert_close(residual.apply(variables, X_BTD, method="pre"), X_BTD, within=0)
+    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="add"), standardised(X_BTD + X_BTD**2))
+
+
+def test_pre_norm_normalises_what_enters_and_leaves_the_sum_alone():
+    residual = Residual("pre")
+    variables = residual.init(jax.random.key(0), X_BTD, method="pre")
+    assert_close(residual.apply(variables, X_BTD, method="pre"), standardised(X_BTD))
+    assert_close(residual.apply(variables, X_BTD, X_BTD**2, True, method="add"), X_BTD + X_BTD**2, within=0)
+
+
+def test_dropout_falls_on_the_sublayer_and_not_on_the_residual():
+    """Section 5.4: "to the output of each sub-layer, before it is added to the sub-layer input and normalized"."""
+    residual = Residual("pre", dropout=0.5)
+    variables = residual.init(jax.random.key(0), X_BTD, method="pre")
+    added = residual.apply(
+        variables, X_BTD, jnp.ones_like(X_BTD), False, method="add", rngs={"dropout": jax.random.key(0)}
+    )
+    difference = np.unique(np.round(np.asarray(added - X_BTD), 4))
+    np.testing.assert_allclose(difference, [0, 2], atol=1e-4)
+
+
+def test_the_norms_epsilon_is_the_configs():
+    residual = Residual(norm_cls=functools.partial(LayerNorm, 1.0))
+    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="add")
+    x = np.asarray(X_BTD, np.float64)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1.0)
+    assert_close(residual.apply(variables, X_BTD, jnp.zeros_like(X_BTD), True, method="add"), expected)
+
+
+def applied(residual, sublayer):
+    """x through one residual connection around `sublayer`, as a new model has it."""
+
+    def through(residual, x_BTD):
+        return residual.add(x_BTD, sublayer(residual.pre(x_BTD)), True)
+
+    variables = residual.init(jax.random.key(0), X_BTD, method=through)
+    return residual.apply(variables, X_BTD, method=through)
+
+
+def test_sandwich_normalises_what_enters_and_what_the_sublayer_returns():
+    """Ding et al. 2021: x + LN(Sublayer(LN(x))), so that no branch grows with depth."""
+    x = np.float64(X_BTD)
+    assert_close(applied(Residual("sandwich"), jnp.exp), x + standardised(np.exp(standardised(x))))
+
+
+def test_sandwich_drops_before_the_second_norm():
+    """As CogView's code does: dropout is the end of the sub-layer. After the norm the mean would not be zero."""
+    residual = Residual("sandwich", dropout=0.5)
+    variables = residual.init(jax.random.key(0), X_BTD, X_BTD, True, method="add")
+    rngs = {"dropout": jax.random.key(0)}
+    added = residual.apply(variables, jnp.zeros_like(X_BTD), X_BTD, False, method="add", rngs=rngs)
+    np.testing.assert_allclose(added.mean(-1), 0, atol=1e-6)
+    np.testing.assert_allclose(added.std(-1), 1, rtol=1e-4)
+
+
+# Wang et al. 2022, figure 2, for encoder-decoder models of N and M layers: alpha and beta.
+N, M = 3, 5
+DEEPNORM = {
+    "encoder": (0.81 * (N**4 * M) ** (1 / 16), 0.87 * (N**4 * M) ** (-1 / 16)),
+    "decoder": ((3 * M) ** (1 / 4), (12 * M) ** (-1 / 4)),
+}
+
+
+@pytest.mark.parametrize("stack", DEEPNORM)
+def test_deepnorm_scales_x_in_the_sum(stack):
+    config = small(norm="deepnorm", num_encoder_layers=N, num_decoder_layers=M)
+    x = np.float64(X_BTD)
+    residual = Residual("deepnorm", alpha=build.deepnorm_scaling(config, stack).alpha)
+    assert_close(applied(residual, jnp.exp), standardised(DEEPNORM[stack][0] * x + np.exp(x)))
+
+
+def test_deepnorm_scales_the_initial_feed_forward_value_and_output_weights():
+    def initial(norm):
+        model = Transformer(small(norm=norm, num_encoder_layers=N, num_decoder_layers=M))
+        return jax.jit(model.init)(jax.random.key(0), SOURCE, TARGET)["params"]
+
+    deepnorm, post = initial("deepnorm"), initial("post")
+    for stack, (_, beta) in DEEPNORM.items():
+        for (path, scaled), plain in zip(
+            jax.tree_util.tree_leaves_with_path(deepnorm[stack]), jax.tree.leaves(post[stack]), strict=True
+        ):
+            gain = beta if path[-2].key in ("value", "output", "inner", "outer") else 1.0
+            np.testing.assert_allclose(scaled, gain * plain, rtol=1e-5, err_msg=str(path))

@@ -8,26 +8,31 @@ from flax.errors import TraceContextError
 from flax.nnx import bridge
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, small
-from transformer_jax import MultiHeadAttention, SearchRules, Transformer, greedy_search
-from transformer_jax.model.attention import Context
-from transformer_jax.model.embedding import Embedding
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
-from transformer_jax.model.norm import LayerNorm, RMSNorm
-from transformer_jax.model.stacks import Decoder, DecoderContext, Encoder
+from transformer_jax import (
+    Context,
+    Embedding,
+    FeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    SearchRules,
+    Transformer,
+    greedy_search,
+)
+from transformer_jax.model import build
 
 CONFIG, CONTEXT = small(), Context()
 X = jax.random.normal(jax.random.key(0), (2, 4, 8))
-COUNTED = jnp.arange(4)[None]
 MODULES = {
     "MultiHeadAttention": (MultiHeadAttention(2), X, X),
     "FeedForward": (FeedForward(12), X),
     "LayerNorm": (LayerNorm(1e-6), X),
     "RMSNorm": (RMSNorm(1e-6), X),
-    "Embedding": (Embedding(CONFIG, 20), TARGET),
-    "EncoderLayer": (EncoderLayer(CONFIG), X, CONTEXT),
-    "DecoderLayer": (DecoderLayer(CONFIG), X, X, CONTEXT, CONTEXT),
-    "Encoder": (Encoder(small(positions="relative")), X, None, COUNTED),
-    "Decoder": (Decoder(CONFIG), X, X, DecoderContext(None, None, COUNTED, COUNTED)),
+    "Embedding": (Embedding(20, 8), TARGET),
+    "EncoderLayer": (build.encoder_layer(CONFIG), X, CONTEXT),
+    "DecoderLayer": (build.decoder_layer(CONFIG), X, X, CONTEXT, CONTEXT),
+    "Encoder": (build.encoder(small(positions="relative")), X, CONTEXT),
+    "Decoder": (build.decoder(CONFIG), X, X, CONTEXT, CONTEXT),
     "Transformer": (Transformer(CONFIG), SOURCE, TARGET),
 }
 
@@ -63,7 +68,7 @@ def test_the_value_and_the_gradient_are_those_of_linen():
 
 
 def test_a_search_needs_a_module_without_random_state_and_the_error_says_so():
-    model = bridge.ToNNX(Embedding(CONFIG, 20), rngs=nnx.Rngs(0)).lazy_init(TARGET)
+    model = bridge.ToNNX(Embedding(20, 8), rngs=nnx.Rngs(0)).lazy_init(TARGET)
 
     def search(**options):
         def step(tokens_B, cache):

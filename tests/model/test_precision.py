@@ -16,7 +16,7 @@ from tests.support.small_models import SOURCE, TARGET, built, small
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax import Transformer
 from transformer_jax.config import DecodeConfig, from_json, to_json
-from transformer_jax.model.precision import matmul_precision
+from transformer_jax.model.transformer import matmul_precision
 from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.translation.score import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import SOURCE, TARGET, built, every_encoding, small
-from transformer_jax import Transformer
+from transformer_jax import Transformer, padding_mask
 from transformer_jax.config import PartsConfig
+from transformer_jax.model.build import position_limit
 from transformer_jax.model.positions import Sinusoidal
-from transformer_jax.model.stacks import attention_weights_of, position_limit
+from transformer_jax.model.stacks import attention_weights_of
 
 
 class UpToSeven(Sinusoidal):
@@ -71,9 +72,9 @@ def test_shared_layers_equal_separate_ones_with_the_same_parameters(positions):
         head_masks = {"decoder": jnp.ones((3, 2)).at[1, 0].set(0.0)}
         masked, shown = model.apply(variables, SOURCE, TARGET, head_masks=head_masks, mutable=["intermediates"])
         memory = model.apply(variables, SOURCE, method="encode")
-        cache = model.apply(variables, memory, 2, method="new_cache")
+        cache, mask = model.apply(variables, memory, 2, method="new_cache"), padding_mask(SOURCE)
         for t in range(2):
-            step, cache = model.apply(variables, TARGET[:, t : t + 1], cache, None, method="step")
+            step, cache = model.apply(variables, TARGET[:, t : t + 1], cache, mask, method="step")
         weights = attention_weights_of(shown["intermediates"]["decoder"], "self_attention")
         return model.apply(variables, SOURCE, TARGET), masked, step, weights
 

@@ -16,7 +16,7 @@ from tests.support.small_models import (
     small,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
-from transformer_jax.model.transformer import Layout, abstract_params
+from transformer_jax.model.transformer import AttentionInputs, abstract_params
 
 PAD = 0
 TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -88,19 +88,19 @@ def test_packed_sentences_equal_separate_ones(positions):
     apart = model.apply(
         variables, np.array([[3, 4, 5, 0, 0], [8, 9, 0, 0, 0]]), np.array([[11, 12, 0, 0], [15, 0, 0, 0]])
     )
-    packed = model.apply(
-        variables,
-        np.array([[3, 4, 5, 8, 9], [0, 0, 0, 0, 0]]),
-        np.array([[11, 12, 15, 0], [0, 0, 0, 0]]),
-        Layout(
-            source_segments=np.array([[1, 1, 1, 2, 2], [0, 0, 0, 0, 0]]),
-            target_segments=np.array([[1, 1, 2, 0], [0, 0, 0, 0]]),
-            source_positions=np.array([[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]]),
-            target_positions=np.array([[0, 1, 0, 0], [0, 0, 0, 0]]),
-        ),
+    pairs = np.array([[3, 4, 5, 8, 9], [0, 0, 0, 0, 0]]), np.array([[11, 12, 15, 0], [0, 0, 0, 0]])
+    segments = AttentionInputs(
+        source_segments=np.array([[1, 1, 1, 2, 2], [0, 0, 0, 0, 0]]),
+        target_segments=np.array([[1, 1, 2, 0], [0, 0, 0, 0]]),
     )
-    assert_close(packed[0, :2], apart[0, :2])
-    assert_close(packed[0, 2], apart[1, 0])
+    positioned = segments._replace(
+        source_positions=np.array([[0, 1, 2, 0, 1], [0, 0, 0, 0, 0]]),
+        target_positions=np.array([[0, 1, 0, 0], [0, 0, 0, 0]]),
+    )
+    for inputs in (segments, positioned):  # positions count within segments by default
+        packed = model.apply(variables, *pairs, inputs)
+        assert_close(packed[0, :2], apart[0, :2])
+        assert_close(packed[0, 2], apart[1, 0])
 
 
 def test_explicit_masks_replace_the_default_ones():
@@ -110,7 +110,7 @@ def test_explicit_masks_replace_the_default_ones():
         variables,
         SOURCE,
         TARGET,
-        Layout(
+        AttentionInputs(
             source_mask=padding_mask(SOURCE),
             target_mask=combine_masks(causal_mask(4), padding_mask(TARGET)),
             cross_mask=padding_mask(SOURCE),
@@ -118,7 +118,7 @@ def test_explicit_masks_replace_the_default_ones():
     )
     np.testing.assert_array_equal(same, default)
     for mask in ("source_mask", "target_mask", "cross_mask"):
-        all_seen = model.apply(variables, SOURCE, TARGET, Layout(**{mask: jnp.ones((1, 1, 1, 1), bool)}))
+        all_seen = model.apply(variables, SOURCE, TARGET, AttentionInputs(**{mask: jnp.ones((1, 1, 1, 1), bool)}))
         assert np.abs(all_seen - default).max() > 1e-3, f"{mask} does nothing"
 
 
@@ -128,8 +128,10 @@ def test_explicit_positions_are_what_counts(positions):
     model, variables = built(positions=positions)
     default = model.apply(variables, SOURCE, TARGET)
     counted = {"source_positions": np.arange(5)[None], "target_positions": np.arange(4)[None]}
-    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, Layout(**counted)), default)
-    shifted = model.apply(variables, SOURCE, TARGET, Layout(**{name: array + 7 for name, array in counted.items()}))
+    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, AttentionInputs(**counted)), default)
+    shifted = model.apply(
+        variables, SOURCE, TARGET, AttentionInputs(**{name: array + 7 for name, array in counted.items()})
+    )
     if positions in ("sinusoidal", "learned"):
         assert np.abs(shifted - default).max() > 1e-3
     else:

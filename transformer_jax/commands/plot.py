@@ -79,7 +79,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
             f"--d-model={arguments.d_model}: must be an even number, as sines and cosines come in pairs, from 2 to "
             f"{LONGEST_SIDE:,}"
         )
-    from transformer_jax.model.sinusoid import sinusoidal_positions
+    from transformer_jax.model.positions import sinusoidal_positions
 
     table_LD = sinusoidal_positions(arguments.length, arguments.d_model)
     title = f"Sinusoidal positions, {arguments.length} × {arguments.d_model} (even dimensions sine, odd cosine)"

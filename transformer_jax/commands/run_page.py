@@ -113,7 +113,7 @@ def run_pictures(
 ) -> list[Picture]:
     import jax.numpy as jnp
 
-    from transformer_jax.model.sinusoid import sinusoid
+    from transformer_jax.model.positions import sinusoid
     from transformer_jax.update.optimizer import make_schedule
 
     config = run.config

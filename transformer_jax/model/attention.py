@@ -35,8 +35,9 @@ Cache = dict[str, jax.Array]
 
 def padding_mask(tokens_BS: ArrayLike, pad_id: int = 0) -> jax.Array:
     """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
+    tokens_BS = jnp.asarray(tokens_BS)
     check_shapes(tokens_BL=tokens_BS)
-    return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
+    return (tokens_BS != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int) -> jax.Array:
@@ -248,8 +249,7 @@ def attended_values(
 # Heads.
 
 
-@flax.struct.dataclass
-class Context:
+class Context(flax.struct.PyTreeNode):
     """What attention is given besides its inputs. A stack and its layers take the same tuple, for all their attentions.
 
     - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each
@@ -259,8 +259,8 @@ class Context:
       cache those after the filled slots.
     - `key_positions_BS`: the positions of the keys, by default those of the queries; with a cache, of all its slots, by
       default 0, 1, 2 ...
-    - `cache`: of decoding. Self-attention's, from `new_cache`, gets the new keys and values appended; cross-attention's,
-      from `project_memory`, is only read.
+    - `cache`: of decoding. The cache of self-attention, from `new_cache`, gets the new keys and values appended; the
+      cache of cross-attention, from `project_memory`, is only read.
     - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
     - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
       and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
@@ -351,16 +351,16 @@ class MultiHeadAttention(nn.Module):
         query, cache, encoding = jnp.asarray(query), context.cache, context.encoding
         if key_value is None and cache is None:
             raise ValueError("attention needs key_value, or a cache that holds its keys and values")
-        if encoding is not None:
-            context = _with_positions(context, query, key_value)
         q_BTHK = self.queries(query)
         if encoding is not None:
-            q_BTHK = encoding.rotate(q_BTHK, context.positions_BT)
+            queries_BT, keys_BS = _positions(context, query, key_value)
+            context = context.replace(positions_BT=queries_BT, key_positions_BS=keys_BS)
+            q_BTHK = encoding.rotate(q_BTHK, queries_BT)
         if key_value is not None:
             key_value = jnp.asarray(key_value)
             k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
             if encoding is not None:
-                k_BSHK = encoding.rotate(k_BSHK, context.key_positions_BS if cache is None else context.positions_BT)
+                k_BSHK = encoding.rotate(k_BSHK, keys_BS if cache is None else queries_BT)
             if cache is not None:
                 if context.mask is None:
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
@@ -368,8 +368,10 @@ class MultiHeadAttention(nn.Module):
                 cache = _append(cache, k_BSHK, v_BSHV)
         if cache is not None:
             k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
-        mask = checked_mask(context.mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=mask))
+        check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
+        shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
+        context = context.replace(mask=checked_mask(context.mask, shape_BHTS))
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context)
         if context.head_mask is not None:
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
@@ -394,9 +396,12 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
         """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
-        encoding, mask, bias = context.encoding, context.mask, None
+        encoding, bias = context.encoding, None
+        mask: Any = context.mask
+        queries_BT: Any = context.positions_BT
+        keys_BS: Any = context.key_positions_BS
         if encoding is not None:
-            bias = encoding.bias(q_BTHK, context.positions_BT, context.key_positions_BS)
+            bias = encoding.bias(q_BTHK, queries_BT, keys_BS)
             q_BTHK = encoding.content_queries(q_BTHK)
         moves_values = encoding is not None and encoding.moves_values
         weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
@@ -406,8 +411,9 @@ class MultiHeadAttention(nn.Module):
             modified = bias is not None, self.softcap is not None
             reason = fused.unsupported(kind, q_BTHK, v_BSHV, is_described, *modified, weights_needed)
             if reason is None:
-                described = context.lengths_B, context.is_causal
-                return fused.fused_attention(kind, q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale, *described)
+                lengths_B: Any = context.lengths_B
+                described = mask, bias, self.scale, lengths_B, context.is_causal
+                return fused.fused_attention(kind, q_BTHK, k_BSHK, v_BSHV, *described)
             fused.warn_once(kind, reason)
         if not weights_needed:
             return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap, self.scale)
@@ -417,8 +423,7 @@ class MultiHeadAttention(nn.Module):
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
         if encoding is not None and moves_values:
-            moved = encoding.moved_values(weights_BHTS, context.positions_BT, context.key_positions_BS)
-            heads_BTHV = heads_BTHV + moved
+            heads_BTHV = heads_BTHV + encoding.moved_values(weights_BHTS, queries_BT, keys_BS)
         return heads_BTHV
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
@@ -443,8 +448,8 @@ class MultiHeadAttention(nn.Module):
         return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
 
 
-def _with_positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike | None) -> Context:
-    """The context with the positions of queries and keys, given or counted."""
+def _positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
+    """The positions of queries and keys, given or counted."""
     cache, queries_BT, keys_BS = context.cache, context.positions_BT, context.key_positions_BS
     if queries_BT is None:
         start = 0 if cache is None else cache["filled"]
@@ -456,7 +461,7 @@ def _with_positions(context: Context, query_BTD: jax.Array, key_value_BSE: Array
         check_shapes(key_value_BSE=key_value_BSE, key_positions_BS=keys_BS)
     else:
         check_shapes(cache_BGKL=cache["keys"], key_positions_BL=keys_BS)
-    return context.replace(positions_BT=jnp.asarray(queries_BT), key_positions_BS=jnp.asarray(keys_BS))
+    return jnp.asarray(queries_BT), jnp.asarray(keys_BS)
 
 
 # The cache.

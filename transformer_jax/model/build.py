@@ -45,7 +45,8 @@ def module_class(config: ModelConfig, part: str, default: type) -> Any:
 
 def with_loaded_modules(config: ModelConfig) -> ModelConfig:
     """The config with custom modules as classes, so that programs read no files while they are traced."""
-    classes = {part: module_class(config, part, type(None)) for part in BASES if getattr(config.parts, part) is not None}
+    named = [part for part in BASES if getattr(config.parts, part) is not None]
+    classes = {part: module_class(config, part, BASES[part]) for part in named}
     return dataclasses.replace(config, parts=dataclasses.replace(config.parts, **classes))
 
 
@@ -126,9 +127,7 @@ def encoder(config: ModelConfig) -> Encoder:
 def decoder(config: ModelConfig) -> Decoder:
     """The decoder of a model."""
     layer_cls, divisor = functools.partial(decoder_layer, config), config.d_model / config.base_d_model
-    return Decoder(
-        layer_cls, config.num_decoder_layers, **_stack_fields(config, causal=True), output_divisor=divisor
-    )
+    return Decoder(layer_cls, config.num_decoder_layers, **_stack_fields(config, causal=True), output_divisor=divisor)
 
 
 def _stack_fields(config: ModelConfig, causal: bool) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def embedding(config: ModelConfig, vocab_size: int, is_output: bool = False) -> 
         vocab_size=vocab_size,
         d_model=config.d_model,
         is_scaled=config.scale_embeddings,
-        init="normal" if is_output else config.embedding_init,
+        initial="normal" if is_output else config.embedding_init,
         base_d_model=config.base_d_model,
         dtype=jnp.dtype(config.dtype),
     )

@@ -17,7 +17,7 @@ class Embedding(nn.Module):
 
     - `vocab_size`, `d_model`: rows and columns of the table.
     - `is_scaled`: whether vectors are multiplied by sqrt(d_model), or sqrt(base_d_model).
-    - `init`: the initial table, see `initial_table`.
+    - `initial`: the initial table, see `initial_table`.
     - `base_d_model`: d_model of muP's base model.
     - `dtype`: the type of the vectors and of the product; the table is float32.
     """
@@ -25,12 +25,12 @@ class Embedding(nn.Module):
     vocab_size: int
     d_model: int
     is_scaled: bool = True
-    init: EmbeddingInit = "normal"
+    initial: EmbeddingInit = "normal"
     base_d_model: int | None = None
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        initializer = initial_table(self.init, self.base_d_model or self.d_model)
+        initializer = initial_table(self.initial, self.base_d_model or self.d_model)
         self.table_ND = self.param("table", initializer, (self.vocab_size, self.d_model))
 
     def __call__(self, tokens_BT: ArrayLike) -> jax.Array:

@@ -67,8 +67,8 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
 def _difference(config: ModelConfig) -> float:
     """The largest difference of output and gradients from the plain formula, relative to the largest entry of each."""
     length, lengths_B = 16, jnp.array([16, 11])
-    shapes = (config.num_heads, config.key_size), (config.key_value_heads, config.key_size)
-    shapes = (*shapes, (config.key_value_heads, config.value_size), (config.num_heads, config.value_size))
+    heads, kv_heads, d_k, d_v = config.num_heads, config.key_value_heads, config.key_size, config.value_size
+    shapes = (heads, d_k), (kv_heads, d_k), (kv_heads, d_v), (heads, d_v)
     keys = jax.random.split(jax.random.key(0), len(shapes))
     *inputs, weights = (
         jax.random.normal(key, (2, length, *shape), config.dtype) for key, shape in zip(keys, shapes, strict=True)
@@ -79,9 +79,9 @@ def _difference(config: ModelConfig) -> float:
 
     def plain(*inputs: jax.Array) -> jax.Array:
         q_BTHK, k_BSHK, v_BSHV = (x.astype(jnp.float32) for x in inputs)
-        k_BSHK, v_BSHV = (jnp.repeat(x, config.num_heads // config.key_value_heads, axis=2) for x in (k_BSHK, v_BSHV))
+        k_BSHK, v_BSHV = (jnp.repeat(x, heads // kv_heads, axis=2) for x in (k_BSHK, v_BSHV))
         places = jnp.arange(length)
-        hidden_BTS = (places[None, :] > places[:, None])[None] | (places >= lengths_B[:, None])[:, None]
+        hidden_BTS = (places[None, :] > places[:, None])[None] | (places[None] >= lengths_B[:, None])[:, None]
         scores_BHTS = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) * config.score_scale
         weights_BHTS = jax.nn.softmax(jnp.where(hidden_BTS[:, None], -jnp.inf, scores_BHTS))
         return jnp.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV).astype(inputs[0].dtype)

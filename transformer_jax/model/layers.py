@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +41,8 @@ GATES: dict[str, Callable[[jax.Array], jax.Array]] = {
 class FeedForward(nn.Module):
     """Equation 2: max(0, x W_1 + b_1) W_2 + b_2, applied to each position separately.
 
-    `d_ff` is the inner width, `dropout` the rate at which its numbers are dropped (the paper has none), `gain` multiplies
-    the initial weights (DeepNorm), and `mup_base` has d_model and d_ff of muP's base model.
+    `d_ff` is the inner width, `dropout` the rate at which its numbers are dropped (the paper has none), `gain`
+    multiplies the initial weights (DeepNorm), and `mup_base` has d_model and d_ff of muP's base model.
 
     With a gate (Shazeer 2020, section 2) the inner layer is x W_1 times, in "swiglu", swish(x W_g), with a third matrix
     W_g; "glu" has the sigmoid, "bilinear" no function, "reglu" and "geglu" relu and gelu.
@@ -114,11 +114,9 @@ class Residual(nn.Module):
 
 
 class _Layer(nn.Module):
-    """What both layers are built from: a subclass replaces one component by overriding the method that makes it.
+    """What both layers are built from. A subclass may have another class of residual connections."""
 
-    - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
-    - `placement`, `norm_cls`, `dropout`, `alpha`: of the residual connection around each of them, see `Residual`.
-    """
+    residual_class: ClassVar[type[Residual]] = Residual
 
     attention_cls: ModuleClass
     feed_forward_cls: ModuleClass
@@ -134,11 +132,15 @@ class _Layer(nn.Module):
         return self.feed_forward_cls()
 
     def make_residual(self) -> Any:
-        return Residual(self.placement, self.norm_cls, self.dropout, self.alpha)
+        return self.residual_class(self.placement, self.norm_cls, self.dropout, self.alpha)
 
 
 class EncoderLayer(_Layer):
-    """Self-attention, then feed-forward (section 3.1)."""
+    """Self-attention, then feed-forward (section 3.1).
+
+    - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
+    - `placement`, `norm_cls`, `dropout`, `alpha`: of the residual connection around each of them, see `Residual`.
+    """
 
     def setup(self) -> None:
         self.self_attention = self.make_attention()
@@ -158,6 +160,7 @@ class EncoderLayer(_Layer):
 class DecoderLayer(_Layer):
     """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
 
+    Its fields are those of `EncoderLayer`; `make_cross_attention` may be overridden for another kind of attention.
     With a cache (from `new_cache`) x holds only new tokens, and the memory is in the cache. The caches of self- and
     cross-attention are in their contexts; the result has both of them, or None.
     """

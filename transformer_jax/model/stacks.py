@@ -123,8 +123,10 @@ class Decoder(_Stack):
 
 def _of_layer(context: Context, layer: int, encoding: Positions | None, cache: Any = None) -> Context:
     """The context of one layer of a stack."""
-    head_mask_H = None if context.head_mask is None else context.head_mask[layer]
-    return context.replace(encoding=encoding, cache=cache, head_mask=head_mask_H)
+    head_mask_NH = context.head_mask
+    head_mask_H = None if head_mask_NH is None else jnp.asarray(head_mask_NH)[layer]
+    own: Context = context.replace(encoding=encoding, cache=cache, head_mask=head_mask_H)
+    return own
 
 
 def attention_weights_of(shown: Any, attention: str) -> list[jax.Array]:

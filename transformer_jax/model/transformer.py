@@ -148,7 +148,7 @@ class Transformer(nn.Module):
         cross_context = Context(inputs.cross_mask, deterministic=deterministic)
         if inputs.cross_mask is None:
             segments = inputs.source_segments, inputs.target_segments
-            lengths_B = self._lengths(source_BS) if segments == (None, None) else None
+            lengths_B = self._lengths(source_BS) if segments[0] is None else None
             cross_context = cross_context.replace(mask=self.cross_mask(source_BS, *segments), lengths_B=lengths_B)
         return self._decode(target_BT, memory_BSD, cross_context, inputs, head_masks, deterministic)
 

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.model import custom_modules
+from transformer_jax.model import build
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.planning.accelerators import Target
 from transformer_jax.training.steps import CompiledSteps
@@ -76,7 +76,7 @@ def compiled_search(
     config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None = None
 ) -> jax.stages.Compiled:
     """The search that `decode` describes, for batches of the shape (rows, source length)."""
-    model, by_row = custom_modules.loaded(config.model), sharding.batch_sharding(mesh)
+    model, by_row = build.with_loaded_modules(config.model), sharding.batch_sharding(mesh)
     rows, length = shape
     group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
     params = abstract_params(model)

@@ -25,7 +25,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch, EvaluationBatches, training_batches
 from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS
-from transformer_jax.model import custom_modules
+from transformer_jax.model import build
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import keep_freed_memory, products_rate
@@ -169,7 +169,7 @@ def _searches(
     every = [each for part in found for each in part]
     if not every:
         return [0.0 for _ in parts]
-    model = custom_modules.loaded(config.model)
+    model = build.with_loaded_modules(config.model)
     search = translate.compiled_search(model, mesh)
     pairs, group = every[len(every) // 2]
     members = np.resize(group.members, group.rows)

@@ -13,7 +13,7 @@ from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
-from transformer_jax.model.stacks import position_limit
+from transformer_jax.model.build import position_limit
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums

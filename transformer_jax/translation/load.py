@@ -14,7 +14,7 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
-from transformer_jax.model.stacks import position_limit
+from transformer_jax.model.build import position_limit
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export, steps_of_export
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.foreign import WEIGHTS

@@ -12,10 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.data.batching import Batch, EvaluationBatches
 from transformer_jax.data.prepared import TokenPairs, flatten
 from transformer_jax.data.tokenizer import BOS, PAD
-from transformer_jax.model import custom_modules, fused
-from transformer_jax.model.precision import matmul_precision
-from transformer_jax.model.stacks import HeadMasks, attention_weights_of
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model import build, fused
+from transformer_jax.model.stacks import attention_weights_of
+from transformer_jax.model.transformer import HeadMasks, Transformer, matmul_precision
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.update.sharding import batch_devices, batch_sharding
@@ -36,7 +35,7 @@ class Scorer:
 
     def __init__(self, model: ModelConfig, mesh: Mesh):
         self._mesh = mesh
-        model = fused.resolved(custom_modules.loaded(model), mesh.devices.flat[0], is_divided=mesh.size == 1)
+        model = fused.resolved(build.with_loaded_modules(model), mesh.devices.flat[0], is_divided=mesh.size == 1)
         self._score = jax.jit(
             lambda params, batch: token_log_probabilities(model, params, batch),
             out_shardings=NamedSharding(mesh, PartitionSpec()),
@@ -91,7 +90,7 @@ def _intermediates(model: ModelConfig, params: Any, source_BS: Any, target_BT: A
 def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
     """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
     stacks = _intermediates(
-        custom_modules.loaded(model), params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
+        build.with_loaded_modules(model), params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
     )
 
     def weights(stack: str, attention: str) -> np.ndarray:

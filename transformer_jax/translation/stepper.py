@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.model.precision import matmul_precision
 from transformer_jax.model.stacks import DecoderCache
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import Transformer, matmul_precision
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.update.sharding import path_name
 

@@ -13,8 +13,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.model import custom_modules
-from transformer_jax.model.stacks import position_limit
+from transformer_jax.model import build
+from transformer_jax.model.build import position_limit
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.search.beam import beam_search
@@ -83,7 +83,7 @@ class Translator:
     """Tokenizers, devices, and the compiled searches of one model."""
 
     def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, target_tokenizer: Tokenizer, mesh: Mesh):
-        self._config, self._mesh, self._model = config, mesh, custom_modules.loaded(config.model)
+        self._config, self._mesh, self._model = config, mesh, build.with_loaded_modules(config.model)
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
         self._search = compiled_search(self._model, mesh)
         self.least_room = 0  # for the tokens of a source: more make fewer shapes to compile

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
+from transformer_jax.model.dropout import rows_divided_over
 from transformer_jax.update.sharding import BATCH_AXES, batch_devices, parameter_specs
 
 
@@ -81,7 +82,8 @@ def over_devices(gradient: Callable[..., Any], mesh: Mesh, replicate: Sequence[s
         slices_of_device = Slices(specs, mesh) if mesh.shape["fsdp"] > 1 else None
 
         def of_rows(params: Any, rows: Any, rng: jax.Array) -> tuple[Any, Any]:
-            gradients, sums = gradient(params, rows, rng, slices_of_device)
+            with rows_divided_over(BATCH_AXES):
+                gradients, sums = gradient(params, rows, rng, slices_of_device)
             # What is sliced has been summed along fsdp already.
             axes = jax.tree.map(lambda spec: "data" if "fsdp" in spec else BATCH_AXES, specs)
             return jax.tree.map(jax.lax.psum, gradients, axes), jax.lax.psum(sums, BATCH_AXES)

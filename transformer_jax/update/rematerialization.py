@@ -4,8 +4,8 @@ from typing import Any
 
 import jax
 
-from transformer_jax.model.residual import RESIDUAL
-from transformer_jax.model.softmax import WEIGHTS
+from transformer_jax.model.attention import WEIGHTS
+from transformer_jax.model.layers import RESIDUAL
 
 _is_named = jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
 

@@ -15,10 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.extension import CustomFunction
-from transformer_jax.model import custom_modules, fused
+from transformer_jax.model import build, fused
 from transformer_jax.model.linear import gradients_at_once
-from transformer_jax.model.precision import matmul_precision
-from transformer_jax.model.transformer import Layout, Transformer
+from transformer_jax.model.transformer import AttentionInputs, Features, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
@@ -145,7 +144,7 @@ def make_train_step(
 def for_mesh(config: ExperimentConfig, mesh: Mesh, is_divided: bool) -> ExperimentConfig:
     """The config of programs for this mesh: with custom modules loaded, and what its devices decide."""
     device, train = mesh.devices.flat[0], config.train
-    model = fused.resolved(custom_modules.loaded(config.model), device, is_divided)
+    model = fused.resolved(build.with_loaded_modules(config.model), device, is_divided)
     chosen: Any = "activations" if recomputes_activations(train.rematerialize, device.platform) else "nothing"
     return dataclasses.replace(config, model=model, train=dataclasses.replace(train, rematerialize=chosen))
 
@@ -240,19 +239,10 @@ def batch_sums(
     return _sums(config, loss or smoothing, lambda: params, batch, found, held_logits)
 
 
-class Features(NamedTuple):
-    """What logits are computed from: the decoder's output, and the table and bias of the output if it has them."""
-
-    decoded_BTD: jax.Array
-    table_ND: jax.Array | None
-    bias_N: jax.Array | None
-
-
 def _features(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> Features:
     def run(model: Transformer) -> Features:
-        layout = Layout(**{name: getattr(batch, name) for name in PACKING})
-        decoded = model.features(batch.source, batch.target_input, layout, deterministic=rng is None)
-        return Features(decoded, model.output_table(), model.output_bias())
+        inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
+        return model.features(batch.source, batch.target_input, inputs, deterministic=rng is None)
 
     rngs = {} if rng is None else {"dropout": rng}
     return nn.apply(run, Transformer(config.model))({"params": params}, rngs=rngs)
