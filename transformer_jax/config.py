@@ -1,6 +1,6 @@
 """The schema: every option with its default, its meaning, what it affects, and which values are incompatible.
 
-A default is the paper's value wherever the paper gives one. `docs/options.md` is printed from the schema.
+A default is the paper's value wherever the paper gives one. The options page of the site is printed from the schema.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A hook of mkdocs: the landing page is the README, the reports of docs/results are published as they are, and a search
-finds answers (howto.md) before the reference.
+"""A hook of mkdocs: the landing page is the README, options.md gets its tables, the reports of docs/results are published
+as they are, and a search finds answers (howto.md) before the reference.
 
 README.md is written for the root of the repository: its links into docs/ lose that prefix on the site. The interactive
 page of a report, index.html beside README.md, would be the site's page of that folder: it is published as report.html.
@@ -8,6 +8,8 @@ page of a report, index.html beside README.md, would be the site's page of that 
 import re
 from pathlib import Path
 from typing import Any
+
+from transformer_jax.commands.inspect import options_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +30,9 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     boost = 2.0 if page.file.src_uri == "howto.md" else 0.5 if page.file.src_uri.startswith("api/") else 1.0
     page.meta["search"] = {"boost": boost}
-    return markdown + landing((ROOT / "README.md").read_text()) if page.file.src_uri == "index.md" else markdown
+    if page.file.src_uri == "index.md":
+        return markdown + landing((ROOT / "README.md").read_text())
+    return markdown + options_table() if page.file.src_uri == "options.md" else markdown
 
 
 def landing(readme: str) -> str:

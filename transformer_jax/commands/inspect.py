@@ -111,7 +111,7 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
 
 
 def options_table() -> str:
-    """All options as Markdown, a table for each group: the content of docs/options.md."""
+    """All options as Markdown, a table for each group."""
     lines = []
     groups = itertools.groupby(schema.options(ExperimentConfig), lambda option: option.path.partition(".")[0])
     for name, options in groups:
