@@ -1,5 +1,5 @@
-"""A hook of mkdocs: the landing page is the README, options.md gets its tables, the reports of docs/results are published
-as they are, and a search finds answers (howto.md) before the reference.
+"""A hook of mkdocs: the landing page is the README, options.md gets its tables, the reports of docs/results are
+published as they are, and a search finds answers (howto.md) before the reference.
 
 README.md is written for the root of the repository: its links into docs/ lose that prefix on the site. The interactive
 page of a report, index.html beside README.md, would be the site's page of that folder: it is published as report.html.
