@@ -53,20 +53,19 @@ def interrupted_preparing(place: Place, dice: random.Random, tally: Tally) -> No
 
 
 def work(config: ExperimentConfig, directory: Path) -> None:
-    prepare(config, directory, pairs_per_shard=100).verify()
+    preparing.BLOCK = 100  # so that there are many
+    prepare(config, directory).verify()
 
 
 def done(config: ExperimentConfig, directory: Path, must: bool = False) -> Ended:
-    """Through the command's own frame, which says what is wrong; in small shards, so that there are many."""
+    """Through the command's own frame, which says what is wrong."""
 
-    def small_shards() -> int:
-        preparing_of_cli = cli.main
-        preparing.prepare.__kwdefaults__["pairs_per_shard"] = 100
-        config_file = directory.parent / "config.py"
-        config_file.parent.mkdir(parents=True, exist_ok=True)
-        return preparing_of_cli(["prepare", *options(config), f"--workdir={directory.parent}"])
+    def small_blocks() -> int:
+        preparing.BLOCK = 100
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        return cli.main(["prepare", *options(config), f"--workdir={directory.parent}"])
 
-    ended = Child(small_shards).end().checked()
+    ended = Child(small_blocks).end().checked()
     check(ended.status == 0 or (ended.status == 2 and not must), f"not resumable:\n{ended.err[-2000:]}")
     return ended
 

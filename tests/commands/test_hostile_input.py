@@ -94,22 +94,21 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file, name, c
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content"),
     [
-        ("garbage.gz", ONE + b"garbage, and more", "has other data after its gzip data"),
-        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more", "has other data after its gzip data"),
-        ("zeros.gz", bytes(9000), "is not a valid gzip file"),
-        ("empty.gz", b"", "ends in the middle of its gzip data"),
-        ("cut.gz", ONE + ONE[:-1], "ends in the middle of its gzip data"),
-        ("empty.zst", b"", "ends in the middle of its zstd data"),
-        ("zeros.zst", OTHER + bytes(99), "has other data after its zstd data"),
-        ("cut.zst", OTHER[:-1], "ends in the middle of its zstd data"),
+        ("garbage.gz", ONE + b"garbage, and more"),
+        ("zeros and garbage.gz", ONE + bytes(9000) + b"garbage, and more"),
+        ("zeros.gz", bytes(9000)),
+        ("cut.gz", ONE + ONE[:-1]),
+        ("flipped.gz", ONE[:-8] + bytes(8)),
+        ("zeros.zst", OTHER + bytes(99)),
+        ("cut.zst", OTHER[:-1]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_damaged_compressed_file_is_refused(file, name, content, message):
+def test_a_damaged_compressed_file_is_refused(file, name, content):
     (file / name).write_bytes(content)
-    with pytest.raises(BadInput, match=message) as refused:
+    with pytest.raises(BadInput) as refused:
         list(read_blocks(str(file / name), 9))
     assert str(refused.value).startswith(str(file / name)) and "\n" not in str(refused.value)
 

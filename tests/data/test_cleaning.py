@@ -49,10 +49,13 @@ def test_only_the_first_few_examples_are_kept():
     assert rejected["empty"] == {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}
 
 
-def test_the_first_unreadable_pair_is_reported():
-    chunk = Chunk([("", "")] * 3, "train.en", 1, {2: "train.en:3: bad", 1: "train.en:2: worse"})
-    with pytest.raises(BadInput, match=r"train\.en:2: worse"):
-        require_readable(chunk)
+def test_unreadable_pairs_are_named_in_order():
+    faults = {number: f"train.en:{number + 1}: bad" for number in range(9, 1, -1)}
+    with pytest.raises(BadInput) as refused:
+        require_readable(Chunk([("", "")] * 10, "train.en", 1, faults))
+    assert str(refused.value).split("\n  ")[1:] == [faults[number] for number in range(2, 7)]
+    with pytest.raises(BadInput, match=r"^train\.en:3: bad$"):
+        require_readable(Chunk([("", "")] * 3, "train.en", 1, {2: "train.en:3: bad"}))
     require_readable(Chunk([("a", "b")], "train.en", 1))
 
 

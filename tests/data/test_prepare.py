@@ -1,7 +1,6 @@
 """Prepare: text to arrays once; the same bytes however it got there; reused, refused, held out, counted."""
 
 import dataclasses
-import itertools
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +11,9 @@ import pytest
 
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
-from transformer_jax.data import cleaning
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
-from transformer_jax.files import atomic
 from transformer_jax.files.lines import CONVERT
 
 
@@ -31,9 +28,10 @@ def ready(tmp_path_factory):
 @pytest.mark.parametrize(
     ("tokenizer", "separate"), [("bpe", False), ("unigram", True), ("words", True), ("characters", False)]
 )
-def test_every_pair_is_there_exactly_and_in_order(tmp_path, tokenizer, separate):
+def test_every_pair_is_there_exactly_and_in_order(tmp_path, monkeypatch, tokenizer, separate):
     config = experiment(tmp_path, tokenizer=tokenizer, vocab_size=300, target_vocab_size=301 if separate else None)
-    prepared = prepare(config, tmp_path / "data", pairs_per_shard=97)
+    monkeypatch.setattr(prepare_module, "BLOCK", 97)
+    prepared = prepare(config, tmp_path / "data")
     held_out = decoded(prepared, "valid") + decoded(prepared, "test")
     assert decoded(prepared, "train") == [pair for pair in PAIRS if pair not in held_out]
     assert len(held_out) == 50
@@ -125,12 +123,12 @@ def test_the_manifest_tells_what_was_left_out_and_what_was_read(tmp_path):
     pairs = [*PAIRS, ("", "empty"), ("empty", " "), ("long", "x" * 50), PAIRS[0]]
     cleaning = CleaningConfig(max_characters=49, drop_duplicates=True)
     config = experiment(tmp_path, pairs, tokenizer="words", valid_size=0, test_size=0, cleaning=cleaning)
-    prepared = prepare(config, tmp_path / "data", pairs_per_shard=100)
-    file, count = config.data.source[0], len(PAIRS)
+    prepared = prepare(config, tmp_path / "data")
+    file, target, count = config.data.source[0], config.data.target[0], len(PAIRS)
     assert prepared.manifest["splits"]["train"]["rejected"] == {
         "duplicate": {"pairs": 1, "first": [f"{file}:{count + 4}"]},
-        "empty": {"pairs": 2, "first": [f"{file}:{count + 1}", f"{file}:{count + 2}"]},
-        "too long": {"pairs": 1, "first": [f"{file}:{count + 3}"]},
+        "empty": {"pairs": 2, "first": [f"{file}:{count + 1}", f"{target}:{count + 2}"]},
+        "too long": {"pairs": 1, "first": [f"{target}:{count + 3}"]},
     }
     source = prepared.manifest["sources"][0]
     assert (source["file"], source["lines"], source["bytes"]) == (file, len(pairs), os.path.getsize(file))
@@ -164,89 +162,47 @@ def test_a_given_tokenizer_file_is_used(tmp_path):
 # The same bytes, however it got there.
 
 
-def test_the_result_does_not_depend_on_the_shards_or_the_place(tmp_path):
-    config = experiment(tmp_path)
-    one = prepare(config, tmp_path / "one", pairs_per_shard=10_000)
-    many = prepare(config, tmp_path / "deep" / "many", pairs_per_shard=53)
+def test_the_result_does_not_depend_on_the_blocks_or_the_place(tmp_path, monkeypatch):
+    config = experiment(tmp_path, PAIRS * 2, cleaning=CleaningConfig(drop_duplicates=True))
+    one = prepare(config, tmp_path / "one")
+    monkeypatch.setattr(prepare_module, "BLOCK", 53)
+    many = prepare(config, tmp_path / "deep" / "many")
     assert contents(one.directory) == contents(many.directory)
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
-
-
-def test_a_failure_at_any_step_is_resumed_to_the_same_bytes(tmp_path, monkeypatch):
-    """Stops the work at its 1st, 2nd, 3rd ... publication of a file; each restart resumes from there."""
-    config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
-    whole = contents(prepare(config, tmp_path / "whole", pairs_per_shard=100).directory)
-    published = atomic.write_atomically
-
-    class Stop(BaseException):
-        pass
-
-    for stop_at in itertools.count(1):
-        budget = iter(range(stop_at))
-
-        def stopping(path, budget=budget):
-            if next(budget, None) is None:
-                raise Stop
-            return published(path)
-
-        for module in (atomic, cleaning):
-            monkeypatch.setattr(module, "write_atomically", stopping)
-        try:
-            prepare(config, tmp_path / "stopped", pairs_per_shard=100)
-            break
-        except Stop:
-            assert not (tmp_path / "stopped").exists()
-        finally:
-            monkeypatch.undo()
-        assert contents(prepare(config, tmp_path / "stopped", pairs_per_shard=100).directory) == whole
-        shutil.rmtree(tmp_path / "stopped")
-    assert stop_at > 10
-
-
-def test_work_for_something_else_is_not_resumed(tmp_path):
-    partial = tmp_path / "data.partial" / "scratch"
-    partial.mkdir(parents=True)
-    (partial / "plan.json").write_text('{"recipe": "another"}')
-    (partial / "scan.json").write_text("{}")
-    assert prepare(experiment(tmp_path), tmp_path / "data").splits == ("train", "valid", "test")
-    assert not (tmp_path / "data.partial").exists()
 
 
 class Killed(BaseException):
     """Like a signal, it is no error that anything would catch."""
 
 
-@pytest.mark.parametrize("step", ["_encode", "publish"])
-def test_what_a_killed_start_left_is_doubted(tmp_path, monkeypatch, step):
-    """Each file of it is spoilt in turn: the next start has the same bytes, or refuses, and then the one after has."""
+@pytest.mark.parametrize("step", ["read_corpus", "make_tokenizer", "_write_split"])
+def test_after_a_failure_or_a_kill_the_next_start_has_the_same_bytes(tmp_path, monkeypatch, step):
     config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
-    left, whole = tmp_path / "left", tmp_path / "whole"
-    prepare(config, whole, pairs_per_shard=100)
+    whole, place = contents(prepare(config, tmp_path / "whole").directory), tmp_path / "place"
+    original = getattr(prepare_module, step)
 
-    def killed(*arguments):
+    def stopping(*arguments):
+        original(*arguments)
+        shutil.copytree(place / "data.partial", tmp_path / "left")  # what a kill would leave
         raise Killed
 
-    monkeypatch.setattr(prepare_module._Work, step, killed)
+    monkeypatch.setattr(prepare_module, step, stopping)
     with pytest.raises(Killed):
-        prepare(config, left / "data", pairs_per_shard=100)
+        prepare(config, place / "data")
     monkeypatch.undo()
-    refused = 0
-    files = [path.relative_to(left) for path in sorted(left.rglob("*")) if path.is_file()]
-    for file in files:
-        place = tmp_path / "again"
-        shutil.copytree(left, place)
-        content = bytearray((place / file).read_bytes() or b"x")
-        content[len(content) // 2] ^= 1
-        (place / file).write_bytes(content)
-        try:
-            prepare(config, place / "data", pairs_per_shard=100)
-        except BadInput:
-            refused += 1
-            assert [path.name for path in place.iterdir()] == []
-            prepare(config, place / "data", pairs_per_shard=100)
-        assert contents(place / "data") == contents(whole), file
-        shutil.rmtree(place)
-    assert len(files) > 4 and refused
+    assert not place.exists()
+    place.mkdir()
+    shutil.copytree(tmp_path / "left", place / "data.partial")
+    assert contents(prepare(config, place / "data").directory) == whole
+    assert [path.name for path in place.iterdir()] == ["data"]
+
+
+def test_what_is_not_ours_is_not_removed(tmp_path):
+    (tmp_path / "data.partial").mkdir()
+    (tmp_path / "data.partial" / "thesis.txt").write_text("mine")
+    with pytest.raises(BadInput, match="reserved"):
+        prepare(experiment(tmp_path), tmp_path / "data")
+    assert (tmp_path / "data.partial" / "thesis.txt").read_text() == "mine"
 
 
 def test_several_at_once(tmp_path, capsys):

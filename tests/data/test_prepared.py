@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.prepared_data import PAIRS, decoded, experiment
 from transformer_jax.config import DataConfig, ExperimentConfig
+from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.vocabulary import train_sentencepiece
@@ -27,10 +28,11 @@ def pairs(split):
 """
 
 
-def test_labels_of_test_examples_are_kept_and_checked(tmp_path):
+def test_labels_of_test_examples_are_kept_and_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare_module, "BLOCK", 2)
     (tmp_path / "mine.py").write_text(LABELLED)
     config = ExperimentConfig(data=DataConfig(corpus=f"{tmp_path / 'mine.py'}:pairs", tokenizer="words"))
-    prepared = prepare(config, tmp_path / "data", pairs_per_shard=2)
+    prepared = prepare(config, tmp_path / "data")
     assert prepared.groups("test") == [{"kind": "new"}] * 3 and prepared.clusters("test") == ["0", "1", "0"]
     assert prepared.groups("valid") is None and prepared.clusters("valid") is None
     prepared.verify()

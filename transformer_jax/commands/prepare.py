@@ -3,7 +3,7 @@
   transformer-jax prepare --config=configs/base.py --workdir=RUN
   transformer-jax prepare --config=configs/text.py --workdir=RUN --config.data.source=a.en --config.data.target=a.de
 
-If it was killed, the same command resumes it; if the data is prepared already, it says what has changed since.
+If the data is prepared already, it says what has changed since.
 """
 
 import argparse

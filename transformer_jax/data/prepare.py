@@ -1,64 +1,61 @@
-"""Text to token arrays on disk, once: resumable after a kill, safe to start twice, reused while nothing has changed.
+"""Text to token arrays on disk, in one pass; reused while nothing has changed.
 
-Everything is made in a sibling directory `NAME.partial` and renamed when it is complete. Inside, work is cut into files
-that appear whole or not at all, and existing files are not made again. Since no step depends on randomness, the clock
-or the number of cores, a run that was killed and resumed ends with the same bytes as one that was not.
+Everything is made in a sibling directory `NAME.partial`, which is renamed when it is complete. What a killed start left
+there is removed by the next one. No step depends on randomness, the clock or the number of cores: the same text and
+options give the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import json
-import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.cleaning import TextShards, load_arrays, read_corpus, save_arrays
+from transformer_jax.config import DataConfig, ExperimentConfig
+from transformer_jax.data.cleaning import HeldOut, Rejections, SeenKeys, clean, pair_keys, require_readable
 from transformer_jax.data.corpora import named_files, open_corpus
+from transformer_jax.data.corpora.corpus import Corpus, Labels, Pair
 from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
     SIDES,
     Prepared,
-    flatten,
+    SideWriter,
     groups_path,
     read_manifest,
     sha256,
     texts_path,
-    token_dtype,
-    write_side,
 )
-from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
+from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.vocabulary import given_tokenizer, make_tokenizer, tokenized_sides
+from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
 from transformer_jax.files.progress import counting, tell
-from transformer_jax.files.record import read_record
 from transformer_jax.version import __version__
 
-PAIRS_PER_SHARD = 20_000
+# Pairs that are in memory at a time.
+BLOCK = 20_000
+LARGEST_SHARE_HELD_OUT = 10  # a split that is held out is at most one tenth of the corpus
 # Recorded in every recipe, although they matter only where pairs are held out.
 HELD_OUT = ("data.valid_size", "data.test_size")
 # Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
 LATER = ("data.split_seed", "data.hard_vocab_limit")
 SCRATCH = "scratch"
-PLAN = "plan.json"  # in SCRATCH: the recipe of the work
 
 
-def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard: int = PAIRS_PER_SHARD) -> Prepared:
-    """The corpus of this experiment as token arrays in `directory`, made now or found there.
-
-    `pairs_per_shard` bounds the memory and the work that a kill can lose; the result does not depend on it.
-    """
+def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
+    """The corpus of this experiment as token arrays in `directory`, made now or found there."""
     directory = Path(paths.expanded(directory)).absolute()
     with atomic.explained(directory):
         if (directory / MANIFEST).exists():
@@ -69,26 +66,230 @@ def prepare(config: ExperimentConfig, directory: str | Path, *, pairs_per_shard:
         with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
                 return _reused(config, directory)
-            recipe = recipe_of(config, corpus.identity())
             partial = directory.with_name(directory.name + ".partial")
-            _refuse_foreign(partial)
+            _discard(partial)
             try:
-                work = _Work(config, recipe, partial, pairs_per_shard)
-                if (partial / MANIFEST).exists():  # killed before the rename; it may have been damaged since
-                    Prepared.open(partial).verify()
-                else:
-                    if work.shards.facts is None:
-                        read_corpus(corpus, config.data, work.shards)
-                    work.complete()
-                work.publish(directory)
-            except BadInput:
-                _discard(partial)
-                raise
-            except OSError as error:
-                if error.errno in (*atomic.NO_ROOM, *atomic.TAKEN):
+                _make(config, corpus, partial)
+                atomic.remove(partial / SCRATCH)
+                if directory.exists():
+                    directory.rmdir()
+                partial.rename(directory)
+            except BaseException:
+                with contextlib.suppress(OSError, BadInput):
                     _discard(partial)
                 raise
+            atomic.sync_directory(directory.parent)
     return Prepared.open(directory)
+
+
+def _discard(partial: Path) -> None:
+    """Removes unfinished work. Refuses a directory of this name that contains something else."""
+    if not partial.is_dir():
+        return
+    if any(partial.iterdir()) and not ((partial / SCRATCH).exists() or (partial / MANIFEST).exists()):
+        raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
+    for entry in partial.iterdir():
+        if entry.is_file() and entry.name != MANIFEST:
+            entry.unlink()
+    atomic.remove(partial)  # last, so that what is left is recognised if this is killed too
+
+
+def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
+    """Writes all files of a prepared corpus, the manifest last."""
+    recipe = recipe_of(config, corpus.identity())
+    (partial / SCRATCH).mkdir(parents=True)
+    text = Text(partial / SCRATCH)
+    splits = read_corpus(corpus, config.data, text)
+    tokenizers: dict[str, Tokenizer] = {}
+    recorded: dict[str, Any] = {}
+    for side, learn_from in tokenized_sides(config.data, config.model).items():
+        texts = functools.partial(text.sentences, "train", learn_from)
+        tokenizer = make_tokenizer(config.data, config.model, side, texts, splits["train"]["pairs"] * len(learn_from))
+        name = _tokenizer_name(config.data, side)
+        tokenizer.save(partial / name)
+        tokenizers[side] = tokenizer
+        recorded[side] = {
+            "file": name,
+            "vocab_size": tokenizer.vocab_size,
+            "fingerprint": tokenizer.fingerprint,
+            # Marian has two ways to segment texts into the tokens of one vocabulary.
+            "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
+        }
+    both_sides = dict.fromkeys(SIDES, tokenizers["source"]) | tokenizers
+    for split, facts in splits.items():
+        facts |= _write_split(split, facts["pairs"], text, both_sides, partial)
+    used = {"tokenizers"} & sys.modules.keys()  # which is imported where a tokenizer.json is read
+    versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece", *used)}
+    manifest = {
+        "format": FORMAT,
+        "recipe": recipe,
+        "sources": corpus.sources(),
+        "splits": splits,
+        "tokenizers": recorded,
+        "versions": {"transformer_jax": __version__, **versions},
+    }
+    for split, facts in splits.items():
+        if "held_out_of" in facts and facts["pairs"] < (size := getattr(config.data, f"{split}_size")):
+            tell(f"held out for {split}: {facts['pairs']} pairs instead of {size}: at most a tenth of the text")
+    atomic.write_record(partial / MANIFEST, manifest)
+
+
+class Text:
+    """The cleaned text of each split in scratch files, in blocks that fit into memory."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.held_out: set[Pair] = set()  # pairs that `blocks` leaves out of train
+        self.labelled: set[str] = set()  # splits whose examples have labels
+
+    @contextlib.contextmanager
+    def writing(self, split: str) -> Iterator[Callable[[Sequence[Pair], Sequence[Labels]], None]]:
+        """A function that writes the next block of a split."""
+        with open(self._folder / split, "w", encoding="utf-8") as file:
+
+            def write(pairs: Sequence[Pair], labels: Sequence[Labels]) -> None:
+                # JSON: a sentence from a data set may contain a line feed.
+                file.write(json.dumps([pairs, labels], ensure_ascii=False) + "\n")
+                if labels:
+                    self.labelled.add(split)
+
+            yield write
+
+    def blocks(self, split: str) -> Iterator[tuple[list[Pair], list[Labels]]]:
+        with open(self._folder / split, encoding="utf-8") as file:
+            for line in file:
+                pairs, labels = json.loads(line)
+                pairs = [(source, target) for source, target in pairs]
+                if split == "train":
+                    pairs = [pair for pair in pairs if pair not in self.held_out]
+                yield pairs, labels
+
+    def sentences(self, split: str, sides: tuple[str, ...]) -> Iterator[str]:
+        for pairs, _ in self.blocks(split):
+            for side in sides:
+                for pair in pairs:
+                    yield pair[SIDES.index(side)]
+
+
+def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[str, Any]]:
+    """Writes all splits of the corpus as text, and holds out the validation and test pairs that it lacks.
+
+    Returns what the manifest records of each split.
+    """
+    sizes = {"valid": data.valid_size, "test": data.test_size}
+    wanted = {split: size for split, size in sizes.items() if split not in corpus.splits and size}
+    if data.split_seed is not None and "valid" in corpus.splits and data.corpus not in TASKS:
+        raise BadInput(
+            f"data.split_seed = {data.split_seed} chooses validation pairs among the training text, but "
+            f"{data.corpus} has validation pairs of its own"
+        )
+    held_out, redrawn = (HeldOut(sum(wanted.values()), corpus.never_held_out) for _ in range(2))
+    splits = {split: _read_split(corpus, split, data, text, held_out, redrawn) for split in corpus.splits}
+    train = splits["train"]
+    largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
+    chosen = {split: held_out.take(min(size, largest)) for split, size in wanted.items()}
+    copies = held_out.copies
+    if data.split_seed is not None and "valid" in wanted:  # other validation pairs, and the same for testing
+        others = [pair for pair in redrawn.take(sum(wanted.values())) if pair not in chosen.get("test", ())]
+        chosen["valid"] = others[: len(chosen["valid"])]
+        copies |= redrawn.copies
+    for split, pairs in chosen.items():
+        if pairs:
+            with text.writing(split) as write:
+                write(pairs, [])
+            splits[split] = {"pairs": len(pairs), "held_out_of": "train"}
+            text.held_out.update(pairs)
+    train["held_out"] = sum(copies[pair] for pair in text.held_out)
+    train["pairs"] -= train["held_out"]
+    if not train["pairs"]:
+        raise BadInput(
+            f"data.valid_size and data.test_size: all {train['held_out']:,} training pairs are equal to ones held out; "
+            "set the sizes to 0, or give files for validation and test"
+        )
+    return splits
+
+
+def _read_split(
+    corpus: Corpus, split: str, data: DataConfig, text: Text, held_out: HeldOut, redrawn: HeldOut
+) -> dict[str, Any]:
+    """Writes one split as text. Only the training split is cleaned, the others stay whole.
+
+    Its pairs are offered to `held_out` in the order of data.seed, and to `redrawn` in that of data.split_seed.
+    """
+    rejections, seen = Rejections(), SeenKeys()
+    counts: Counter[str] = Counter()
+    oddities: Counter[str] = Counter()
+    with counting(f"reading {split}", "pairs") as advance, text.writing(split) as write:
+        for chunk in corpus.chunks(split, BLOCK):
+            pairs = chunk.pairs
+            if split == "train":
+                kept = clean(chunk, data.cleaning, rejections)
+                pairs = [pairs[i] for i in kept]
+                keys = pair_keys(pairs, data.seed)
+                if data.cleaning.drop_duplicates:
+                    new = seen.add(keys)
+                    for index in np.flatnonzero(~new).tolist():
+                        rejections.add("duplicate", chunk.place(kept[index]))
+                    pairs, keys = list(itertools.compress(pairs, new)), keys[new]
+                held_out.offer(keys, pairs)
+                if data.split_seed is not None:
+                    redrawn.offer(pair_keys(pairs, data.split_seed), pairs)
+            else:
+                require_readable(chunk)
+            write(pairs, chunk.labels)
+            oddities += chunk.oddities
+            counts.update(read=len(chunk.pairs), pairs=len(pairs))
+            advance(len(chunk.pairs))
+    if not counts["pairs"]:
+        raise _no_pairs(split, corpus, counts["read"], rejections)
+    return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
+
+
+def _no_pairs(split: str, corpus: Corpus, read: int, rejections: Rejections) -> BadInput:
+    if read:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in rejections.counts.most_common())
+        return BadInput(f"data.cleaning: leaves none of {read:,} {split} pairs ({reasons})")
+    places = [source["file"] for source in corpus.sources() if source.get("split") == split and "file" in source]
+    return BadInput(f"{' and '.join(places) or split}: empty; there is no {split} pair")
+
+
+def _write_split(
+    split: str, count: int, text: Text, tokenizers: Mapping[str, Tokenizer], partial: Path
+) -> dict[str, Any]:
+    """Writes the token arrays of a split and, unless it is train, its texts and labels; returns their facts."""
+    writers = {side: SideWriter(partial / f"{split}.{side}", tokenizers[side].vocab_size) for side in SIDES}
+    with writers["source"], writers["target"], counting(f"tokenising {split}", "pairs", count) as advance:
+        for pairs, _ in text.blocks(split):
+            for index, (side, writer) in enumerate(writers.items()):
+                writer.write(tokenizers[side].encode_batch([pair[index] for pair in pairs]))
+            advance(len(pairs))
+    arrays = {f"{side}.{name}": of_array for side in SIDES for name, of_array in writers[side].facts().items()}
+    facts: dict[str, Any] = {"arrays": arrays}
+    if split != "train":
+        records = ({"source": source, "target": target} for pairs, _ in text.blocks(split) for source, target in pairs)
+        facts["texts_sha256"] = _write_records(texts_path(partial, split), records)
+    if split in text.labelled:
+        labels = (label for pairs, given in text.blocks(split) for label in given or [{} for _ in pairs])
+        facts["groups_sha256"] = _write_records(groups_path(partial, split), labels)
+    return facts
+
+
+def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
+    """Writes one JSON object a line; returns the digest of the file."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    return sha256(path)
+
+
+def _tokenizer_name(data: DataConfig, side: str) -> str:
+    given = given_tokenizer(data, side)
+    of_symbols = given.endswith(".json") if given else not data.trains_tokenizer
+    return f"{'tokenizer' if side == 'source' else 'target_tokenizer'}.{'json' if of_symbols else 'model'}"
+
+
+def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
+    size = one.vocab_size
+    return size == other.vocab_size and one.pieces(range(size)) == other.pieces(range(size))
 
 
 def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
@@ -168,189 +369,3 @@ def _corpus_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if old["keys"] != new["keys"]:
         found.append(f"the keys of a .jsonl line were {', '.join(old['keys'])} and are now {', '.join(new['keys'])}")
     return found
-
-
-class _Work:
-    """Makes one prepared directory, in steps that are skipped where their files already exist."""
-
-    def __init__(self, config: ExperimentConfig, recipe: dict[str, Any], partial: Path, pairs_per_shard: int):
-        self._config = config
-        self._recipe = recipe
-        self._partial = partial
-        self._plan = {"recipe": recipe, "pairs_per_shard": pairs_per_shard}
-        self._scratch = partial / SCRATCH
-        if self._can_resume():
-            tell(f"{partial}: resuming unfinished work")
-        else:
-            _discard(partial)
-            self._scratch.mkdir(parents=True)
-            atomic.write_record(self._scratch / PLAN, self._plan)
-        self.shards = TextShards(self._scratch, pairs_per_shard)
-
-    def _can_resume(self) -> bool:
-        """Whether the partial directory was started with the same recipe."""
-        if (self._partial / MANIFEST).exists():
-            return read_manifest(self._partial)["recipe"] == self._recipe
-        with contextlib.suppress(BadInput):
-            return read_record(self._scratch / PLAN) == self._plan
-        return False
-
-    def complete(self) -> None:
-        """From text shards to all files of the directory, the manifest last."""
-        facts = self.shards.facts
-        assert facts is not None, "complete() comes after read_corpus()"
-        tokenizers = self._tokenizers(facts)
-        by_side = {"source": tokenizers["source"], "target": tokenizers.get("target", tokenizers["source"])}
-        for split, counted in facts["splits"].items():
-            if "held_out_of" in counted and counted["pairs"] < (size := getattr(self._config.data, f"{split}_size")):
-                tell(f"held out for {split}: {counted['pairs']} pairs instead of {size}: at most a tenth of the text")
-            self._encode(split, counted, by_side)
-            shard_count = counted.pop("shards")
-            counted["arrays"] = self._concatenate(split, shard_count, by_side)
-            if split != "train":
-                counted["texts_sha256"] = self._keep_texts(split, shard_count)
-            if counted.pop("labelled", False):
-                counted["groups_sha256"] = self._keep_groups(split, shard_count)
-        used = {"tokenizers"} & sys.modules.keys()  # which is imported where a tokenizer.json is read
-        versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece", *used)}
-        manifest = {
-            "format": FORMAT,
-            "recipe": self._recipe,
-            "sources": facts["sources"],
-            "splits": facts["splits"],
-            "tokenizers": {
-                side: {
-                    "file": self._tokenizer_path(side).name,
-                    "vocab_size": tokenizer.vocab_size,
-                    "fingerprint": tokenizer.fingerprint,
-                    # Marian has two ways to segment texts into the tokens of one vocabulary.
-                    "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
-                }
-                for side, tokenizer in tokenizers.items()
-            },
-            "versions": {"transformer_jax": __version__, **versions},
-        }
-        atomic.write_record(self._partial / MANIFEST, manifest)
-
-    def publish(self, directory: Path) -> None:
-        atomic.remove(self._scratch)
-        if directory.exists():
-            directory.rmdir()
-        self._partial.rename(directory)
-        atomic.sync_directory(directory.parent)
-
-    def _tokenizer_path(self, side: str) -> Path:
-        given = given_tokenizer(self._config.data, side)
-        of_symbols = given.endswith(".json") if given else not self._config.data.trains_tokenizer
-        name = "tokenizer" if side == "source" else "target_tokenizer"
-        return self._partial / f"{name}.{'json' if of_symbols else 'model'}"
-
-    def _tokenizers(self, facts: dict[str, Any]) -> dict[str, Tokenizer]:
-        """By side; only the source's where one tokenizer serves both."""
-        data, model, train = self._config.data, self._config.model, facts["splits"]["train"]
-        tokenizers = {}
-        for side, learn_from in tokenized_sides(data, model).items():
-            path, note = self._tokenizer_path(side), self._scratch / f"{side}_tokenizer.json"
-            # The note is written last: a tokenizer file without a matching note is made again.
-            if not (path.exists() and note.exists() and read_record(note) == {"sha256": sha256(path)}):
-                texts = functools.partial(self._train_texts, train["shards"], learn_from)
-                made = make_tokenizer(data, model, side, texts, train["pairs"] * len(learn_from))
-                with atomic.write_atomically(path) as file:
-                    file.write(made.serialized())
-                atomic.write_record(note, {"sha256": sha256(path)})
-            tokenizers[side] = load_tokenizer(path)
-        return tokenizers
-
-    def _train_texts(self, shard_count: int, sides: tuple[str, ...]) -> Iterator[str]:
-        for number in range(shard_count):
-            texts = dict(zip(SIDES, self.shards.read("train", number), strict=True))
-            for side in sides:
-                yield from texts[side]
-
-    def _encode(self, split: str, counted: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> None:
-        """Each shard of text to a shard of tokens."""
-        shards = range(counted["shards"])
-        with (
-            counting(f"tokenising {split}", "pairs", counted["pairs"]) as advance,
-            # Two at a time: while SentencePiece uses all cores for one shard, the other is read or written.
-            ThreadPoolExecutor(max_workers=2) as pool,
-        ):
-            for pairs in pool.map(lambda number: self._encode_shard(split, number, tokenizers), shards):
-                advance(pairs)
-
-    def _encode_shard(self, split: str, number: int, tokenizers: dict[str, Tokenizer]) -> int:
-        """Returns the number of pairs in the shard."""
-        path = self._token_shard(split, number)
-        if path.exists():
-            return len(load_arrays(path, "source_lengths")["source_lengths"])
-        columns = {}
-        for side, texts in zip(SIDES, self.shards.read(split, number), strict=True):
-            ids = tokenizers[side].encode_batch(texts)
-            columns[f"{side}_tokens"], columns[f"{side}_lengths"] = flatten(
-                ids, token_dtype(tokenizers[side].vocab_size)
-            )
-        save_arrays(path, **columns)
-        return len(columns["source_lengths"])
-
-    def _concatenate(self, split: str, shard_count: int, tokenizers: dict[str, Tokenizer]) -> dict[str, Any]:
-        """Writes the shards of tokens as the arrays of a split."""
-        facts: dict[str, Any] = {}
-        for side in SIDES:
-            names = f"{side}_tokens", f"{side}_lengths"
-            shards = (load_arrays(self._token_shard(split, number), *names) for number in range(shard_count))
-            columns = ((shard[names[0]], shard[names[1]]) for shard in shards)
-            dtype = token_dtype(tokenizers[side].vocab_size)
-            tokens, offsets = write_side(self._partial / f"{split}.{side}", columns, dtype)
-            facts |= {f"{side}.tokens": tokens, f"{side}.offsets": offsets}
-        return facts
-
-    def _keep_texts(self, split: str, shard_count: int) -> str:
-        """Writes the texts of an evaluation split beside the arrays; returns their digest."""
-        shards = (zip(*self.shards.read(split, number), strict=True) for number in range(shard_count))
-        records = ({"source": source, "target": target} for shard in shards for source, target in shard)
-        return _write_records(texts_path(self._partial, split), records)
-
-    def _keep_groups(self, split: str, shard_count: int) -> str:
-        """Writes the labels of an evaluation split's examples; returns their digest."""
-        shards = (self.shards.labels(split, number) for number in range(shard_count))
-        return _write_records(groups_path(self._partial, split), itertools.chain.from_iterable(shards))
-
-    def _token_shard(self, split: str, number: int) -> Path:
-        return self._scratch / f"{split}-{number:05d}.npz"
-
-
-def _write_records(path: Path, records: Iterable[dict[str, str]]) -> str:
-    """Writes one JSON object a line; returns the digest of the file."""
-    digest = hashlib.sha256()
-    with atomic.write_atomically(path) as file:
-        for record in records:
-            line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
-            digest.update(line)
-            file.write(line)
-    return digest.hexdigest()
-
-
-def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    size = one.vocab_size
-    return size == other.vocab_size and one.pieces(range(size)) == other.pieces(range(size))
-
-
-def _refuse_foreign(partial: Path) -> None:
-    """Refuses a directory with the name of the unfinished work that contains something else."""
-    is_ours = (partial / SCRATCH).exists() or (partial / MANIFEST).exists()
-    if partial.is_dir() and any(partial.iterdir()) and not is_ours:
-        raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
-
-
-def _discard(partial: Path) -> None:
-    """Removes unfinished work, in an order that is safe if this is killed too.
-
-    The files that make it resumable go first, and the folder by which it is recognised as ours goes last.
-    """
-    for claim in (partial / MANIFEST, partial / SCRATCH / PLAN):
-        with contextlib.suppress(OSError):  # a directory in its place goes with all the rest
-            claim.unlink()
-    for entry in partial.iterdir() if (partial / SCRATCH).is_dir() else ():
-        if entry.name != SCRATCH:
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    atomic.remove(partial)

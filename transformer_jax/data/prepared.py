@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_atomically
 from transformer_jax.files.record import plain_name, read_record
 
 MANIFEST = "manifest.json"
@@ -74,19 +73,33 @@ def flatten(sentences: Sequence[Sequence[int]], dtype: DTypeLike) -> tuple[np.nd
     return tokens, lengths
 
 
-def write_side(
-    stem: Path, shards: Iterable[tuple[np.ndarray, np.ndarray]], dtype: np.dtype
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Writes one side of a split from shards of (tokens, lengths); returns what the manifest records of both arrays."""
-    count = 0
-    paths = Path(f"{stem}.tokens"), Path(f"{stem}.offsets")
-    with write_atomically(paths[0]) as tokens_file, write_atomically(paths[1]) as offsets_file:
-        offsets_file.write(bytes(OFFSET.itemsize))
-        for tokens, lengths in shards:
-            tokens_file.write(tokens.astype(dtype, copy=False).tobytes())
-            offsets_file.write((np.cumsum(lengths) + count).astype(OFFSET).tobytes())
-            count += len(tokens)
-    return _array_facts(paths[0], dtype), _array_facts(paths[1], OFFSET)
+class SideWriter:
+    """Writes one side of a split, sentence after sentence, as arrays of tokens and of offsets."""
+
+    def __init__(self, stem: Path, vocab_size: int):
+        self._dtype = token_dtype(vocab_size)
+        self._paths = {name: Path(f"{stem}.{name}") for name in ("tokens", "offsets")}
+        self._count = 0
+
+    def __enter__(self) -> SideWriter:
+        self._tokens, self._offsets = (open(path, "wb") for path in self._paths.values())  # noqa: SIM115
+        self._offsets.write(bytes(OFFSET.itemsize))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tokens.close()
+        self._offsets.close()
+
+    def write(self, sentences: Sequence[Sequence[int]]) -> None:
+        tokens, lengths = flatten(sentences, self._dtype)
+        self._tokens.write(tokens.tobytes())
+        self._offsets.write((np.cumsum(lengths) + self._count).astype(OFFSET).tobytes())
+        self._count += len(tokens)
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest records of both arrays, once they are written."""
+        dtypes = {"tokens": self._dtype, "offsets": OFFSET}
+        return {name: _array_facts(path, dtypes[name]) for name, path in self._paths.items()}
 
 
 def _array_facts(path: Path, dtype: np.dtype) -> dict[str, Any]:

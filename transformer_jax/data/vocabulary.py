@@ -30,8 +30,8 @@ from transformer_jax.files.progress import tell
 SIZES = {"source": "model.vocab_size", "target": "model.target_vocab_size"}
 # A text with fewer different characters has an alphabet, and a token for each of its letters.
 LARGE_ALPHABET = 1000
-# SentencePiece skips longer sentences; this is the highest limit that it accepts.
-LONGEST_SENTENCE_BYTES = 1 << 30
+# SentencePiece skips longer sentences, unless it is given another limit, which is at most this one.
+USUAL_BYTES, MOST_BYTES = 4192, 1 << 30
 # Characters with a meaning of their own to SentencePiece's trainer, which skips sentences that have some of them.
 RESERVED = str.maketrans(dict.fromkeys("\t\n\r\0\u2585" + SPACE_MARK, " "))
 
@@ -100,13 +100,18 @@ def train_sentencepiece(
     many different characters: those with fewer than 1,000 are covered completely. Spaces are kept as they are:
     SentencePiece's default, removing superfluous ones, changes the text.
     """
-    options = {
+    characters, longest = _survey(texts())
+    options: dict[str, Any] = {
         "model_type": kind,
         "normalization_rule_name": normalization,
         "byte_fallback": byte_fallback,
-        "character_coverage": 1.0 if has_small_alphabet(texts()) else character_coverage,
-        "hard_vocab_limit": hard_vocab_limit,
+        "character_coverage": character_coverage if characters >= LARGE_ALPHABET else 1.0,
     }
+    # The model contains the options that it was trained with: these are left out where they make no difference.
+    if longest > USUAL_BYTES:
+        options["max_sentence_length"] = MOST_BYTES
+    if not hard_vocab_limit:
+        options["hard_vocab_limit"] = False
     model, problem = _trained(texts(), vocab_size, options)
     if not problem:
         return SentencePieceTokenizer(model)
@@ -122,13 +127,15 @@ def train_sentencepiece(
     raise BadInput(f"{size_option} = {vocab_size}: SentencePiece cannot train on this text: {problem}")
 
 
-def has_small_alphabet(texts: Iterable[str]) -> bool:
+def _survey(texts: Iterable[str]) -> tuple[int, int]:
+    """The number of different characters, counted up to `LARGE_ALPHABET`, and the bytes of the longest text."""
     characters: set[str] = set()
+    longest = 0
     for text in texts:
-        characters.update(text)
-        if len(characters) >= LARGE_ALPHABET:
-            return False
-    return True
+        if len(characters) < LARGE_ALPHABET:
+            characters.update(text)
+        longest = max(longest, len(text.encode()))
+    return len(characters), longest
 
 
 def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -141,7 +148,6 @@ def _trained(texts: Iterable[str], vocab_size: int, options: Mapping[str, Any]) 
             sentence_iterator=(text.translate(RESERVED) for text in texts),
             model_writer=model,
             vocab_size=vocab_size,
-            max_sentence_length=LONGEST_SENTENCE_BYTES,
             remove_extra_whitespaces=False,
             pad_id=PAD,
             bos_id=BOS,

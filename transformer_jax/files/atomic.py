@@ -31,8 +31,6 @@ NOT_WRITABLE = {
     errno.EPERM: "no permission to write there",
     errno.EROFS: "it is on a read-only file system",
 }
-# Something else has taken the place of a file or directory.
-TAKEN = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
 @contextlib.contextmanager

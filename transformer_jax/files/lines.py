@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.extras import require
@@ -124,49 +124,37 @@ def _whole_lines(path: str) -> Iterator[bytes]:
 
 
 def _content(path: str) -> Iterator[bytes]:
-    if path.endswith(".gz"):
-        return _decompressed(path, "gzip", lambda: zlib.decompressobj(wbits=31), zlib.error)
-    if path.endswith(".zst"):
-        require(path, "data")
-        import zstandard
-
-        return _decompressed(path, "zstd", zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
-    return _stored(path)
-
-
-def _stored(path: str, size: int = READ_BYTES) -> Iterator[bytes]:
+    """The bytes of a file, a piece at a time."""
     require_file(path)
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(size):
+        if path.endswith(".zst"):
+            yield from _decompressed_zstd(path)
+            return
+        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+            while piece := file.read(READ_BYTES):
                 yield piece
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    except OSError as error:  # also what gzip raises for a file that is not one
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error) as error:
+        raise BadInput(f"{path}: cannot be read: {error}") from None
 
 
-def _decompressed(path: str, kind: str, new: Callable[[], Any], failure: type[Exception]) -> Iterator[bytes]:
-    """The content of a file of one or several compressed streams; one without its end is damaged.
+def _decompressed_zstd(path: str) -> Iterator[bytes]:
+    """The content of one or several zstd frames. zstandard's own reader does not notice that a frame was cut off."""
+    require(path, "data")
+    import zstandard
 
-    Zeros after a gzip stream are padding and are skipped, as by zcat.
-    """
-    stream, complete = None, 0
-    for piece in _stored(path, COMPRESSED_BYTES):
-        while piece:
-            if stream is None and complete and kind == "gzip":
-                piece = piece.lstrip(b"\0")
-                if not piece:
-                    break
-            stream = stream or new()
-            try:
-                content = stream.decompress(piece)
-            except failure as error:
-                what = f"is not a valid {kind} file"
-                if complete:
-                    what = f"is damaged, or has other data after its {kind} data"
-                raise BadInput(f"{path}: {what}: {error}") from None
-            yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
-            piece = b""
-            if stream.eof:
-                piece, stream, complete = stream.unused_data, None, complete + 1
-    if stream is not None or not complete:
-        raise BadInput(f"{path}: ends in the middle of its {kind} data; it was not copied whole")
+    stream = None
+    with open(path, "rb") as file:
+        while piece := file.read(COMPRESSED_BYTES):
+            while piece:
+                stream = stream or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    content = stream.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise BadInput(f"{path}: cannot be read: {error}") from None
+                yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
+                piece = stream.unused_data if stream.eof else b""
+                stream = None if stream.eof else stream
+    if stream is not None:
+        raise BadInput(f"{path}: ends in the middle of its zstd data")

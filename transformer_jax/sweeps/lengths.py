@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.cleaning import LARGEST_SHARE_HELD_OUT
 from transformer_jax.data.corpora import NAMED, open_corpus
 from transformer_jax.data.corpora.corpus import Pair
+from transformer_jax.data.prepare import LARGEST_SHARE_HELD_OUT
 from transformer_jax.data.prepared import MANIFEST, Prepared, TokenPairs
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.data.vocabulary import train_sentencepiece, train_symbols

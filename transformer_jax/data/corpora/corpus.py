@@ -25,6 +25,7 @@ class Chunk:
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
     oddities: Counter[str] = dataclasses.field(default_factory=Counter)
     labels: list[Labels] = dataclasses.field(default_factory=list)  # of every pair, or empty; none in train
+    target_origin: str = ""  # where the targets come from, if it is another file
 
     @classmethod
     def of(cls, entries: Iterable[Pair | str], origin: str, first: int) -> Chunk:
@@ -36,9 +37,9 @@ class Chunk:
             chunk.pairs.append(("", "") if isinstance(entry, str) else entry)
         return chunk
 
-    def place(self, index: int) -> str:
-        """Where a pair comes from, as a person would look it up: "train.en:17"."""
-        return f"{self.origin}:{self.first + index}"
+    def place(self, index: int, side: int = 0) -> str:
+        """Where a text of a pair comes from, as a person would look it up: "train.en:17"."""
+        return f"{self.target_origin if side and self.target_origin else self.origin}:{self.first + index}"
 
 
 class Corpus(ABC):

@@ -113,7 +113,7 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
         faults = _placed(right) | _placed(left)
         oddities = left.oddities + right.oddities
         pairs = list(itertools.zip_longest(left.lines, right.lines, fillvalue=""))
-        yield Chunk(pairs, visible(left.path), left.first_line, faults, oddities)
+        yield Chunk(pairs, visible(source), left.first_line, faults, oddities, target_origin=visible(target))
     if counts[0] != counts[1]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: they must have as many")
 
