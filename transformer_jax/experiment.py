@@ -33,8 +33,7 @@ from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
-from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.folder import RunFolder, refuse_foreign
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.debugging import Debugging

@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import threading
+import time
 
 import pytest
 
 from transformer_jax.errors import Failed
-from transformer_jax.files.atomic import explained, write_atomically, write_json
+from transformer_jax.files.atomic import Locked, explained, locked, write_atomically, write_json
 from transformer_jax.pictures import plots
 
 
@@ -23,6 +24,45 @@ def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
     reader.join(timeout=10)
     assert pipe.is_fifo() and read == [b"text"]
     assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+    """The one that is complete last has written the file."""
+    path = tmp_path / "file"
+    with write_atomically(path) as first:
+        first.write(b"first")
+        with write_atomically(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_symbolic_link_is_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
+    for text in (b"one", b"two"):
+        with write_atomically(tmp_path / "link") as file:
+            file.write(text)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file").read_bytes() == text
+
+
+def test_a_lock_is_waited_for_or_names_its_holder(tmp_path, capsys):
+    path, order = tmp_path / "lock", []
+
+    def second():
+        with locked(path):
+            order.append("second")
+
+    with locked(path):
+        with pytest.raises(Locked, match=f"process {os.getpid()} on "), locked(path, wait=False):
+            pass
+        waiting = threading.Thread(target=second, daemon=True)
+        waiting.start()
+        while "waiting for process" not in capsys.readouterr().err:
+            time.sleep(0.01)
+        order.append("first")
+    waiting.join(timeout=10)
+    assert order == ["first", "second"] and not path.exists()
 
 
 def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 
 import pytest
 
@@ -42,15 +44,16 @@ def test_what_comes_to_nothing_leaves_nothing(tmp_path):
     assert not (tmp_path / "new").exists() and not list((tmp_path / "there").iterdir())
 
 
-def test_a_folder_of_one_training_keeps_others_out_and_its_lock(tmp_path):
+def test_a_folder_of_one_training_keeps_others_out(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.held():
-        with pytest.raises(BadInput, match=rf"process {os.getpid()} is training here"), RunFolder(folder.path).held():
+        holder = f"process {os.getpid()} on {socket.gethostname()} is training here"
+        with pytest.raises(BadInput, match=re.escape(holder)), RunFolder(folder.path).held():
             pass
         (folder.path / "data").mkdir()
-    assert sorted(folder.path.iterdir()) == [folder.lock, folder.path / "data"]
+    assert sorted(folder.path.iterdir()) == [folder.path / "data"]
     with folder.held():
-        assert folder.lock.read_text() == f"{os.getpid()}\n"
+        assert folder.lock.is_file()
 
 
 @pytest.fixture
@@ -114,6 +117,20 @@ def test_a_run_is_resumed_unless_an_option_differs_that_affects_its_result(tmp_p
 def test_a_run_notes_where_it_was_started(tmp_path):
     RunFolder(tmp_path).record(from_config_dict({"data": {"corpus": "copy"}}))
     assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
+
+
+def test_another_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):
+    config = from_config_dict({})
+    folder = RunFolder(tmp_path)
+    folder.record(config)
+    (folder.checkpoints / "6").mkdir(parents=True)
+    folder.record(config)
+    assert capsys.readouterr().err == "" and folder.notes() == []
+    (some, *others) = os.sched_getaffinity(0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {some, *others, -1})
+    folder.record(config)
+    assert f"cores {len(others) + 1} there, {len(others) + 2} here" in capsys.readouterr().err
+    assert folder.notes() == [f"steps up to 6 were made by cores {len(others) + 1}"]
 
 
 @pytest.fixture(scope="module")

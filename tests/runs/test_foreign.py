@@ -14,8 +14,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.export import new_folder
-from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.folder import RunFolder, refuse_foreign
 from transformer_jax.sweeps.folder import SweepFolder
 
 # Where it is not refused, it ends soon.
@@ -62,7 +61,7 @@ def test_a_folder_with_other_files_is_refused_and_stays_as_it_is(tmp_path, names
         [],
         [".lock"],
         [".lock", "data.lock", "data.partial", "data"],
-        [".worker.lock", "log.txt", "attempt.json.unfinished", "data"],
+        [".worker.lock", "log.txt", "attempt.json.1f3a.unfinished", "data"],
     ],
     ids=str,
 )

@@ -60,7 +60,7 @@ def worked(tmp_path_factory):
     (corrupt / "checkpoints/6").mkdir(parents=True)
     (corrupt / "config.json").write_text("{ damaged")
     full.mkdir(parents=True)
-    (full / "config.json.unfinished").symlink_to("/dev/full")
+    (full / "config.json").symlink_to("/dev/full")
     folder.save(spec.load(str(path), overrides=[("train.compile_cache", "none")]))
     definition = folder.load()
     with contextlib.chdir(place), one_device():

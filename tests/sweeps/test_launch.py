@@ -301,7 +301,7 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     finished, definition, _ = worked
     shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)
     folder = SweepFolder(tmp_path / "sweep")
-    (folder.path / "runs/h-=-4/seed-0/config.json.unfinished").unlink(missing_ok=True)
+    (folder.path / "runs/h-=-4/seed-0/config.json").unlink(missing_ok=True)
     before = (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns
     monkeypatch.setenv(
         "XLA_FLAGS", os.environ["XLA_FLAGS"].replace("host_platform_device_count=8", "host_platform_device_count=1")

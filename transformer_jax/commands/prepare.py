@@ -11,8 +11,7 @@ import argparse
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import add_run
 from transformer_jax.data.prepare import prepare
-from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.foreign import refuse_foreign
+from transformer_jax.runs.folder import RunFolder, refuse_foreign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,11 +8,14 @@ import fcntl
 import json
 import os
 import shutil
+import socket
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.progress import tell
 from transformer_jax.files.record import sealed
 
 NO_ROOM = {
@@ -31,30 +34,33 @@ NOT_WRITABLE = {
     errno.EPERM: "no permission to write there",
     errno.EROFS: "it is on a read-only file system",
 }
+# The end of the name of a file that is being written.
+UNFINISHED = ".unfinished"
 
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to, which gets its name only when it is complete and on the disk.
 
-    /dev/null, a pipe and the like are written to directly.
+    A symbolic link is followed. /dev/null, a pipe and the like are written to directly.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         with open(path, "wb") as file:
             yield file
         return
-    unfinished = path.with_name(path.name + ".unfinished")
+    place = path.resolve() if path.is_symlink() else path
+    unfinished = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
-        with open(unfinished, "wb") as file:
+        with open(unfinished, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        os.replace(unfinished, place)
     except BaseException:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
-    sync_directory(path.parent)
+    sync_directory(place.parent)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -69,7 +75,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flushes a directory to the disk, so that a rename in it survives a power failure."""
+    """Flushes a file or a directory to the disk: what a directory names then survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -96,19 +102,34 @@ def explained(directory: Path) -> Iterator[None]:
         raise
 
 
+class Locked(Exception):
+    """Another process holds a lock; the text is that process."""
+
+
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file; other processes wait. The kernel releases the lock of a killed process."""
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Holds a lock file; other processes wait, or raise Locked. The kernel releases the lock of a killed process."""
     while True:
-        with open(path, "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with open(path, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip()
+                if not wait:
+                    raise Locked(holder) from None
+                tell(f"{path}: waiting for {holder}")
+                fcntl.flock(file, fcntl.LOCK_EX)
             # The previous holder removed the file, and another process may have made a new one.
-            if not is_same_file(file, path):
+            if not _is_same_file(file, path):
                 continue
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
             try:
                 yield
             finally:
-                path.unlink()
+                path.unlink(missing_ok=True)
             return
 
 
@@ -130,7 +151,7 @@ def remove(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def is_same_file(file: IO[str], path: Path) -> bool:
+def _is_same_file(file: IO[str], path: Path) -> bool:
     """Whether an open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -25,8 +25,7 @@ from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
 from transformer_jax.runs.code import CodeSnapshots
-from transformer_jax.runs.folder import BY_WHOM, RunFolder
-from transformer_jax.runs.foreign import ORIGIN, WEIGHTS
+from transformer_jax.runs.folder import BY_WHOM, ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh

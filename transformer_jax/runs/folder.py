@@ -1,7 +1,9 @@
-"""The folder of a run: its files, its lock, and whether a config is that of the run there."""
+"""The folder of a run: its files, its lock, and whether a config is that of the run there.
+
+A folder that contains something else than a run is rejected before anything is written there.
+"""
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -10,18 +12,25 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, is_same_file, made, write_atomically, write_record
+from transformer_jax.files.atomic import (
+    UNFINISHED,
+    Locked,
+    explained,
+    locked,
+    made,
+    write_atomically,
+    write_record,
+)
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import read_bytes, read_record
+from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
-from transformer_jax.runs.foreign import refuse_foreign
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import source_digest
@@ -33,13 +42,30 @@ PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoi
 # Another version of these may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
 
-# Keys in versions.json: digests of config.json and of this library's source; the packages that made earlier steps, if
-# they were others; the number of updates of the run.
+# With another value of these, the same program rounds otherwise, and a resumed run is not bit for bit the same.
+NUMERICS = ("jaxlib", "xla_flags", "cores", "cpu", "devices")
+
+MADE_BY = (*IDENTIFYING, *(name for name in NUMERICS if name not in IDENTIFYING))
+
+# Keys in versions.json: digests of config.json and of this library's source; what made earlier steps, if it was
+# something else; the number of updates of the run.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 LAST_STEP = "last_step"
 # Characters that make a path a pattern.
 PATTERN = "[]*?\\"
 BY_WHOM = "changed by hand, or damaged"
+
+WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
+# What `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
+LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock", "log.txt"}
+# Any of these files with these fields makes a folder a run. versions.json is written first, attempt.json by a sweep's
+# worker before it trains; config.json is a common name and counts only beside checkpoints.
+OF_RUNS = {
+    "versions.json": {"python", "platform", "command"},
+    "attempt.json": {"state", "host", "pid"},
+    "config.json": {"seed", "model", "data", "optimizer", "mesh", "train", "decode"},
+}
+SHOWN_NAMES = 5
 
 
 class RunFolder:
@@ -80,36 +106,15 @@ class RunFolder:
         if not self.writes:
             yield
             return
-        with explained(self.path):
-            refuse_foreign(self.path)
         with contextlib.ExitStack() as stack:
             with explained(self.path):
+                refuse_foreign(self.path)
                 stack.enter_context(made(self.path))
-                lock = stack.enter_context(self._locked())
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            try:
-                yield
-            finally:
-                if os.listdir(self.path) == [self.lock.name]:
-                    self.lock.unlink()
-
-    def _locked(self) -> IO[str]:
-        """The lock file, which is held until it is closed."""
-        while True:
-            self.lock.touch()
-            lock = open(self.lock, "r+")  # noqa: SIM115
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with lock:
-                    raise BadInput(
-                        f"{self.path}: process {lock.read().strip()} is training here; wait, or use another --workdir"
-                    ) from None
-            if is_same_file(lock, self.lock):
-                lock.truncate(0)
-                return lock
-            lock.close()  # the process that held it has just removed it
+                try:
+                    stack.enter_context(locked(self.lock, wait=False))
+                except Locked as holder:
+                    raise BadInput(f"{self.path}: {holder} is training here; wait, or use another --workdir") from None
+            yield
 
     def load_config(self) -> ExperimentConfig:
         """The config of the run, with the places where its custom code is now."""
@@ -139,10 +144,6 @@ class RunFolder:
         recorded = self.versions().get(LAST_STEP)
         return recorded if isinstance(recorded, int) else None
 
-    def resumed_config(self) -> ExperimentConfig | None:
-        """The config of the run that training here resumes; None if it starts a new one."""
-        return None if self._newest_step() is None else self.stored_config()
-
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
         wanted = self.versions().get(CONFIG_DIGEST)
@@ -168,7 +169,8 @@ class RunFolder:
         with explained(self.path):
             self.code.keep(addresses, code, step or 0)
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
-            versions = {**installed_versions(), **self._earlier(step), LAST_STEP: last_step}
+            now = {**installed_versions(), **numerics()}
+            versions = {**now, **self._earlier(step, now), LAST_STEP: last_step}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
             write_record(self._versions, versions)  # first: with config.json this is a run
             with write_atomically(self.config) as file:
@@ -179,7 +181,7 @@ class RunFolder:
         lines = self.code.notes()
         versions = self.versions()
         for before in versions.get(EARLIER, []):
-            changed = [f"{name} {before.get(name)}" for name in IDENTIFYING if before.get(name) != versions.get(name)]
+            changed = [f"{name} {before.get(name)}" for name in MADE_BY if before.get(name) != versions.get(name)]
             lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
         return lines
 
@@ -216,15 +218,20 @@ class RunFolder:
             self._has_warned = True
             tell(f"warning: {message}; accepted")
 
-    def _earlier(self, step: int | None) -> dict[str, list[dict[str, Any]]]:
-        """The versions that made the steps so far, if they are not those of today."""
-        before, now = self.versions(), installed_versions()
+    def _earlier(self, step: int | None, now: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """What made the steps so far, if it is not what makes the next ones."""
+        before = self.versions()
         if step is None or not before:
             return {}
         earlier = before.get(EARLIER, [])
-        if any(before.get(name) != now.get(name) for name in IDENTIFYING):
-            made_by = {name: before[name] for name in IDENTIFYING if name in before}
-            earlier = [*earlier, {"until": step, **made_by}]
+        changed = [name for name in MADE_BY if name in before and before[name] != now.get(name)]
+        if changed:
+            earlier = [*earlier, {"until": step, **{name: before[name] for name in MADE_BY if name in before}}]
+        if rounding := [f"{name} {before[name]} there, {now.get(name)} here" for name in changed if name in NUMERICS]:
+            tell(
+                f"warning: {self.path}: {', '.join(rounding)}: numbers are rounded otherwise, so the run goes on, but "
+                "not bit for bit as it would have"
+            )
         return {EARLIER: earlier} if earlier else {}
 
     def drop_metrics_after(self, step: int) -> None:
@@ -234,6 +241,34 @@ class RunFolder:
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
         with explained(self.path), write_atomically(self.metrics) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuses a folder that is neither new nor empty nor a run, before anything is written there."""
+    if not path.is_dir():
+        return
+    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(UNFINISHED)}
+    if names & {WEIGHTS, ORIGIN}:
+        raise BadInput(
+            f"{path}: is an exported folder, whose config.json training would replace; use another --workdir "
+            f"(--init-from={path} begins with its weights)"
+        )
+    others = sorted(names - LEFT_BY_A_START)
+    if others and not is_run(path):
+        more = f" and {len(others) - SHOWN_NAMES} more" if len(others) > SHOWN_NAMES else ""
+        raise BadInput(
+            f"{path}: is not a run of this library, and not empty (it has {', '.join(others[:SHOWN_NAMES])}{more}); "
+            "use a new or empty folder"
+        )
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run of this library; some of its files may be missing or damaged."""
+    for name, fields in OF_RUNS.items():
+        with contextlib.suppress(OSError, BadInput):
+            if read_object(path / name).keys() >= fields:
+                return name != "config.json" or (path / "checkpoints").is_dir()
+    return False
 
 
 def refuse_patterns(path: Path) -> None:
@@ -279,10 +314,27 @@ def installed_versions() -> dict[str, Any]:
         "platform": platform.platform(),
         "command": " ".join(sys.argv),
         "directory": os.getcwd(),  # relative addresses in the config refer to it
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),  # they can change the last digits of every number
     }
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     found[SOURCE_DIGEST] = source_digest()
     return found
+
+
+def numerics() -> dict[str, Any]:
+    """What decides, besides the versions, how numbers are rounded in this process."""
+    import jax  # here, because it loads slowly
+
+    facts = dict[str, str]()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    features = hashlib.sha256(" ".join(sorted(facts.get("flags", "").split())).encode()).hexdigest()[:8]
+    kinds = [device.device_kind for device in jax.devices()]
+    return {
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu": f"{facts.get('model name', platform.machine())}, features {features}",
+        "devices": ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)),
+    }

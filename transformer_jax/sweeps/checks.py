@@ -79,13 +79,13 @@ def unused_changes(changes: Iterable[str], config: ExperimentConfig) -> list[str
 
 def twins(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
     """Variants that would train the same runs: the options that have an effect are the same."""
-    by_config: dict[tuple[Any, ...], list[str]] = {}
+    by_config: dict[str, list[str]] = {}
     options = list(schema.options(ExperimentConfig))
     for name, config in experiments.items():
-        with_effect = tuple(
+        with_effect = [
             schema.value_at(config, option.path) if option.has_effect(config) else None for option in options
-        )
-        by_config.setdefault(with_effect, []).append(name)
+        ]
+        by_config.setdefault(repr(with_effect), []).append(name)
     return [
         f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out"
         for names in by_config.values()

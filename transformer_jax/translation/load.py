@@ -16,8 +16,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.model.build import position_limit
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export, steps_of_export
-from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.foreign import WEIGHTS
+from transformer_jax.runs.folder import WEIGHTS, RunFolder
 from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
 from transformer_jax.update.sharding import make_mesh, state_shardings
