@@ -10,7 +10,8 @@ s^2 is the variance over seeds on this test set; t^2 is what another choice of s
 sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores, and with it
 the variance of a difference of means. That includes the interaction of seeds and sentences, which s^2 already counts,
 so it is subtracted; but no more than s^2 counts, since seeds often tie by luck where few examples are right, or wrong.
-So no interval is narrower than that of the sentences alone.
+So no interval is narrower than that of the sentences alone. Where examples of a corpus depend on each other (the forms of
+one lemma), their clusters take the place of sentences.
 
 Two, three or five seeds say little about s, and the seeds of one variant may vary more than those of another: a pooled
 variance raises false alarms, most of all where it is the baseline, part of every comparison, that varies more. So the
@@ -21,8 +22,9 @@ would not be valid: the last of them tests a single p-value at 5 %, where so few
 docs/experiments.md has the simulated rates; tests/drills/test_false_alarms.py computes them.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import nctdtrinc, stdtr, stdtrit
@@ -35,6 +37,8 @@ SAMPLES = 2000
 OUTLYING = 100.0
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
+# Comparisons that are simulated for the minimum detectable difference, and the fewest sweeps.
+SIMULATED, FEWEST_SWEEPS = 2000, 200
 
 
 class Scores(NamedTuple):
@@ -42,7 +46,8 @@ class Scores(NamedTuple):
 
     values_R: np.ndarray
     covariance_RR: np.ndarray  # over choices of sentences
-    sentences: int
+    sentences: int  # or clusters of them
+    largest: float = np.inf  # that a difference can be
 
 
 class Difference(NamedTuple):
@@ -50,12 +55,12 @@ class Difference(NamedTuple):
 
     value: float
     error: float  # the standard error of value
-    freedom: float  # degrees of freedom of that error
+    df: float  # degrees of freedom of that error
     low: float  # the interval; all intervals of the family are simultaneous, with the stated confidence
     high: float
     p_value: float  # of this comparison alone
     corrected_p: float  # of the family: Bonferroni's
-    detectable: float  # the true difference that would have been found with the stated power
+    mde: float | None  # the minimum detectable difference, found with the stated power; None if nothing varies
     seeds: tuple[int, int]  # of the variant and of its baseline
     # "own": both sides have several seeds; "borrowed": one side has one seed, and the spread of other variants is used;
     # "none": no variant has two seeds, and the interval accounts for sentences only.
@@ -65,6 +70,11 @@ class Difference(NamedTuple):
     @property
     def significant(self) -> bool:
         return self.corrected_p < 1 - CONFIDENCE
+
+    def to_json(self) -> dict[str, Any]:
+        """With the names that these numbers have in report.json and table.csv."""
+        names = {"df": "freedom", "mde": "detectable"}
+        return {names.get(name, name): value for name, value in self._asdict().items()}
 
 
 def bleu(totals: np.ndarray) -> np.ndarray:
@@ -80,35 +90,46 @@ def bleu(totals: np.ndarray) -> np.ndarray:
     return np.where(none.all(-1) | (length == 0), 0.0, score)
 
 
-def bleu_scores(statistics_RN10: np.ndarray) -> Scores:
+def bleu_scores(statistics_RN10: np.ndarray, clusters_N: np.ndarray | None = None) -> Scores:
     """BLEU of R runs from the statistics of each of N sentences."""
     runs, sentences, _ = statistics_RN10.shape
     columns = np.moveaxis(statistics_RN10, 0, 1).reshape(sentences, -1)
-    return _scores(columns, lambda sums: bleu(sums.reshape(-1, runs, 10)))
+    return _scores(columns, clusters_N, lambda sums: bleu(sums.reshape(-1, runs, 10)), largest=100.0)
 
 
-def log_perplexity_scores(log_probabilities_RN: np.ndarray, units_N: np.ndarray) -> Scores:
+def log_perplexity_scores(
+    log_probabilities_RN: np.ndarray, units_N: np.ndarray, clusters_N: np.ndarray | None = None
+) -> Scores:
     """-log P / units of R runs: the log of the perplexity per token or word, of which each sentence has units_N."""
     columns = np.concatenate([log_probabilities_RN, units_N[None]]).T
-    return _scores(columns, lambda sums: -sums[:, :-1] / sums[:, -1:])
+    return _scores(columns, clusters_N, lambda sums: -sums[:, :-1] / sums[:, -1:])
 
 
-def share_scores(right_RN: np.ndarray, clusters_N: np.ndarray) -> Scores:
-    """The shares of right examples of R runs, in percent; clusters of examples are resampled whole."""
+def share_scores(right_RN: np.ndarray, clusters_N: np.ndarray | None = None) -> Scores:
+    """The shares of right examples of R runs, in percent."""
     columns_NC = np.concatenate([right_RN, np.ones((1, right_RN.shape[1]))]).T
-    _, numbers_N = np.unique(clusters_N, return_inverse=True)
-    by_cluster = np.zeros((numbers_N.max() + 1, columns_NC.shape[1]))
-    np.add.at(by_cluster, numbers_N, columns_NC)
-    return _scores(by_cluster, lambda sums: 100 * sums[:, :-1] / sums[:, -1:])
+    return _scores(columns_NC, clusters_N, lambda sums: 100 * sums[:, :-1] / sums[:, -1:], largest=100.0)
 
 
-def _scores(columns_NC: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -> Scores:
-    """Scores of the sums over sentences, as they are and resampled; `score` makes BC sums into BR scores."""
+def _scores(
+    columns_NC: np.ndarray,
+    clusters_N: np.ndarray | None,
+    score: Callable[[np.ndarray], np.ndarray],
+    largest: float = np.inf,
+) -> Scores:
+    """Scores of the sums over sentences, as they are and resampled; `score` makes BC sums into BR scores.
+
+    Clusters of sentences are resampled whole.
+    """
     columns = np.asarray(columns_NC, np.float64)
+    if clusters_N is not None:
+        _, numbers_N = np.unique(clusters_N, return_inverse=True)
+        by_sentence, columns = columns, np.zeros((numbers_N.max() + 1, columns.shape[1]))
+        np.add.at(columns, numbers_N, by_sentence)
     values = score(columns.sum(0)[None])[0]
     resampled = np.concatenate([score(weights @ columns) for weights in _resampled(len(columns))])
     covariance = np.atleast_2d(np.cov(resampled, rowvar=False))
-    return Scores(values, covariance, len(columns))
+    return Scores(values, covariance, len(columns), largest)
 
 
 def _resampled(sentences: int) -> Iterator[np.ndarray]:
@@ -136,32 +157,108 @@ class Spread(NamedTuple):
     """The variance between seeds of each of G groups, and how well it is known."""
 
     variance_G: np.ndarray
-    freedom_G: np.ndarray
-    most_freedom: float  # the most degrees of freedom that any comparison may claim
+    df_G: np.ndarray
+    most_df: float  # the most degrees of freedom that any comparison may claim
     with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
     is_pooled_G: np.ndarray  # whether groups with a variance of their own also use the typical one of the others
 
 
-def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
+class Contrasts(NamedTuple):
+    """Differences of means of P pairs of groups."""
+
+    values_P: np.ndarray
+    errors_P: np.ndarray
+    df_P: np.ndarray
+    of_sentences_P: np.ndarray  # of the squared errors, the share that the choice of sentences adds
+
+    @property
+    def critical_P(self) -> np.ndarray:
+        """How many standard errors an interval has on each side."""
+        return stdtrit(self.df_P, 1 - (1 - CONFIDENCE) / (2 * len(self.values_P)))
+
+    @property
+    def p_values_P(self) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(self.values_P == 0, 0.0, np.abs(self.values_P) / self.errors_P)
+        return 2 * stdtr(self.df_P, -t)
+
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs) -> list[Difference]:
     """Each pair (variant, baseline) of groups of runs compared, all as one family."""
     if not pairs:
         return []
     spread = _spread(scores, groups)
-    contrasts = [_contrast(scores, groups, pair, spread) for pair in pairs]
-    values, errors, freedoms = (np.array(column) for column in zip(*contrasts, strict=True))
-    p_values = _p_values(values, errors, freedoms)
-    critical = stdtrit(freedoms, 1 - (1 - CONFIDENCE) / (2 * len(pairs)))
-    low, high = values - critical * errors, values + critical * errors
-    corrected = np.minimum(p_values * len(pairs), 1.0)
-    # The shift at which the t of noncentrality `shift` is above the critical value with the wanted probability.
-    detectable = errors * nctdtrinc(freedoms, 1 - POWER, critical)
-    columns = (values, errors, freedoms, low, high, p_values, corrected, detectable)
+    found = _contrasts(scores, groups, pairs, spread)
+    half = found.critical_P * found.errors_P
+    low, high = np.clip([found.values_P - half, found.values_P + half], -scores.largest, scores.largest)
+    corrected = np.minimum(found.p_values_P * len(pairs), 1.0)
+    columns = (found.values_P, found.errors_P, found.df_P, low, high, found.p_values_P, corrected)
+    mdes = _minimum_detectable(groups, pairs, found, has_spread=spread.most_df > 0)
     differences = []
-    for numbers, pair in zip(np.stack(columns, axis=-1).tolist(), pairs, strict=True):
+    for numbers, mde, pair in zip(np.stack(columns, axis=-1).tolist(), mdes, pairs, strict=True):
         seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
         is_pooled = bool(spread.is_pooled_G[list(pair)].any())
-        differences.append(Difference._make([*numbers, seeds, _seed_spread(spread, seeds), is_pooled]))
+        differences.append(Difference(*numbers, mde, seeds, _seed_spread(spread, seeds), is_pooled))
     return differences
+
+
+def not_worse_than_the_best(scores: Scores, groups: Sequence[Sequence[int]], sign: int) -> list[int]:
+    """The groups whose mean is not significantly worse than the best one; of `sign` 1 if more is better, else -1.
+
+    Multiple comparisons with the best (Hsu 1984): the truly best group is among them with the stated confidence.
+    """
+    means = [sign * float(scores.values_R[list(group)].mean()) for group in groups]
+    best = int(np.argmax(means))
+    others = [number for number in range(len(groups)) if number != best]
+    if not others:
+        return [best]
+    found = _contrasts(scores, groups, [(number, best) for number in others], _spread(scores, groups))
+    worse = found.p_values_P * len(others) < 1 - CONFIDENCE
+    return sorted([best, *(number for number, is_worse in zip(others, worse, strict=True) if not is_worse)])
+
+
+def _minimum_detectable(
+    groups: Sequence[Sequence[int]], pairs: Pairs, found: Contrasts, has_spread: bool
+) -> list[float | None]:
+    """The true difference of each pair that such a sweep would find significant with the stated power."""
+    sizes = tuple(len(group) for group in groups)
+    if has_spread:
+        share = round(min(float(np.median(found.of_sentences_P)), 0.9), 1)
+        by_seeds = _simulated(sizes, tuple(pairs), share)
+        in_errors = [by_seeds[sizes[variant], sizes[baseline]] for variant, baseline in pairs]
+    else:
+        # The shift at which the t of noncentrality `shift` is above the critical value with the wanted probability.
+        in_errors = nctdtrinc(found.df_P, 1 - POWER, found.critical_P).tolist()
+    return [size * error if error > 0 else None for size, error in zip(in_errors, found.errors_P.tolist(), strict=True)]
+
+
+@functools.lru_cache(maxsize=128)
+def _simulated(sizes: tuple[int, ...], pairs: Pairs, of_sentences: float) -> dict[tuple[int, int], float]:
+    """The minimum detectable difference in median standard errors, by the seeds of both sides.
+
+    No formula has it: errors and degrees of freedom are estimates, and depend on all groups. So sweeps of this design
+    are simulated whose groups all vary alike, `of_sentences` being the sentences' share of a difference's variance.
+    """
+    rng, group_R = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    groups = np.split(np.arange(len(group_R)), np.cumsum(sizes)[:-1])
+    extra = of_sentences / (1 - of_sentences) / float(np.median(sizes))
+    covariance = extra * (group_R[:, None] == group_R)
+    found: dict[tuple[int, int], list[np.ndarray]] = {}
+    for _ in range(max(FEWEST_SWEEPS, SIMULATED // len(pairs))):
+        values = rng.standard_normal(len(group_R)) + np.sqrt(extra) * rng.standard_normal(len(sizes))[group_R]
+        scores = Scores(values, covariance, 10**6)
+        contrasts = _contrasts(scores, groups, pairs, _spread(scores, groups))
+        needed = contrasts.critical_P * contrasts.errors_P - contrasts.values_P
+        for (variant, baseline), *numbers in zip(pairs, needed, contrasts.errors_P, strict=True):
+            found.setdefault((sizes[variant], sizes[baseline]), []).append(np.array(numbers))
+    sizes_and_errors = {seeds: np.array(rows).T for seeds, rows in found.items()}
+    return {
+        seeds: float(np.quantile(needed, POWER) / np.median(errors))
+        for seeds, (needed, errors) in sizes_and_errors.items()
+    }
 
 
 def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
@@ -179,8 +276,8 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     of seeds and sentences too, and so does f times what the seeds alone have: where the spread of seeds looks small by
     luck, the sentences look like all there is.
     """
-    freedoms = np.array([max(len(group) - 1, 0) for group in groups])
-    known = freedoms > 0
+    dfs = np.array([max(len(group) - 1, 0) for group in groups])
+    known = dfs > 0
     if not known.any():
         zeros = np.zeros(len(groups))
         return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros, known)
@@ -188,21 +285,21 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     for g in (int(index) for index in np.flatnonzero(known)):
         covariance = scores.covariance_RR[np.ix_(groups[g], groups[g])]
         observed[g] = scores.values_R[groups[g]].var(ddof=1)
-        crossed[g] = (np.trace(covariance) - covariance.sum() / len(groups[g])) / freedoms[g]
+        crossed[g] = (np.trace(covariance) - covariance.sum() / len(groups[g])) / dfs[g]
     crossed[~known] = crossed[known].mean()
 
-    telling = np.where(_is_outlying(observed, known), 0, freedoms)
+    telling = np.where(_is_outlying(observed, known), 0, dfs)
     of_others = telling.sum() - telling
     typical = np.maximum((observed @ telling - observed * telling) / np.maximum(of_others, 1), 0)
     others = (telling > 0).sum() - (telling > 0)
-    weight = np.where(others > 1, np.minimum(freedoms**2 / 2, of_others), 0)
+    weight = np.where(others > 1, np.minimum(dfs**2 / 2, of_others), 0)
     is_pooled = known & (weight > 0)
     weight = np.where(known, weight, of_others)
-    pooled = (freedoms * observed + weight * typical) / (freedoms + weight)
+    pooled = (dfs * observed + weight * typical) / (dfs + weight)
     wild = observed > typical
     share = np.sqrt(np.divide(typical, observed, out=np.ones(len(groups)), where=wild))
-    most = max(min(freedoms.sum() / 2, freedoms.sum() - freedoms.max()), 1.0)
-    return Spread(np.where(wild, observed, pooled), freedoms + weight * share, most, crossed, is_pooled)
+    most = max(min(dfs.sum() / 2, dfs.sum() - dfs.max()), 1.0)
+    return Spread(np.where(wild, observed, pooled), dfs + weight * share, most, crossed, is_pooled)
 
 
 def _is_outlying(observed_G: np.ndarray, known_G: np.ndarray) -> np.ndarray:
@@ -211,40 +308,40 @@ def _is_outlying(observed_G: np.ndarray, known_G: np.ndarray) -> np.ndarray:
     return observed_G > OUTLYING * largest[1] if len(largest) > 2 and largest[1] > 0 else np.zeros(len(known_G), bool)
 
 
+def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, spread: Spread) -> Contrasts:
+    columns = zip(*(_contrast(scores, groups, pair, spread) for pair in pairs), strict=True)
+    return Contrasts(*(np.array(column) for column in columns))
+
+
 def _contrast(
     scores: Scores, groups: Sequence[Sequence[int]], pair: tuple[int, int], spread: Spread
-) -> tuple[float, float, float]:
-    """The difference of two groups' means, its standard error, and the degrees of freedom of that."""
+) -> tuple[float, float, float, float]:
+    """The difference of two groups' means, its standard error, the degrees of freedom, and the share of sentences."""
     weights = np.zeros(len(scores.values_R))
     seeds = []
     crossed = 0.0
     for group, sign in zip(pair, (1, -1), strict=True):
         size = len(groups[group])
         weights[list(groups[group])] += sign / size
-        seeds.append((spread.variance_G[group] / size, spread.freedom_G[group]))
+        seeds.append((spread.variance_G[group] / size, spread.df_G[group]))
         crossed += spread.with_sentences_G[group] / size
+    value = float(weights @ scores.values_R)
     of_seeds = sum(variance for variance, _ in seeds)
-    uncertain = sum(variance**2 / freedom for variance, freedom in seeds)
+    uncertain = sum(variance**2 / df for variance, df in seeds)
     of_sentences = max(float(weights @ scores.covariance_RR @ weights) - min(crossed, of_seeds), 0.0)
     variance = of_seeds + of_sentences
     if variance == 0:
-        return float(weights @ scores.values_R), 0.0, float(scores.sentences - 1)
-    # Each part counts by how little is known of it, 1 / freedom (Satterthwaite).
-    freedom = float(variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain))
-    if spread.most_freedom > 0:
+        return value, 0.0, float(scores.sentences - 1), 0.0
+    # Each part counts by how little is known of it, 1 / df (Satterthwaite).
+    df = float(variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain))
+    if spread.most_df > 0:
         fewest = max(min(len(groups[group]) for group in pair) - 1, 1)
         of_these = float(of_seeds**2 / uncertain) if uncertain > 0 else fewest  # all seeds of both tie
-        freedom = min(freedom, spread.most_freedom, fewest * of_these)
-    return float(weights @ scores.values_R), float(np.sqrt(variance)), freedom
-
-
-def _p_values(values: np.ndarray, errors: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(values == 0, 0.0, np.abs(values) / errors)
-    return 2 * stdtr(freedoms, -t)
+        df = min(df, spread.most_df, fewest * of_these)
+    return value, float(np.sqrt(variance)), df, of_sentences / variance
 
 
 def _seed_spread(spread: Spread, sizes: Sequence[int]) -> str:
-    if spread.most_freedom == 0:
+    if spread.most_df == 0:
         return "none"
     return "own" if min(sizes) > 1 else "borrowed"
