@@ -1,12 +1,13 @@
-"""Reports the results of a sweep: a table in the terminal, and files with all details. Only reads the sweep.
+"""Reports the results of a sweep or of one run: in the terminal, and as files with all details. Only reads the folder.
 
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
   transformer-jax report runs/table3 --format=latex,pdf --output=paper/table3
+  transformer-jax report runs/demo   (one run: its scores with their signatures, its command, and what to cite)
 
-Writes index.html (opens in a browser without a network), report.md, table.csv and report.json into SWEEP/report/.
---format=latex writes a table with booktabs for each test set instead, --format=svg or pdf figures that are one column
-wide, --format=latex,pdf both.
+Writes index.html (opens in a browser without a network), report.md, table.csv, runs.csv (a line for each score of each
+run) and report.json into SWEEP/report/; of one run, report.md and report.json. --format=latex writes a table with
+booktabs for each test set instead, --format=svg or pdf figures that are one column wide, --format=latex,pdf both.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 
@@ -20,7 +21,7 @@ FORMATS = ("html", "latex", "svg", "pdf")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sweep", metavar="SWEEP", type=path, help="the sweep's folder")
+    parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep, or of a run")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
     about = "html (the default), latex, svg, pdf, or several, separated by commas"
     parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)
@@ -34,21 +35,25 @@ def formats(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.report import write
-    from transformer_jax.report.texts import terminal_table
+    from transformer_jax.report import single_run, write
+    from transformer_jax.report.text import terminal_table
 
-    content = write.read(arguments.sweep)
-    files = write.write(content, arguments.output, arguments.formats)
+    if single_run.is_run(arguments.folder):
+        text, files = single_run.write(arguments.folder, arguments.output)
+        print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
+        return
+    report = write.read(arguments.folder)
+    files = write.write(report, arguments.output, arguments.formats)
     width = shutil.get_terminal_size((160, 24)).columns
-    for line in content.mixtures:
+    for line in report.mixtures:
         print(f"{visible(line)}\n")
-    for findings, table, words in zip(content.tests, content.tables, content.words, strict=True):
-        print(f"{visible(findings.title)}\n")
-        print(terminal_table(table, width))
-        print("", *(visible(line) for line in words), "", sep="\n")
-    print(content.state)
-    for name, what in content.unfinished:
-        print(f"  {visible(name)}: {visible(what)}")
-    for problem in content.sweep.problems:
+    for test in report.tests:
+        print(f"{visible(test.findings.title)}\n")
+        print(terminal_table(test.table, width))
+        print("", *(visible(line) for line in test.words), "", sep="\n")
+    print(report.state)
+    for name, state in report.unfinished:
+        print(f"  {visible(name)}: {visible(state)}")
+    for problem in report.problems:
         print(f"  damaged: {visible(problem)}")
     print("", *files, sep="\n")

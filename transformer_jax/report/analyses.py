@@ -1,15 +1,15 @@
 """The results of a sweep's analyses: tables, averaged over seeds, and the first seed's plots."""
 
 import base64
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
-from transformer_jax.report.document import Block, Cell, Column, Figure, Figures, Folded, Heading, Row, Table, Text
-from transformer_jax.report.figures import Curve, Curves, curves
-from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, json_object, listed, number
+from transformer_jax.report.figures import Curve, Curves
+from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, number
+from transformer_jax.report.table import Cell, Column, Row, Table
 
 MOST_ROWS = 200
 # Tables with at most this many rows are joined into one, so that variants can be compared.
@@ -19,85 +19,95 @@ MOST_POINTS = 200
 PICTURE_BYTES, ALL_PICTURES_BYTES = 300_000, 1_200_000
 
 
-class Analysis(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class VariantAnalysis:
     """One analysis of one variant."""
 
     variant: str
-    name: str
     title: str
     text: str
     seeds: int
     tables: Sequence[Table]
-    plots: Sequence[Figure]
+    plots: Sequence[Curves]
 
 
-def analyses(sweep: SweepResult) -> list[Analysis]:
-    """Every analysis of every variant, ordered by the name of the analysis."""
-    found = []
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """One analysis of all variants."""
+
+    variants: Sequence[VariantAnalysis]
+
+    @property
+    def title(self) -> str:
+        return self.variants[0].title
+
+    @property
+    def text(self) -> str:
+        return self.variants[0].text
+
+    def joined(self) -> tuple[list[Table], list[str]]:
+        """The short tables of all variants as one, and the titles of the longer ones."""
+        tables, longer = [], []
+        for index, first in enumerate(self.variants[0].tables):
+            titles = [column.title for column in first.columns]
+            same = [
+                (analysis.variant, table)
+                for analysis in self.variants
+                for table in analysis.tables[index : index + 1]
+                if (table.title, [column.title for column in table.columns]) == (first.title, titles)
+            ]
+            if max(len(table.rows) for _, table in same) > FEW_ROWS:
+                longer.append(first.title)
+                continue
+            names = [Cell(row.name) for _, table in same for row in table.rows]
+            columns = [Column(first.names, names)]
+            for at, title in enumerate(titles):
+                columns.append(Column(title, [cell for _, table in same for cell in table.columns[at].cells]))
+            rows = [Row(name) for name, table in same for _ in table.rows]
+            tables.append(Table(rows, columns, title=first.title))
+        return tables, longer
+
+
+class Picture(NamedTuple):
+    title: str
+    url: str  # with the picture itself
+
+
+def analyses(sweep: SweepResult) -> tuple[list[Analysis], list[str]]:
+    """Every analysis of every variant, and a line for each that cannot be understood."""
+    found, problems = [], []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
+        by_variant = []
         for variant in sweep.variants:
             contents = [run.analyses[name] for run in variant.finished if name in run.analyses]
-            if contents:
-                found.append(_analysis(variant, name, contents))
-    return found
+            try:
+                by_variant += [_analysis(variant, name, contents)] if contents else []
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+                problems.append(f"analysis {name!r} of {variant.name}: {type(error).__name__}: {error}")
+        found += [Analysis(by_variant)] if by_variant else []
+    return found, problems
 
 
-def blocks(found: Sequence[Analysis]) -> list[Block]:
-    """Of each analysis the tables that compare variants, and, folded, everything about each variant."""
-    by_name: dict[str, list[Analysis]] = {}
-    for analysis in found:
-        by_name.setdefault(analysis.name, []).append(analysis)
-    result: list[Block] = []
-    for same in by_name.values():
-        joined, longer = _joined(same)
-        result += [Heading(same[0].title), Text(same[0].text), *joined]
-        if longer:
-            result.append(Text(f"Longer tables, one per variant, are in index.html: {', '.join(longer)}."))
-        for analysis in same:
-            about = f"Numbers in tables are means over {analysis.seeds} seeds; plots are of the first."
-            note = [Text(about)] if analysis.seeds > 1 else []
-            result.append(Folded(analysis.variant, [Figures(analysis.plots), *note, *analysis.tables]))
-    return result
-
-
-def _joined(same: Sequence[Analysis]) -> tuple[list[Table], list[str]]:
-    """The short tables of all variants as one, and the titles of the longer ones."""
-    tables, longer = [], []
-    for index, first in enumerate(same[0].tables):
-        alike = [(a.variant, a.tables[index]) for a in same if index < len(a.tables)]
-        alike = [(name, t) for name, t in alike if (t.title, t.columns) == (first.title, first.columns)]
-        if max(len(table.rows) for _, table in alike) <= FEW_ROWS:
-            rows = [Row(name, [Cell(row.name), *row.cells]) for name, table in alike for row in table.rows]
-            tables.append(Table([Column(first.names), *first.columns], rows, title=first.title))
-        else:
-            longer.append(first.title)
-    return tables, longer
-
-
-def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> Analysis:
+def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> VariantAnalysis:
     first = contents[0]
-    by_seed = [_dicts(content.get("tables")) for content in contents]
+    by_seed = [content.get("tables", ()) for content in contents]
     tables = [_averaged([tables[i] for tables in by_seed if i < len(tables)]) for i in range(len(by_seed[0]))]
-    plots = [plot for item in _dicts(first.get("plots")) if (plot := _plot(item)) is not None]
+    plots = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
     title, text = str(first.get("title", name)), str(first.get("text", ""))
-    return Analysis(variant.name, name, title, text, len(contents), tables, plots)
-
-
-def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in listed(value) if isinstance(item, dict)]
+    return VariantAnalysis(variant.name, title, text, len(contents), tables, plots)
 
 
 def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
     """Cells that are numbers in the tables of all seeds become their mean; others are the first seed's."""
-    by_seed = [[row for row in listed(table.get("rows")) if isinstance(row, list)] for table in tables]
-    alike = [rows for rows in by_seed if [*map(len, rows)] == [*map(len, by_seed[0])]]
-    lines = [[str(column) for column in listed(tables[0].get("columns"))]]
-    for same_rows in list(zip(*alike, strict=True))[:MOST_ROWS]:
-        lines.append([_mean(cells) for cells in zip(*same_rows, strict=True)])
-    width = max(1, *map(len, lines))  # rows may differ in length
-    (names, *titles), *lines = [[*line, *[""] * (width - len(line))] for line in lines]
-    rows = [Row(name, [Cell(text, text) for text in texts]) for name, *texts in lines]
-    return Table([Column(title) for title in titles], rows, names, str(tables[0].get("title", "")))
+    shape = [len(row) for row in tables[0]["rows"]]
+    alike = [table["rows"] for table in tables if [len(row) for row in table["rows"]] == shape]
+    lines = [[_mean(cells) for cells in zip(*rows, strict=True)] for rows in zip(*alike, strict=True)][:MOST_ROWS]
+    names, *titles = map(str, tables[0]["columns"])
+    columns = [
+        Column(title, [Cell(line[at], line[at]) if at < len(line) else Cell() for line in lines])
+        for at, title in enumerate(titles, start=1)
+    ]
+    return Table([Row(line[0]) for line in lines], columns, names, str(tables[0].get("title", "")))
 
 
 def _mean(cells: Sequence[Any]) -> str:
@@ -106,18 +116,18 @@ def _mean(cells: Sequence[Any]) -> str:
     return str(cells[0]) if len(numbers) < len(cells) or is_count else f"{np.mean(numbers):.4g}"
 
 
-def _plot(plot: Mapping[str, Any]) -> Figure | None:
-    found = []
-    for name, points in json_object(plot.get("series")).items():
-        pairs = [tuple(map(number, point)) for point in listed(points) if isinstance(point, list) and len(point) == 2]
-        kept = [(x, y) for x, y in pairs if x is not None and y is not None]
-        if kept := kept[:: max(1, -(-len(kept) // MOST_POINTS))]:
-            found.append(Curve(str(name), [x for x, _ in kept], [y for _, y in kept]))
+def _plot(plot: Mapping[str, Any]) -> Curves:
+    curves = []
+    for name, points in plot["series"].items():
+        pairs = [(number(x), number(y)) for x, y in points]
+        known = [(x, y) for x, y in pairs if x is not None and y is not None]
+        shown = known[:: max(1, -(-len(known) // MOST_POINTS))]
+        curves.append(Curve(str(name), [x for x, _ in shown], [y for _, y in shown]))
     title, x, y = (str(plot.get(key, "")) for key in ("title", "x", "y"))
-    return curves(Curves(title, found, x, y)) if found else None
+    return Curves(title, curves, x, y)
 
 
-def pictures(sweep: SweepResult) -> tuple[list[Figure], int]:
+def pictures(sweep: SweepResult) -> tuple[list[Picture], int]:
     """The pictures of each variant's first finished seed, and how many are too large for a page."""
     found, left_out, room = [], 0, ALL_PICTURES_BYTES
     for variant in sweep.variants:
@@ -127,7 +137,6 @@ def pictures(sweep: SweepResult) -> tuple[list[Figure], int]:
                 left_out += 1
                 continue
             room -= size
-            address = f"data:{MEDIA[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
-            image = Markup('<img src="{}" alt="{}" loading="lazy">').format(address, file.stem)
-            found.append(Figure(f"{variant.name}: {file.stem}", image))
+            url = f"data:{MEDIA[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+            found.append(Picture(f"{variant.name}: {file.stem}", url))
     return found, left_out

@@ -1,35 +1,84 @@
-"""The figures of a report as SVG: they take their colours from the page and show values when pointed at."""
+"""The figures of a report, drawn by matplotlib: one column of a paper wide, the same in the page.
 
+Forests have the differences from the baseline, curves the training, and a scatter the scores against the cost.
+"""
+
+from __future__ import annotations
+
+import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from markupsafe import Markup
+import numpy as np
 
-from transformer_jax.pictures.plots import COLOURS
-from transformer_jax.report.document import Figure, Key
-from transformer_jax.report.metrics import LARGEST_EXPONENT, percents_of
+from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
+from transformer_jax.report.findings import Compared, TestFindings
+from transformer_jax.report.metrics import BLEU, LARGEST_EXPONENT, METRICS, PERPLEXITY, percents_of
+from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.runs.metrics import count_text
 
-WIDTH, HEIGHT = 460, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 42
-# Of the forest plot: a row has its name above its interval. More letters do not fit on a narrow screen.
-SIDE, ROW = 10, 36
-LONGEST_NAME = 48
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches: one column of a page with two, that of ACL conferences (7.7 cm), the narrowest of the usual ones.
+WIDTH = 3.03
+LINE_HEIGHT, BETWEEN_ROWS, AROUND = 0.11, 0.045, 0.75
+NAME_WIDTH, NAME_LINES = 20, 2
+SOFT, LINE = "#66737f", "#e4e7eb"
 # Of curves, repeated with their colours: the lengths of lines and gaps.
-DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (7, 3, 2, 3), (2, 2.5))
+DASHES: tuple[tuple[float, ...], ...] = ((), (3.5, 1.5), (3.5, 1.5, 1, 1.5), (1, 1.25))
 BAND = "lowest to highest seed"
-# Ratios on one axis beyond this factor have ticks by decades.
-WIDE = 4.0
-INK = "var(--ink)"
-# Of the forest plot: what shapes and colours mean. The last one is a point without a mark.
-LEGEND = {
-    "better": ("▲ significantly better", "var(--better)"),
-    "worse": ("▼ significantly worse", "var(--worse)"),
-    "": ("○ not significant", "var(--soft)"),
-    "published": ("◇ published", INK),
+# What a significant difference and any other look like: colour and shape say the same.
+MARKS = {
+    "better": ("#2e7d4f", "^", "significantly better"),
+    "worse": ("#b3412f", "v", "significantly worse"),
+    "": (SOFT, "o", "not significant"),
 }
+STYLE: Any = {
+    "font.size": 7,
+    "axes.labelsize": 7,
+    "legend.fontsize": 6.5,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
+    "svg.fonttype": "path",  # outlines look the same where the font is missing
+    "svg.hashsalt": "transformer_jax",  # the same figure gives the same file
+}
+TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
+# More points, or more curves in one figure, cannot be distinguished.
+MOST_POINTS = 60
+MOST_CURVES = len(COLOURS)
+# Costs within this factor are the same cost: there is nothing to plot against.
+SAME_COST = 1.05
+
+
+class Interval(NamedTuple):
+    """A row of a forest."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    mark: str = ""  # "better", "worse"
+    published: float | None = None
+
+
+class Forest(NamedTuple):
+    """Differences from the baseline with their intervals; the axis of logarithms is in percent."""
+
+    title: str
+    rows: Sequence[Interval]
+    x: str
+    is_log: bool = False
 
 
 class Curve(NamedTuple):
@@ -42,36 +91,11 @@ class Curve(NamedTuple):
     high: Sequence[float] = ()
     is_baseline: bool = False
 
-
-class Interval(NamedTuple):
-    """A row of a forest plot."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    tip: str
-    mark: str = ""  # "better", "worse"
-    published: float | None = None
-
-
-class Forest(NamedTuple):
-    """Differences from the baseline with their intervals; those of logarithms have an axis in percent."""
-
-    title: str
-    rows: Sequence[Interval]
-    x: str
-    is_log: bool = False
-
-    def ticks(self, axis: "Axis") -> dict[float, str]:
-        """The places of the ticks, and their labels."""
-        if not self.is_log:
-            return {tick: tick_text(tick) for tick in axis.ticks()}
-        low, high = (math.exp(min(max(end, -LARGEST_EXPONENT), LARGEST_EXPONENT)) for end in (axis.low, axis.high))
-        # Ratios of the perplexities: evenly spaced while they are of one size, by decades beyond.
-        is_wide = high / low > WIDE
-        ratios = Axis(math.log10(low), math.log10(high), 0, 1, log=True) if is_wide else Axis(low, high, 0, 1)
-        return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios.ticks(5 if is_wide else 8)}
+    @classmethod
+    def over_seeds(cls, name: str, x: Sequence[float], values_RX: np.ndarray, is_baseline: bool = False) -> Curve:
+        """The mean of the seeds, in a band from the lowest to the highest."""
+        low, high = (values_RX.min(0).tolist(), values_RX.max(0).tolist()) if len(values_RX) > 1 else ((), ())
+        return cls(name, x, values_RX.mean(0).tolist(), low, high, is_baseline)
 
 
 class Curves(NamedTuple):
@@ -85,164 +109,261 @@ class Curves(NamedTuple):
     limit: float | None = None
 
 
-class Axis(NamedTuple):
-    """A map from values, or their logarithms, to pixels."""
+class Scatter(NamedTuple):
+    """The scores of variants against their cost, on a logarithmic axis; a colour for each group."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    @classmethod
-    def around(cls, values: Sequence[float], start: float, end: float, log: bool = False) -> Self:
-        """An axis with room for all values and a margin; linear where the values are nearly equal."""
-        inside = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
-        low, high = min(inside), max(inside)
-        if log := log and high / low >= 1.5:
-            low, high = math.log10(low), math.log10(high)
-        margin = 0.05 * (high - low) or 0.5 * abs(high) or 0.5
-        return cls(low - margin, high + margin, start, end, log)
-
-    def at(self, value: float) -> float:
-        place = math.log10(max(value, 1e-300)) if self.log else value
-        share = (place - self.low) / (self.high - self.low)
-        return self.start + min(max(share, -1.0), 2.0) * (self.end - self.start)
-
-    def ticks(self, count: int = 5) -> list[float]:
-        if not self.log:
-            rough = (self.high - self.low) / count
-            size = 10 ** math.floor(math.log10(rough))
-            step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
-            return [step * number for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
-        decades = [10.0**decade for decade in range(math.floor(self.low), math.ceil(self.high) + 1)]
-        ticks: list[float] = []
-        for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-            ticks = [f * d for d in decades for f in factors if self.low <= math.log10(f * d) <= self.high]
-            if len(ticks) >= 3:
-                break
-        return ticks[:: max(1, math.ceil(len(ticks) / (2 * count)))]
+    title: str
+    points: Mapping[str, Sequence[tuple[float, float]]]  # by group
+    x: str
+    y: str
 
 
-class Drawing:
-    """An SVG that is being drawn; ElementTree escapes all text."""
-
-    def __init__(self, height: float, label: str):
-        box = {"viewBox": f"0 0 {WIDTH} {height}", "role": "img", "aria-label": label}
-        self.root = ElementTree.Element("svg", box)
-
-    def add(self, tag: str, text: str = "", inside: ElementTree.Element | None = None, **attributes: object) -> None:
-        """An element; class_ becomes class, text_anchor text-anchor, and a float is rounded to a tenth of a pixel."""
-        shown = {
-            name.rstrip("_").replace("_", "-"): f"{value:.1f}" if isinstance(value, float) else str(value)
-            for name, value in attributes.items()
-        }
-        ElementTree.SubElement(self.root if inside is None else inside, tag, shown).text = text or None
-
-    def markup(self) -> Markup:
-        return Markup(ElementTree.tostring(self.root, encoding="unicode"))
-
-    def x_axis(self, axis: Axis, ticks: Mapping[float, str], title: str, bottom: float) -> None:
-        for tick, text in ticks.items():
-            x = axis.at(tick)
-            self.add("line", class_="grid", x1=x, x2=x, y1=TOP, y2=bottom)
-            self.add("text", text, class_="tick", x=x, y=bottom + 15, text_anchor="middle")
-        middle = (axis.start + axis.end) / 2
-        self.add("text", title, class_="title", x=middle, y=bottom + 36, text_anchor="middle")
-
-    def y_axis(self, axis: Axis, title: str) -> None:
-        for tick in axis.ticks():
-            y = axis.at(tick)
-            self.add("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-            self.add("text", tick_text(tick), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
-        turn = f"translate(12 {(axis.start + axis.end) / 2}) rotate(-90)"
-        self.add("text", title, class_="title", transform=turn, text_anchor="middle")
+Plot = Forest | Curves | Scatter
 
 
-def curves(plot: Curves) -> Figure:
-    marked, series, log = [] if plot.limit is None else [plot.limit], plot.series, plot.log
-    across = Axis.around([*marked, *(value for curve in series for value in curve.x)], LEFT, WIDTH - RIGHT)
-    ys = [value for curve in series for values in (curve.y, curve.low, curve.high) for value in values]
-    up = Axis.around(ys, HEIGHT - BOTTOM, TOP, log)
-    drawing = _plane(across, up, plot.x, plot.y)
-    for value in marked:
-        drawing.add("line", class_="usual", x1=across.at(value), x2=across.at(value), y1=TOP, y2=HEIGHT - BOTTOM)
-    legend = []
-    for number, curve in enumerate(series):
-        colour = INK if curve.is_baseline else COLOURS[number % len(COLOURS)]
-        dashes = "" if curve.is_baseline else " ".join(map(str, DASHES[number % len(DASHES)]))
-        legend.append(Key(curve.name, colour, dashes))
-        if curve.low:
-            edge = [*zip(curve.x, curve.high, strict=True), *reversed(list(zip(curve.x, curve.low, strict=True)))]
-            drawing.add("polygon", class_="band", fill=colour, points=_path(edge, across, up))
-        drawing.add(
-            "polyline",
-            class_="line strong" if curve.is_baseline else "line",
-            stroke=colour,
-            stroke_dasharray=dashes or "none",
-            points=_path(list(zip(curve.x, curve.y, strict=True)), across, up),
-            data_tip=f"{curve.name}: {curve.y[-1]:.4g} at {tick_text(curve.x[-1])}",
-        )
-    if any(curve.low for curve in series):
-        legend.append(Key(BAND, "color-mix(in srgb, var(--soft) 35%, transparent)"))
-    return Figure(plot.title, drawing.markup(), legend)
+def drawn(plot: Plot, form: str, creator: str) -> bytes:
+    """A figure as a file of this format, "svg" or "pdf"; `creator` is in its metadata."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        figure = figure_of(plot)
+        metadata = {"Creator": creator, "Date" if form == "svg" else "CreationDate": None}
+        file = io.BytesIO()
+        figure.savefig(file, format=form, metadata=metadata)
+    return file.getvalue()
 
 
-def forest(plot: Forest) -> Figure:
+def figure_of(plot: Plot) -> Figure:
+    match plot:
+        case Forest():
+            return _draw_forest(plot)
+        case Curves():
+            return _draw_curves(plot)
+        case Scatter():
+            return _draw_scatter(plot)
+
+
+# What is plotted
+
+
+def forests(sweep: SweepResult, findings: TestFindings) -> dict[str, Forest]:
+    """A plot for each metric by which anything is compared, by the metric's key."""
+    return {
+        metric.key: _forest(sweep, findings.by_metric[metric.key], findings.unit)
+        for metric in METRICS
+        if findings.differences(metric)
+    }
+
+
+def _forest(sweep: SweepResult, compared: Compared, unit: str) -> Forest:
+    metric, rows = compared.metric, []
+    for name, found in compared.differences.items():
+        published = metric.literature_difference(sweep.published(name, metric.key))
+        rows.append(Interval(name, found.value, found.low, found.high, metric.mark(found), published))
+    x = "Δ BLEU (better →)" if metric is BLEU else f"Δ perplexity per {unit} in %, log scale (← better)"
+    return Forest(f"{metric.name}: differences from the baseline", rows, x, is_log=metric is PERPLEXITY)
+
+
+def learning_curves(sweep: SweepResult) -> list[Curves]:
+    """A figure for each metric and group, the baseline in all; training loss only if nothing was validated."""
+    figures: list[Curves] = []
+    for metric, title in TITLES.items():
+        if metric == "loss" and figures:
+            break
+        found = {v.name: curve for v in sweep.variants if (curve := learning_curve(v, metric, sweep.baseline))}
+        figures += curves_by_group(sweep, found, title, x="updates", log=metric != "bleu")
+    return figures
+
+
+def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> Curve | None:
+    """The curve of the finished runs; of the others, while none is finished."""
+    runs = []
+    for run in variant.finished or variant.runs:
+        values = {line["step"]: value for line in run.curve if (value := number(line.get(metric))) is not None}
+        if values:
+            runs.append(values)
+    steps = sorted(set.intersection(*(set(values) for values in runs))) if runs else []
+    if not steps:
+        return None
+    shown = sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, MOST_POINTS).round()})
+    values_RX = np.array([[values[step] for step in shown] for values in runs])
+    return Curve.over_seeds(variant.name, shown, values_RX, variant.name == baseline)
+
+
+def curves_by_group(
+    sweep: SweepResult, found: Mapping[str, Curve], title: str, x: str, log: bool = False, limit: float | None = None
+) -> list[Curves]:
+    """One figure if all curves fit, else one for each group of variants; the baseline is in all."""
+    others = [variant for variant in sweep.variants if variant.name in found and variant.name != sweep.baseline]
+    base = [found[sweep.baseline]] if sweep.baseline in found else []
+    if len(others) < MOST_CURVES:
+        series = [*base, *(found[variant.name] for variant in others)]
+        return [Curves(title, series, x, title, log, limit)] if series else []
+    groups: dict[str, list[Curve]] = {}
+    for variant in others:
+        groups.setdefault(variant.group or "others", []).append(found[variant.name])
+    figures, most = [], MOST_CURVES - 1
+    for group, curves in groups.items():
+        for count, start in enumerate(range(0, len(curves), most), start=1):
+            heading = f"{group} ({count})" if len(curves) > most else group
+            series = [*base, *curves[start : start + most]]
+            figures.append(Curves(f"{title}: {heading}", series, x, title, log, limit))
+    return figures
+
+
+def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Scatter | None:
+    """BLEU against training FLOPs; None unless the variants differ in these."""
+    compared = findings.by_metric.get(BLEU.key)
+    points: dict[str, list[tuple[float, float]]] = {}
+    for variant in sweep.variants if compared else ():
+        cost, score = variant.mean("training_flops"), compared.mean(variant.name) if compared else None
+        if cost and score is not None:
+            group = sweep.baseline if variant.name == sweep.baseline else variant.group or "others"
+            points.setdefault(group, []).append((cost, score))
+    costs = [cost for same in points.values() for cost, _ in same]
+    if not costs or max(costs) <= SAME_COST * min(costs):
+        return None
+    return Scatter("BLEU against training FLOPs", points, "training FLOPs", "BLEU")
+
+
+# How it is drawn
+
+
+def _draw_forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
     rows = plot.rows
-    across = Axis.around([0.0, *reach(rows)], SIDE, WIDTH - RIGHT)
-    bottom = TOP + ROW * len(rows)
-    drawing = Drawing(bottom + BOTTOM, f"{plot.x}: {len(rows)} differences with their intervals")
-    drawing.x_axis(across, plot.ticks(across), plot.x, bottom)
-    drawing.add("line", class_="zero", x1=across.at(0), x2=across.at(0), y1=TOP, y2=bottom)
-    for number, row in enumerate(rows):
-        top = TOP + ROW * number
-        y = top + 0.77 * ROW
-        left, right = (min(max(across.at(value), SIDE), WIDTH - 2.0) for value in (row.low, row.high))
-        group = ElementTree.SubElement(
-            drawing.root, "g", {"class": f"row {row.mark}", "data-tip": f"{row.name}: {row.tip}"}
-        )
-        drawing.add("rect", inside=group, class_="hit", x=0, y=top, width=WIDTH, height=ROW)
-        drawing.add("text", shortened(row.name), inside=group, class_="name", x=SIDE, y=top + 0.4 * ROW)
-        drawing.add("line", inside=group, class_="interval", x1=left, x2=right, y1=y, y2=y)
-        for is_beyond, edge, back in ((across.at(row.low) < left, left, 6), (across.at(row.high) > right, right, -6)):
-            if is_beyond:  # an arrowhead, as the interval goes on
-                drawing.add("path", inside=group, class_="value", d=f"M{edge:.1f} {y}l{back} -4v8z")
-        if row.published is not None and SIDE <= (place := across.at(row.published)) <= WIDTH:
-            drawing.add("path", inside=group, class_="published", d=f"M{place:.1f} {y - 5}l5 5l-5 5l-5 -5z")
-        x = across.at(row.value)
-        if row.mark:
-            tip = -5 if row.mark == "better" else 5
-            drawing.add("path", inside=group, class_="value", d=f"M{x:.1f} {y + tip}l5 {-1.8 * tip}h-10z")
-        else:
-            drawing.add("circle", inside=group, class_="value hollow", cx=x, cy=y, r=3.5)
-    shown = {row.mark for row in rows} | {"published" for row in rows if row.published is not None}
-    return Figure(plot.title, drawing.markup(), [Key(*entry) for mark, entry in LEGEND.items() if mark in shown])
+    look: dict[str, Any]
+    names = [_wrapped(row.name) for row in rows]
+    figure = plain_figure(WIDTH, AROUND + (LINE_HEIGHT * _lines(names) + BETWEEN_ROWS) * len(rows))
+    axes = figure.subplots()
+    axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
+    for mark, (colour, shape, label) in MARKS.items():
+        if found := {y: row for y, row in enumerate(rows) if row.mark == mark}:
+            x, low, high = zip(
+                *((row.value, row.value - row.low, row.high - row.value) for row in found.values()), strict=True
+            )
+            look = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
+            axes.errorbar(x, list(found), xerr=[low, high], fmt=shape, **look)
+    if published := {y: row.published for y, row in enumerate(rows) if row.published is not None}:
+        look = {"color": INK, "markerfacecolor": "white", "markersize": 3, "markeredgewidth": 0.7}
+        axes.plot(list(published.values()), list(published), "D", label="published", **look)
+    left, right = reach(rows)
+    for y, row in enumerate(rows):  # arrowheads where an interval goes on beyond the axes
+        for is_beyond, edge, shape in ((row.low < left, left, "<"), (row.high > right, right, ">")):
+            if is_beyond:
+                axes.plot(edge, y, shape, color=MARKS[row.mark][0], markersize=3, clip_on=False)
+    axes.set(xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
+    ticks = forest_ticks(left, right, plot.is_log)
+    axes.set_xticks([*ticks], [*ticks.values()])
+    axes.set_yticks(range(len(rows)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=LINE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    _legend(figure, axes, literal(plot.x))  # the label of the x axis: as wide as the figure, which the axes are not
+    return figure
 
 
-def shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-
-
-def reach(rows: Sequence[Interval]) -> list[float]:
-    """The values that the axis makes room for: one wide interval must not squeeze all others."""
+def reach(rows: Sequence[Interval]) -> tuple[float, float]:
+    """The ends of the x axis: one wide interval must not squeeze all others."""
     ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
-    reach = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
+    most = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
     values = [value for row in rows for value in (row.low, row.high, row.value, row.published or 0.0)]
-    return [min(max(value, -reach), reach) for value in values]
+    shown = [0.0, *(min(max(value, -most), most) for value in values)]
+    margin = 0.05 * (max(shown) - min(shown)) or 0.5
+    return min(shown) - margin, max(shown) + margin
 
 
-def _plane(across: Axis, up: Axis, x: str, y: str) -> Drawing:
-    drawing = Drawing(HEIGHT, f"{y} over {x}")
-    drawing.x_axis(across, {tick: tick_text(tick) for tick in across.ticks()}, x, HEIGHT - BOTTOM)
-    drawing.y_axis(up, y)
-    return drawing
+def forest_ticks(left: float, right: float, is_log: bool) -> dict[float, str]:
+    """The places of the ticks and their labels; logarithms of ratios have ticks at round ratios, in percent."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
-
-def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
-    return " ".join(f"{across.at(a):.1f},{up.at(b):.1f}" for a, b in points if math.isfinite(a) and math.isfinite(b))
+    if not is_log:
+        ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(left, right)
+        return {tick: tick_text(tick) for tick in ticks.tolist() if left <= tick <= right}
+    low, high = (math.exp(min(max(end, -LARGEST_EXPONENT), LARGEST_EXPONENT)) for end in (left, right))
+    locator = LogLocator(numticks=6) if high / low > 4 else MaxNLocator(5, steps=[1, 2, 5, 10])
+    ratios = [ratio for ratio in locator.tick_values(low, high).tolist() if low <= ratio <= high]
+    return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios}
 
 
 def tick_text(value: float) -> str:
     return count_text(value, ".4g", space="").replace("-", "−") if abs(value) > 1e-9 else "0"
+
+
+def _draw_curves(plot: Curves) -> Figure:
+    """Curves with their bands; colours repeat with other dashes."""
+    names = [_wrapped(curve.name) for curve in plot.series]
+    has_bands = any(curve.low for curve in plot.series)
+    figure, axes = _plane(plot.x, plot.y, [*names, *([BAND] if has_bands else [])])
+    for number_, curve in enumerate(plot.series):
+        colour = INK if curve.is_baseline else COLOURS[number_ % len(COLOURS)]
+        dashes, width = ((), 1.4) if curve.is_baseline else (DASHES[number_ % len(DASHES)], 1)
+        axes.plot(curve.x, curve.y, color=colour, linestyle=(0, dashes), linewidth=width, label=names[number_])
+        if curve.low:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
+    if has_bands:
+        axes.fill_between([], [], color=SOFT, alpha=0.26, linewidth=0, label=BAND)
+    if plot.log:
+        _log_scale(axes)
+    if plot.limit is not None:
+        axes.axvline(plot.limit, color=SOFT, linewidth=0.8, linestyle=(0, (5, 4)))
+    _legend(figure, axes)
+    return figure
+
+
+def _log_scale(axes: Axes) -> None:
+    """A logarithmic y axis with readable ticks; a linear one where the values are nearly equal."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    low, high = axes.dataLim.intervaly
+    if low > 0 and high / low >= 1.5:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+
+
+def _draw_scatter(plot: Scatter) -> Figure:
+    names = [_wrapped(name) for name in plot.points]
+    figure, axes = _plane(plot.x, plot.y, names)
+    for number_, (name, points) in enumerate(zip(names, plot.points.values(), strict=True)):
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, "o", markersize=3.5, color=COLOURS[number_ % len(COLOURS)], label=name)
+    axes.set_xscale("log")
+    _legend(figure, axes)
+    return figure
+
+
+def _plane(x: str, y: str, names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Axes with room for a legend below them."""
+    figure = plain_figure(WIDTH, 2.1 + 0.13 * _lines(names) * -(-len(names) // _columns(names)))
+    axes = figure.subplots()
+    axes.set(xlabel=literal(x), ylabel=literal(y))
+    axes.grid(color=LINE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _legend(figure: Figure, axes: Axes, title: str = "") -> None:
+    """Below the axes, where it covers nothing."""
+    handles: Sequence[Any]
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        look: dict[str, Any] = {"frameon": False, "handletextpad": 0.5, "columnspacing": 1}
+        look |= {"title": title, "title_fontsize": STYLE["axes.labelsize"]} if title else {}
+        figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), **look)
+
+
+def _wrapped(name: str) -> str:
+    """A name on as many lines as there is room for."""
+    return literal(textwrap.fill(name, NAME_WIDTH, max_lines=NAME_LINES, placeholder="…"))
+
+
+def _lines(names: Sequence[str]) -> int:
+    return max((name.count("\n") + 1 for name in names), default=1)
+
+
+def _columns(names: Sequence[str]) -> int:
+    """Of a legend: wrapped names need the whole width."""
+    return 2 if _lines(names) == 1 else 1

@@ -1,4 +1,4 @@
-"""What a sweep found: how every variant differs from its baseline on each test set."""
+"""What a sweep found: how every variant differs from its baseline on each test set, by each metric."""
 
 import math
 import re
@@ -7,12 +7,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.metrics import BLEU, LARGEST_EXPONENT, Metric
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, PERPLEXITY, Metric
 from transformer_jax.report.results import Measured, SweepResult
-from transformer_jax.report.statistics import Difference, bleu_scores, compare, log_perplexity_scores
+from transformer_jax.report.statistics import (
+    Difference,
+    Scores,
+    bleu_scores,
+    compare,
+    log_perplexity_scores,
+    not_worse_than_the_best,
+    share_scores,
+)
 
 # Why a variant is not compared.
-OTHER_TEST_SET = "another test set, or none"
+OTHER_TEST_SET = "another test set"
+
+# The runs of each variant, by its name.
+Runs = Mapping[str, Sequence[Measured]]
+
+
+class Compared(NamedTuple):
+    """The variants by one metric on one test set."""
+
+    metric: Metric
+    scores: Mapping[str, Sequence[float]]  # of each seed, by variant
+    differences: Mapping[str, Difference]  # from the baseline; of perplexities, those of the logarithms
+    leading: frozenset[str]  # variants that are not significantly worse than the best; empty where none is worse
+
+    def mean(self, variant: str) -> float | None:
+        """A variant's mean score as it is compared; of perplexities, the mean of their logarithms."""
+        if not (values := self.scores.get(variant)):
+            return None
+        return float(np.mean(np.log(values) if self.metric is PERPLEXITY else values))
 
 
 class TestFindings(NamedTuple):
@@ -21,45 +47,23 @@ class TestFindings(NamedTuple):
     split: str
     name: str
     sentences: int
+    clusters: int  # of sentences that are resampled together; as many as sentences where each is independent
     signature: str
     unit: str  # of the perplexities that are compared: token, or word where vocabularies differ
-    bleu: Mapping[str, Sequence[float]]
-    perplexity: Mapping[str, Sequence[float]]  # per token
+    runs: Runs
+    by_metric: Mapping[str, Compared]  # bleu, perplexity and, where any translation is right, exact_match
+    token_perplexity: Mapping[str, Sequence[float]]
     word_perplexity: Mapping[str, Sequence[float]]
-    bleu_differences: Mapping[str, Difference]
-    perplexity_differences: Mapping[str, Difference]  # of the logarithms
     not_compared: Mapping[str, str]  # variant -> reason
 
     @property
     def title(self) -> str:
-        return titled(self.split, self.name)
-
-    @property
-    def empty(self) -> bool:
-        return not self.bleu
+        """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""
+        return self.name if re.match(rf"{re.escape(self.split)}\b", self.name) else f"{self.split}: {self.name}"
 
     def differences(self, metric: Metric) -> Mapping[str, Difference]:
-        return self.bleu_differences if metric is BLEU else self.perplexity_differences
-
-    def scores(self, metric: Metric) -> Mapping[str, Sequence[float]]:
-        """The scores that are compared: BLEU, or the perplexity per `unit`."""
-        return self.bleu if metric is BLEU else self.perplexity if self.unit == "token" else self.word_perplexity
-
-    def mean(self, metric: Metric, variant: str) -> float | None:
-        """A variant's mean score as it is compared: BLEU, or the log of the perplexity per `unit`."""
-        if not (values := self.scores(metric).get(variant)):
-            return None
-        return float(np.mean(values if metric is BLEU else np.log(values)))
-
-    def best(self, metric: Metric) -> str | None:
-        """The variant with the best mean of the scores as they are shown, if any difference is significant."""
-        scores = {n: seeds for n, seeds in self.scores(metric).items() if self.not_compared.get(n) != OTHER_TEST_SET}
-        return metric.best(scores, self.differences(metric))
-
-
-def titled(split: str, name: str) -> str:
-    """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""
-    return name if re.match(rf"{re.escape(split)}\b", name) else f"{split}: {name}"
+        compared = self.by_metric.get(metric.key)
+        return {} if compared is None else compared.differences
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:
@@ -68,10 +72,10 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 
 
 def _on(sweep: SweepResult, split: str) -> TestFindings:
-    every = {v.name: [run.measured[split] for run in v.finished if split in run.measured] for v in sweep.variants}
-    runs = {name: measured for name, measured in every.items() if measured}
+    every = {variant.name: variant.measured(split) for variant in sweep.variants}
+    runs: dict[str, list[Measured]] = {name: measured for name, measured in every.items() if measured}
     if not runs:
-        return TestFindings(split, split, 0, "", "token", {}, {}, {}, {}, {}, {})
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, {}, {}, {})
     first = (runs.get(sweep.baseline) or next(iter(runs.values())))[0]
     comparable = {}
     for name, measured in runs.items():
@@ -81,23 +85,27 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
     one_vocabulary = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
-    unit = "token" if one_vocabulary else "word"
-    pairs, not_compared = _pairs(sweep, comparable)
+    pairs, not_compared = _pairs(sweep, split, comparable)
     for name, same in comparable.items():
         if missing := len(every[name]) - len(same):
-            not_compared[name] = f"{missing} of its runs: another test set"
-    bleu, perplexity = _differences(comparable, pairs, unit) if len(first.tokens_N) > 1 else ({}, {})
+            not_compared[name] = f"{missing} of its runs: {OTHER_TEST_SET}"
+    token = {name: [run.perplexity for run in measured] for name, measured in runs.items()}
+    word = {name: [_per_word(run) for run in measured] for name, measured in runs.items()}
     return TestFindings(
         split=split,
         name=first.test_set,
         sentences=len(first.tokens_N),
+        clusters=len(first.tokens_N if first.clusters_N is None else np.unique(first.clusters_N)),
         signature=" and ".join(dict.fromkeys(run.signature for measured in runs.values() for run in measured)),
-        unit=unit,
-        bleu={name: [run.bleu for run in measured] for name, measured in runs.items()},
-        perplexity={name: [run.perplexity for run in measured] for name, measured in runs.items()},
-        word_perplexity={name: [_per_word(run) for run in measured] for name, measured in runs.items()},
-        bleu_differences=bleu,
-        perplexity_differences=perplexity,
+        unit="token" if one_vocabulary else "word",
+        runs=runs,
+        by_metric={
+            BLEU.key: _compared(BLEU, {n: [run.bleu for run in same] for n, same in runs.items()}, comparable, pairs),
+            PERPLEXITY.key: _compared(PERPLEXITY, token if one_vocabulary else word, comparable, pairs),
+            **_exact_match(comparable, pairs),
+        },
+        token_perplexity=token,
+        word_perplexity=word,
         not_compared=not_compared,
     )
 
@@ -106,9 +114,7 @@ def _per_word(run: Measured) -> float:
     return math.exp(min(-float(run.log_probabilities_N.sum()) / run.words, LARGEST_EXPONENT))
 
 
-def _pairs(
-    sweep: SweepResult, comparable: Mapping[str, Sequence[Measured]]
-) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def _pairs(sweep: SweepResult, split: str, comparable: Runs) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """The comparisons (variant, baseline), and why other variants are not compared."""
     pairs, not_compared = [], {}
     for variant in sweep.variants:
@@ -117,7 +123,7 @@ def _pairs(
         if not variant.finished:
             not_compared[variant.name] = "no finished run"
         elif variant.name not in comparable:
-            not_compared[variant.name] = OTHER_TEST_SET
+            not_compared[variant.name] = OTHER_TEST_SET if variant.measured(split) else "not evaluated on it yet"
         elif variant.baseline not in comparable:
             not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
         else:
@@ -125,22 +131,44 @@ def _pairs(
     return pairs, not_compared
 
 
-def _differences(
-    comparable: Mapping[str, Sequence[Measured]], pairs: Sequence[tuple[str, str]], unit: str
-) -> tuple[dict[str, Difference], dict[str, Difference]]:
-    """The differences in BLEU and in log-perplexity."""
+def _exact_match(comparable: Runs, pairs: Sequence[tuple[str, str]]) -> dict[str, Compared]:
+    """Exact match, of the variants that have it, if any translation is right or examples have labels."""
+    having = {name: same for name, same in comparable.items() if all(run.exact is not None for run in same)}
+    shares = {n: [100 * float(run.exact.right_N.mean()) for run in same if run.exact] for n, same in having.items()}
+    is_labelled = any(run.exact.groups for same in having.values() for run in same if run.exact)
+    if not having or not (is_labelled or any(any(seeds) for seeds in shares.values())):
+        return {}
+    pairs = [pair for pair in pairs if set(pair) <= having.keys()]
+    return {EXACT_MATCH.key: _compared(EXACT_MATCH, shares, having, pairs)}
+
+
+def _compared(
+    metric: Metric, scores: Mapping[str, Sequence[float]], comparable: Runs, pairs: Sequence[tuple[str, str]]
+) -> Compared:
+    """The variants by one metric; `comparable` are the runs on the same sentences, `pairs` what is compared of them."""
     runs = [run for measured in comparable.values() for run in measured]
+    clusters_N = runs[0].clusters_N
+    if len(runs[0].tokens_N) < 2 or (clusters_N is not None and len(np.unique(clusters_N)) < 2):
+        return Compared(metric, scores, {}, frozenset())
     ends = np.cumsum([len(measured) for measured in comparable.values()])
-    members = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
-    index = {name: number for number, name in enumerate(comparable)}
-    numbered = [(index[variant], index[baseline]) for variant, baseline in pairs]
+    groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
+    names = list(comparable)
+    resampled = _scores_of(metric, runs)
+    found = compare(resampled, groups, [(names.index(variant), names.index(baseline)) for variant, baseline in pairs])
+    leading = frozenset(names[index] for index in not_worse_than_the_best(resampled, groups, metric.sign))
+    differences = {variant: difference for (variant, _), difference in zip(pairs, found, strict=True)}
+    return Compared(metric, scores, differences, leading if len(leading) < len(names) else frozenset())
+
+
+def _scores_of(metric: Metric, runs: Sequence[Measured]) -> Scores:
+    clusters_N = runs[0].clusters_N
+    if metric is BLEU:
+        return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
+    if metric is EXACT_MATCH:
+        return share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
     units = runs[0].tokens_N
-    if unit == "word":
+    if not all(np.array_equal(run.tokens_N, units) for run in runs):
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
         units = runs[0].statistics_N10[:, 1] + 1
         units = units * (runs[0].words / units.sum())
-    bleu = compare(bleu_scores(np.stack([run.statistics_N10 for run in runs])), members, numbered)
-    log_probabilities_RN = np.stack([run.log_probabilities_N for run in runs])
-    perplexity = compare(log_perplexity_scores(log_probabilities_RN, units), members, numbered)
-    names = [variant for variant, _ in pairs]
-    return dict(zip(names, bleu, strict=True)), dict(zip(names, perplexity, strict=True))
+    return log_perplexity_scores(np.stack([run.log_probabilities_N for run in runs]), units, clusters_N)

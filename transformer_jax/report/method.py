@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.report import tuning
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import percent
-from transformer_jax.report.results import RunResult, SweepResult, json_object
+from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.report.table import TRAINING_TIME
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP, SOURCE_DIGEST
@@ -29,7 +29,7 @@ METHOD = (
     "test set is a family of its own.",
     f"A difference is called significant where the corrected p is below {1 - CONFIDENCE:.2g}. One that is not is "
     "not shown to be zero: the minimum detectable difference is the true difference that such a sweep would find "
-    f"significant with {percent(POWER)} power.",
+    f"significant with {percent(POWER)} power, by simulation of its design.",
     "± is the standard deviation over seeds. Perplexities are compared by their logarithms.",
 )
 # In versions.json, but not versions.
@@ -58,7 +58,7 @@ def sources(run: RunResult) -> list[str]:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    return {str(name): str(text) for name, text in json_object(value).items()}
+    return {str(name): str(text) for name, text in (value or {}).items()}
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
@@ -118,8 +118,9 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     finished = [run for run in sweep.runs if run.finished]
     found = {"command": command(sweep)}
     for findings in tests:
-        if not findings.empty:
-            found[f"test set {findings.split}"] = f"{findings.name}: {findings.sentences:,} sentences"
+        if findings.runs:
+            clusters = "" if findings.clusters == findings.sentences else f" in {findings.clusters:,} clusters"
+            found[f"test set {findings.split}"] = f"{findings.name}: {findings.sentences:,} sentences{clusters}"
             found["BLEU"] = findings.signature
     found["seeds"] = ", ".join(map(str, sweep.seeds))
     if devices := dict.fromkeys(str(run.result["devices"]) for run in finished if "devices" in run.result):
@@ -136,17 +137,17 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
 
 
 def command(sweep: SweepResult) -> str:
-    """The command that makes this sweep; what --config.* changed is part of the base."""
+    """The command that makes this sweep."""
     definition = sweep.definition
-    words = ["transformer-jax", "sweep", str(definition.get("file", "?")), f"--workdir={sweep.path}"]
+    words = ["transformer-jax", "sweep", str(definition["file"]), f"--workdir={sweep.path}"]
     if definition.get("scale"):
         words.append(f"--scale={definition['scale']}")
+    words += [f"--config.{path}={text}" for path, text in definition.get("overrides") or ()]
+    words += [f"--only={pattern}" for pattern in definition.get("only") or ()]
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
-    if definition.get("tune") is not None:
-        words.append(f"--tune={tune_text(tuning.factors(sweep))}")
-    if definition.get("data_order") != variance.BY_SEED and sweep.base.get("data.order_seed") is None:
-        # A sweep that begins with --together has one order of the data for all seeds; any other must ask for that,
-        # in its file or, as all sweeps by earlier versions, in the command.
-        order = [] if "vary" in definition else [f"--config.data.order_seed={sweep.base.get('data.seed', 0)}"]
-        words += ["--together"] if _trained_together(sweep) or definition.get("together") else order
+    if definition["tune"] is not None:
+        words.append(f"--tune={tune_text(sweep.factors)}")
+    is_one_order = variance.ORDER not in definition["vary"] and sweep.base.get("data.order_seed") is None
+    if is_one_order and (definition.get("together") or _trained_together(sweep)):
+        words.append("--together")  # a sweep that begins with it has one order of the data for all seeds
     return shlex.join(words)

@@ -1,7 +1,7 @@
-"""The metrics that a report compares, BLEU and perplexity, and how numbers are displayed."""
+"""The metrics that a report compares, and how numbers are displayed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,9 @@ from transformer_jax.report.statistics import Difference
 
 # exp() of more overflows.
 LARGEST_EXPONENT = 700.0
+# An interval of the perplexity from below 1 / WIDE to above WIDE times the baseline's says nothing.
+WIDE = 1000.0
+TOO_FEW_SEEDS, ALL_TIE = "too few seeds", "all runs tie"
 
 
 class Metric(NamedTuple):
@@ -21,10 +24,6 @@ class Metric(NamedTuple):
     sign: int  # 1 if higher is better, -1 if lower is
     form: str = "+.2f"  # of a difference in points
 
-    def displayed(self, score: float) -> float:
-        """The score on the usual scale."""
-        return math.exp(min(score, LARGEST_EXPONENT)) if self is PERPLEXITY else score
-
     def change(self, difference: float) -> str:
         """+1.20 points, or the change of the perplexity in percent."""
         if self is not PERPLEXITY:
@@ -33,6 +32,12 @@ class Metric(NamedTuple):
         return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
 
     def interval(self, difference: Difference) -> str:
+        """The interval, or why there is none that says anything."""
+        widest = math.log(WIDE) if self is PERPLEXITY else 100.0
+        if difference.error == 0:
+            return ALL_TIE
+        if difference.low <= -widest and difference.high >= widest:
+            return TOO_FEW_SEEDS
         low, high = (self.change(bound).removesuffix(" %") for bound in (difference.low, difference.high))
         return f"[{low}, {high}]"
 
@@ -40,19 +45,13 @@ class Metric(NamedTuple):
         """ "better" or "worse" for a significant difference."""
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
-    def best(self, scores: Mapping[str, Sequence[float]], differences: Mapping[str, Difference]) -> str | None:
-        """The variant with the best mean over seeds, the baseline included, if any difference is significant."""
-        if not any(difference.significant for difference in differences.values()):
-            return None
-        return max(scores, key=lambda name: self.sign * float(np.mean(scores[name])), default=None)
-
     def room(self, score: float | None) -> tuple[float, float]:
         """How far a score as it is compared can fall and rise: BLEU and shares to 0 and 100, perplexity to 1."""
         if score is None:
             return math.inf, math.inf
         return score, math.inf if self is PERPLEXITY else 100 - score
 
-    def published_difference(self, scores: tuple[float, float] | None) -> float | None:
+    def literature_difference(self, scores: tuple[float, float] | None) -> float | None:
         """The difference between the published scores of a variant and its baseline."""
         if scores is None or min(scores) <= 0:
             return None
@@ -95,3 +94,7 @@ def p_text(p: float) -> str:
 def p_title(comparisons: int) -> str:
     """The title of a column of corrected p-values; of a single comparison there is nothing to correct."""
     return "p (corrected)" if comparisons > 1 else "p"
+
+
+def seeds_text(done: int, planned: int) -> str:
+    return f"{done}" if done == planned else f"{done} of {planned}"

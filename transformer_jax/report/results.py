@@ -1,13 +1,13 @@
-"""A sweep's folder as it stands: what was planned, and how far each run is.
+"""The results in a sweep's folder: what was planned, and how far each run is.
 
-Nothing in the folder is trusted. A damaged file invalidates only the run it belongs to and is reported as a problem.
+Every file is parsed once, here. A run with a damaged file is "damaged", with the reason; the other runs do not suffer.
 """
 
 import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ import numpy as np
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
+from transformer_jax.runs.evaluation_record import translations
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.runs.records import translations
 from transformer_jax.schema import flattened
 from transformer_jax.sweeps.run import mismatch, state_of
 
@@ -36,7 +36,6 @@ class Exact(NamedTuple):
     """Which translations of a test set equal their references."""
 
     right_N: np.ndarray  # 0 or 1
-    clusters_N: np.ndarray  # the number of each example's cluster
     groups: Mapping[str, Mapping[str, tuple[int, int]]]  # label -> value -> right and total
 
 
@@ -53,7 +52,8 @@ class Measured(NamedTuple):
     log_probabilities_N: np.ndarray
     tokens_N: np.ndarray
     file: Path
-    exact: Exact | None = None  # records of earlier versions have none
+    exact: Exact | None = None
+    clusters_N: np.ndarray | None = None  # of sentences that are not independent
     cut: int = 0  # translations that reached the maximum length
     unknown: int = 0  # tokens of the references that are <unk>
 
@@ -65,7 +65,7 @@ class RunResult:
     variant: str
     seed: int
     path: Path
-    state: str  # finished, running, interrupted, stopped, failed, damaged, waiting
+    state: str = "waiting"  # finished, running, interrupted, stopped, failed, damaged, waiting
     reason: str = ""
     step: int | None = None
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -75,6 +75,7 @@ class RunResult:
     pictures: Sequence[Path] = ()
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
+    unevaluated: Sequence[str] = ()  # test splits on which a finished run has no scores yet
     is_untuned: bool = False  # at the variant's own learning rate, beside a run with the tuned one
 
     @property
@@ -106,6 +107,7 @@ class VariantResult:
     group: str
     note: str
     published: Mapping[str, float]
+    unverified: Sequence[str]  # the published scores that nobody has compared with their source
     baseline: str  # "" if it is not compared
     runs: Sequence[RunResult]
     untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
@@ -114,10 +116,24 @@ class VariantResult:
     def finished(self) -> list[RunResult]:
         return [run for run in self.runs if run.finished]
 
+    def measured(self, split: str) -> list[Measured]:
+        """The scores of its finished runs on a test set."""
+        return [run.measured[split] for run in self.finished if split in run.measured]
+
     def mean(self, name: str) -> float | None:
         """The mean over finished runs of a number of result.json."""
         values = [value for run in self.finished if (value := run.number(name)) is not None]
         return float(np.mean(values)) if values else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """How the learning rate of a variant was chosen."""
+
+    factor: float
+    losses: Mapping[str, float | None]  # None: the run failed
+    cost: Mapping[str, float]
+    seed: int | None  # None: the chosen run is that of the first seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,14 +143,15 @@ class SweepResult:
     path: Path
     name: str
     question: str
-    definition: Mapping[str, Any]
+    definition: Mapping[str, Any]  # sweep.json
     base: Mapping[str, Any]  # option path -> value
     baseline: str
     tests: Sequence[str]
     seeds: Sequence[int]
     notes: Sequence[str]
+    factors: Sequence[float]  # of the learning rate that were tried
     variants: Sequence[VariantResult]
-    tuned: Mapping[str, Any]
+    tuned: Mapping[str, Tuned]
     problems: Sequence[str]  # one line for each damaged file
 
     @property
@@ -159,49 +176,67 @@ def number(value: Any) -> float | None:
     return float(value) if fits else None
 
 
-def listed(value: Any) -> list[Any]:
-    """A list of a JSON file; empty if the value is something else."""
-    return value if isinstance(value, list) else []
-
-
-def json_object(value: Any) -> dict[str, Any]:
-    """An object of a JSON file; empty if the value is something else."""
-    return value if isinstance(value, dict) else {}
-
-
 def without_folders(test_set: str) -> str:
     """The name of a test set as a paper has it: "test pairs held out of train.en", whatever folder that is in."""
     return re.sub(r"((?:^|, )(?:[^/,]* of )?)[^,]*/", r"\1", test_set)
 
 
+@contextlib.contextmanager
+def parsing(file: Path) -> Iterator[None]:
+    """Errors in the content of a file become `BadInput` with its name."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadInput(f"{file}: is damaged ({type(error).__name__}: {error})") from None
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({type(error).__name__})") from None
+
+
 def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
+    file = path / "sweep.json"
     if not path.is_dir():
         raise BadInput(f"{path}: there is no such folder; transformer-jax sweep --workdir={path} makes one")
-    definition = _definition(path)
-    problems: list[str] = []
-    return SweepResult(
-        path=path,
-        name=str(definition.get("name", path.name)),
-        question=str(definition.get("question", "")),
-        definition=definition,
-        base=flattened(definition.get("base", {})),
-        baseline=str(definition.get("baseline", "")),
-        tests=definition["tests"],
-        seeds=definition["seeds"],
-        notes=[str(note) for note in listed(definition.get("notes"))],
-        tuned=(tuned := _json(path / "tuned.json", problems)),
-        variants=[_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
-        problems=problems,
-    )
+    if not file.is_file():
+        raise BadInput(f"{path}: is not a sweep (it has no sweep.json); transformer-jax sweep makes one")
+    definition, problems = read_record(file), []
+    if (found := definition.get("format")) != FORMAT:
+        raise BadInput(f"{file}: has format {found!r}; this version reads format {FORMAT}")
+    tuned: dict[str, Tuned] = {}
+    try:
+        tuned = _tuned(path / "tuned.json")
+    except BadInput as problem:
+        problems.append(str(problem))
+    with parsing(file):
+        tests, seeds = [str(split) for split in definition["tests"]], [int(seed) for seed in definition["seeds"]]
+        if not tests or not seeds or not definition["variants"]:
+            raise ValueError("no variants, seeds or tests")
+        variants = [
+            _variant(path, facts, definition, tests, seeds, tuned, problems) for facts in definition["variants"]
+        ]
+        return SweepResult(
+            path=path,
+            name=str(definition["name"]),
+            question=str(definition["question"]),
+            definition=definition,
+            base=flattened(definition["base"]),
+            baseline=str(definition["baseline"]),
+            tests=tests,
+            seeds=seeds,
+            notes=[str(note) for note in definition["notes"]],
+            factors=[float(factor) for factor in definition["tune"] or ()],
+            variants=variants,
+            tuned=tuned,
+            problems=problems,
+        )
 
 
 def texts(run: RunResult, split: str) -> list[tuple[str, str]]:
     """Sources and references of a test set, from the run's prepared data; empty if that is gone."""
-    given = flattened(_json(run.path / "config.json", [])).get("data.directory")
-    file = texts_path(Path(given) if isinstance(given, str) else run.path / "data", split)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, BadInput):
+        given = read_record(run.path / "config.json")["data"]["directory"]
+        file = texts_path(Path(given) if given else run.path / "data", split)
         records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
         return [(str(record["source"]), str(record["target"])) for record in records]
     return []
@@ -209,117 +244,112 @@ def texts(run: RunResult, split: str) -> list[tuple[str, str]]:
 
 def hypotheses(measured: Measured) -> list[str]:
     """The translations beside a record; empty if they are gone or their number differs from the record's."""
-    lines = translations(measured.file, _json(measured.file, []))
+    lines = translations(measured.file, read_record(measured.file))
     return lines if lines is not None and len(lines) == len(measured.tokens_N) else []
 
 
-def _definition(path: Path) -> dict[str, Any]:
-    """sweep.json, with the values that a report depends on checked."""
-    file = path / "sweep.json"
-    if not file.is_file():
-        raise BadInput(f"{path}: is not a sweep (it has no sweep.json); transformer-jax sweep makes one")
-    definition = _read(file)
-    if (found := definition.get("format")) != FORMAT:
-        raise BadInput(
-            f"{file}: has format {found!r}, but this version reads format {FORMAT}; use the version that wrote it"
-        )
-    for key, kind in {"variants": dict, "seeds": int, "tests": str}.items():
-        values = definition.get(key)
-        if not isinstance(values, list) or not values or not all(isinstance(value, kind) for value in values):
-            raise BadInput(f"{file}: {key!r} must be a list of {kind.__name__}s, not empty: the file is damaged")
-    if not all(isinstance(facts.get(key), str) for facts in definition["variants"] for key in ("name", "slug")):
-        raise BadInput(f"{file}: a variant has no 'name' or no 'slug': the file is damaged")
-    if not isinstance(definition.get("base", {}), dict):
-        raise BadInput(f"{file}: 'base' must be a config: the file is damaged")
-    return definition
+def _tuned(file: Path) -> dict[str, Tuned]:
+    """The chosen factor of each variant that has one."""
+    found: dict[str, Tuned] = {}
+    with parsing(file):
+        for name, facts in (read_record(file) if file.exists() else {}).items():
+            if facts.get("factor") is not None:
+                losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
+                cost = {str(key): float(value) for key, value in facts.get("cost", {}).items()}
+                found[name] = Tuned(float(facts["factor"]), losses, cost, facts.get("seed"))
+    return found
 
 
 def _variant(
-    path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], tuned: Mapping[str, Any], problems: list[str]
+    path: Path,
+    facts: Mapping[str, Any],
+    definition: Mapping[str, Any],
+    tests: Sequence[str],
+    seeds: Sequence[int],
+    tuned: Mapping[str, Tuned],
+    problems: list[str],
 ) -> VariantResult:
-    name, slug = facts["name"], facts["slug"]
+    name, slug = str(facts["name"]), str(facts["slug"])
 
     def runs(folder: str) -> list[RunResult]:
-        places = [(path / "runs" / slug / folder.format(seed), seed) for seed in definition["seeds"]]
-        return [_run(place, name, seed, definition["tests"], problems) for place, seed in places]
+        found = [run_result(path / "runs" / slug / folder.format(seed), name, seed, tests) for seed in seeds]
+        problems.extend(problem for _, reasons in found for problem in reasons)
+        return [run for run, _ in found]
 
-    compared, factor = runs("seed-{}"), number(json_object(tuned.get(name)).get("factor"))
+    compared = runs("seed-{}")
     untuned: list[RunResult] = []
-    if definition.get("untuned") is True and factor is not None:
-        others = () if factor == 1 else runs("untuned-seed-{}")
+    if definition.get("untuned") and name in tuned:
+        others = () if tuned[name].factor == 1 else runs("untuned-seed-{}")
         untuned = [dataclasses.replace(run, is_untuned=True) for run in others] or compared
-    baseline = facts.get("baseline") or definition.get("baseline") or ""
+    baseline = facts.get("baseline") or definition["baseline"]
     return VariantResult(
         name=name,
         slug=slug,
-        changes=json_object(facts.get("changes")),
-        group=str(facts.get("group") or ""),
-        note=str(facts.get("note") or ""),
-        published={
-            key: value for key, value in json_object(facts.get("published")).items() if number(value) is not None
-        },
+        changes=dict(facts["changes"]),
+        group=str(facts["group"]),
+        note=str(facts["note"]),
+        published={str(key): float(value) for key, value in facts["published"].items()},
+        unverified=[str(key) for key in facts.get("unverified", ())],
         baseline="" if baseline == name else str(baseline),
         runs=compared,
         untuned=untuned,
     )
 
 
-def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
-    """A run's folder; its damaged files are added to `problems`."""
+def run_result(path: Path, variant: str, seed: int, tests: Sequence[str]) -> tuple[RunResult, list[str]]:
+    """What is in a run's folder, and a line for each damaged file; the run is damaged if one of them has scores."""
+    run = RunResult(variant, seed, path)
     if not path.is_dir():
-        return RunResult(variant, seed, path, "waiting")
-    found: list[str] = []
-    attempt, result = _json(path / "attempt.json", found), _json(path / "result.json", found)
-    curve = read_metrics(path / "metrics.jsonl")
-    measured: dict[str, Measured] = {}
-    if (path / "result.json").is_file() and not found:
-        state, reason = "finished", ""
-        for split in tests:
-            try:
-                if (scores := _measured(path, result, split)) is not None:
-                    measured[split] = scores
-            except BadInput as problem:
-                found.append(str(problem))
-    else:
-        state, reason = state_of(path, attempt)
-        reason = reason[-LONGEST_REASON:]
-    if found:
-        problems += found
-        state, reason = "damaged", found[0]
-    notes: list[str] = []
+        return run, []
+    problems: list[str] = []
     try:
-        notes = RunFolder(path).notes()
+        run = _with_scores(run, tests)
     except BadInput as problem:
         problems.append(str(problem))
-    step = number(result.get("steps")) or (curve[-1]["step"] if curve else None)
+        run = dataclasses.replace(run, state="damaged", reason=str(problem))
+    with contextlib.suppress(BadInput):
+        curve = read_metrics(path / "metrics.jsonl")
+        run = dataclasses.replace(run, curve=curve, step=run.step or (curve[-1]["step"] if curve else None))
+    try:
+        run = dataclasses.replace(run, versions=_read(path / "versions.json"), notes=RunFolder(path).notes())
+    except BadInput as problem:
+        problems.append(str(problem))
     left = sorted((path / "analysis").iterdir()) if (path / "analysis").is_dir() else []
-    return RunResult(
-        variant=variant,
-        seed=seed,
-        path=path,
-        state=state,
-        reason=reason,
-        step=None if step is None else int(step),
-        result=result,
-        measured=measured,
-        curve=curve,
-        analyses={f.stem: content for f in left if f.suffix == ".json" and (content := _json(f, problems))},
-        pictures=[file for file in left if file.suffix in MEDIA],
-        versions=_json(path / "versions.json", problems),
-        notes=notes,
+    analyses: dict[str, Mapping[str, Any]] = {}
+    for file in left:
+        if file.suffix == ".json":
+            try:
+                analyses[file.stem] = _read(file)
+            except BadInput as problem:
+                problems.append(str(problem))
+    pictures = [file for file in left if file.suffix in MEDIA]
+    return dataclasses.replace(run, analyses=analyses, pictures=pictures), problems
+
+
+def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
+    """The run with its state and the scores of a finished one."""
+    path = run.path
+    attempt, result = _read(path / "attempt.json"), _read(path / "result.json")
+    if not result:
+        state, reason = state_of(path, attempt)
+        return dataclasses.replace(run, state=state, reason=reason[-LONGEST_REASON:])
+    with parsing(path / "result.json"):
+        step, files = int(result["steps"]), {split: str(facts["file"]) for split, facts in result["tests"].items()}
+    measured = {split: _measured(path / files[split], result, split) for split in tests if split in files}
+    unevaluated = [split for split in tests if split not in files]
+    return dataclasses.replace(
+        run, state="finished", step=step, result=result, measured=measured, unevaluated=unevaluated
     )
 
 
-def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | None:
-    """The record of a test set; None if there is none yet, `BadInput` if it is damaged or of something else."""
-    tests = result.get("tests")
-    if isinstance(tests, dict) and split not in tests:
-        return None  # the sweep was given this split later
-    name = json_object(json_object(tests).get(split)).get("file")
-    file = path / (name if isinstance(name, str) else f"translations/{split}.latest.json")
-    record = _read(file)
-    try:
+def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
+    """The record of a test set; `BadInput` if it is damaged or not the one that the result was made from."""
+    record = read_record(file)
+    with parsing(file):
+        if strays := mismatch(record, result, split):
+            raise BadInput(f"{file}: {strays}; the sweep's command evaluates that run again")
         sentences = record["sentences"]
+        clusters = sentences.get("clusters")
         measured = Measured(
             test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
@@ -331,55 +361,48 @@ def _measured(path: Path, result: Mapping[str, Any], split: str) -> Measured | N
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
-            exact=_exact(record, len(sentences["tokens"])),
+            exact=_exact(record),
+            clusters_N=None if clusters is None else np.array(clusters),
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )
-        strays = mismatch(record, result, split) if isinstance(tests, dict) else ""
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{file}: is not a complete record of an evaluation ({type(error).__name__}: {error})") from None
-    if strays:
-        raise BadInput(f"{file}: {strays}; the sweep's command evaluates that run again")
-    shapes = [array.shape for array in measured[6:9]]
-    if measured.tokens_N.ndim != 1 or shapes != [(*shapes[2], 10), shapes[2], shapes[2]] or not measured.tokens_N.size:
-        raise BadInput(f"{file}: its lists of sentences differ in length: {shapes}")
+        _check(measured)
+    return measured
+
+
+def _check(measured: Measured) -> None:
+    """ValueError for lists of different lengths, and for numbers that cannot be."""
+    count = measured.tokens_N.size
+    lists = [measured.statistics_N10, measured.log_probabilities_N, measured.tokens_N]
+    if measured.clusters_N is not None:
+        lists.append(measured.clusters_N)
+    if measured.exact is not None:
+        lists.append(measured.exact.right_N)
+    shapes = [array.shape for array in lists]
+    if not count or shapes != [(count, 10), *[(count,)] * (len(lists) - 1)]:
+        raise ValueError(f"its lists of sentences differ in length: {shapes}")
     counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
     scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]
     possible = (counts >= 0).all() and (counts < MOST_NGRAMS).all() and measured.words > 0
     if not possible or not np.isfinite(scores).all() or np.abs(measured.log_probabilities_N).max() >= LARGEST:
-        raise BadInput(f"{file}: has impossible numbers: NaN, or counts below 0 or above {MOST_NGRAMS:g}")
-    return measured
+        raise ValueError(f"impossible numbers: NaN, or counts below 0 or above {MOST_NGRAMS:g}")
 
 
-def _exact(record: Mapping[str, Any], count: int) -> Exact | None:
-    """The exact matches of `count` examples, as far as the record has them; ValueError if they are impossible."""
-    sentences = record["sentences"]
-    if "exact_match" not in sentences:
+def _exact(record: Mapping[str, Any]) -> Exact | None:
+    if "exact_match" not in record["sentences"]:
         return None
-    right, clusters = (np.array(sentences.get(key, range(count))) for key in ("exact_match", "clusters"))
+    right_N = np.array(record["sentences"]["exact_match"], np.float64)
     groups = {
         str(label): {str(value): (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
         for label, by_value in record["exact_match"].get("groups", {}).items()
     }
     counted = [pair for by_value in groups.values() for pair in by_value.values()]
-    if right.shape != (count,) or clusters.shape != (count,) or not np.isin(right, (0, 1)).all():
-        raise ValueError("exact_match")
-    if not all(0 <= right <= total > 0 for right, total in counted):
-        raise ValueError("groups")
-    return Exact(right.astype(np.float64), clusters, groups)
-
-
-def _json(file: Path, problems: list[str]) -> dict[str, Any]:
-    """A JSON object; empty if there is no such file, or if it is damaged, which is added to `problems`."""
-    try:
-        return _read(file) if file.exists() else {}
-    except BadInput as problem:
-        problems.append(str(problem))
-        return {}
+    if not np.isin(right_N, (0, 1)).all() or not all(0 <= right <= total > 0 for right, total in counted):
+        raise ValueError("impossible numbers in exact_match")
+    return Exact(right_N, groups)
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        return read_record(file)
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({type(error).__name__})") from None
+    """A JSON object; empty if there is no such file."""
+    with parsing(file):
+        return read_record(file) if file.exists() else {}

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, PERPLEXITY, Metric, percent
-from transformer_jax.report.published import comparisons
+from transformer_jax.report.findings import Compared, TestFindings
+from transformer_jax.report.literature import comparisons
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, Metric, percent
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.statistics import CONFIDENCE, POWER, Difference
 
@@ -19,19 +19,25 @@ FLOOR = 1.0
 # The most variants named in a sentence, and groups of runs in a list; tables have them all.
 MOST_NAMES, MOST_NEVER_STARTED = 3, 4
 ONE_SEED = "What is significant may still be a difference between seeds."
-STATES = ("finished", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
+STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
+
+
+def _state(run: RunResult) -> str:
+    """The state of a run; finished ones without scores on a test set are not done."""
+    return "not evaluated" if run.finished and run.unevaluated else run.state
 
 
 def state_name(state: str) -> str:
-    return "never started" if state == "waiting" else state
+    return {"waiting": "never started", "not evaluated": "not evaluated on all test sets"}.get(state, state)
 
 
 def state_sentence(sweep: SweepResult) -> str:
     """How many of the sweep's runs are finished."""
-    counts = collections.Counter(run.state for run in sweep.all_runs)
+    counts = collections.Counter(_state(run) for run in sweep.all_runs)
     if counts["finished"] == counts.total():
         return f"All {counts.total()} runs are finished."
-    parts = ", ".join(f"{counts[state]} {state_name(state)}" for state in STATES if counts[state])
+    states = dict.fromkeys([*STATES, *counts])
+    parts = ", ".join(f"{counts[state]} {state_name(state)}" for state in states if counts[state])
     return f"Of {counts.total()} runs: {parts}."
 
 
@@ -42,6 +48,8 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     for run in runs:
         if run.state == "waiting":
             never.setdefault(run.variant + ", untuned" * run.is_untuned, []).append(str(run.seed))
+        elif run.finished and run.unevaluated:
+            lines.append((run.name, f"finished, not evaluated on {', '.join(run.unevaluated)}"))
         elif not run.finished:
             step = "" if run.step is None else f" after {run.step:,} updates"
             lines.append((run.name, f"{run.state}{step}" + (f": {run.reason}" if run.reason else "")))
@@ -51,15 +59,6 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     return lines
 
 
-class Compared(NamedTuple):
-    """The differences from the baseline by one metric on a test set."""
-
-    metric: Metric
-    title: str
-    differences: Mapping[str, Difference]
-    baseline: float | None  # the baseline's mean score as it is compared; None if it has none
-
-
 class Summary(NamedTuple):
     """What was found on a test set, in about three sentences, and what a reader must know to judge it."""
 
@@ -67,41 +66,41 @@ class Summary(NamedTuple):
     notes: list[str]
 
 
-def summary(sweep: SweepResult, findings: TestFindings, exact: Sequence[Compared] = ()) -> Summary:
-    """`exact`: the differences in exact match, if there are any."""
-    if findings.empty:
+def summary(sweep: SweepResult, findings: TestFindings) -> Summary:
+    if not findings.runs:
         return Summary([f"On {findings.split}, nothing is measured yet."], [])
-    lines, notes = [], []
-    if findings.bleu_differences:
-        titles = {BLEU: "BLEU", PERPLEXITY: f"Perplexity per {findings.unit}"}
-        compared = [*exact]
-        for metric, title in titles.items():
-            mean = findings.mean(metric, sweep.baseline)
-            compared.append(Compared(metric, title, findings.differences(metric), mean))
-        baseline = baseline_of(sweep, findings.bleu_differences)
-        base = findings.mean(BLEU, sweep.baseline)
-        if base is not None and all(
-            (found.baseline or 0) < FLOOR for found in compared if found.metric is not PERPLEXITY
-        ):
+    lines: list[str] = []
+    notes: list[str] = []
+    compared = [found for found in findings.by_metric.values() if found.differences]
+    compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
+    if compared:
+        baseline = baseline_of(sweep, findings.differences(BLEU))
+        base = findings.by_metric[BLEU.key].mean(sweep.baseline)
+        scores = [found.mean(sweep.baseline) or 0 for found in compared if found.metric is not PERPLEXITY]
+        if base is not None and max(scores) < FLOOR:
             lines.append(
                 f"The baseline's BLEU is {base:.2f}: it has hardly learned to translate, and differences from it say "
                 "little about models that have. It may need more updates or another learning rate."
             )
-        lines += [significant(found.differences, found.metric, found.title, baseline) for found in compared]
-        lines.append(_power(findings, compared))
+        for found in compared:
+            lines.append(significant(found.differences, found.metric, _title(found.metric, findings.unit), baseline))
+        lines.append(_power(sweep, findings, compared))
         if base is not None and base >= CEILING:
             lines.append(
                 f"The baseline's BLEU is {base:.2f}, close to its maximum: variants can hardly be better. "
                 "Perplexity says more here."
             )
-        notes = [intervals(findings.bleu_differences)]
-        notes += [comparison.sentence() for comparison in comparisons(sweep, findings)]
+        notes = [intervals(findings), *(comparison.sentence() for comparison in comparisons(sweep, findings))]
     reasons: dict[str, list[str]] = {}
     for name, why in findings.not_compared.items():
         reasons.setdefault(why, []).append(name)
     if reasons:
         notes.append(f"Not compared: {'; '.join(f'{some(names)}: {why}' for why, names in reasons.items())}.")
     return Summary(lines, notes)
+
+
+def _title(metric: Metric, unit: str) -> str:
+    return {PERPLEXITY: f"Perplexity per {unit}", EXACT_MATCH: "Exact match (points)"}.get(metric, metric.name)
 
 
 def baseline_of(sweep: SweepResult, compared: Collection[str]) -> str:
@@ -127,52 +126,66 @@ def significant(differences: Mapping[str, Difference], metric: Metric, title: st
             names = some([f"{name}: {metric.change(difference.value)}" for name, difference in largest])
             than = f" than {baseline}" if not parts else ""
             parts.append(f"{len(found)} {'is' if len(found) == 1 else 'are'} significantly {mark}{than} ({names})")
-    if not parts:
-        which = (
-            f"none of the {count} differences from {baseline} is"
-            if count > 1
-            else f"the difference from {baseline} is not"
-        )
-        return f"{title}: {which} significant."
-    return f"{title}: of {count} variant{'s' * (count > 1)}, {' and '.join(parts)}."
+    if parts:
+        return f"{title}: of {count} variant{'s' * (count > 1)}, {' and '.join(parts)}."
+    if count == 1:
+        return f"{title}: the difference from {baseline} is not significant."
+    return f"{title}: none of the {count} differences from {baseline} is significant."
 
 
-def _power(findings: TestFindings, compared: Sequence[Compared]) -> str:
+def _power(sweep: SweepResult, findings: TestFindings, compared: Sequence[Compared]) -> str:
     """The minimum detectable differences, without which "not significant" says nothing."""
-    texts = {found.metric: detectable_text(found) for found in compared}
-    possible = [text for text in texts.values() if text]
-    impossible = [metric.name for metric, text in texts.items() if not text]
-    seeds = sorted({count for d in findings.bleu_differences.values() for count in d.seeds})
+    seeds = sorted({count for d in compared[0].differences.values() for count in d.seeds})
     many = f"{seeds[0]} seed{'s' * (seeds[0] > 1)}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    median = ", the median of the comparisons" if len(findings.bleu_differences) > 1 else ""
-    return (
-        f"With {many} and {findings.sentences:,} sentences, the minimum detectable difference ({percent(POWER)} "
-        f"power{median}) is {', '.join(possible)}: smaller ones remain undecided."
-        + f" In {' and '.join(impossible)}, this design cannot detect any possible difference." * bool(impossible)
-        + f" {ONE_SEED}" * (seeds == [1])
-    )
+    clusters = "" if findings.clusters == findings.sentences else f" in {findings.clusters:,} clusters"
+    sizes: list[str] = []
+    impossible: list[str] = []
+    ties: list[str] = []
+    for found in compared:
+        known = [d.mde for d in found.differences.values() if d.mde is not None]
+        if not known:
+            ties.append(found.metric.name)
+        elif text := mde_text(found.metric, float(np.median(known)), found.mean(sweep.baseline)):
+            sizes.append(text)
+        else:
+            impossible.append(found.metric.name)
+    median = ", the median of the comparisons" if len(compared[0].differences) > 1 else ""
+    text = f"With {many} and {findings.sentences:,} sentences{clusters}, "
+    if sizes:
+        text += (
+            f"the minimum detectable difference ({percent(POWER)} power{median}) is {', '.join(sizes)}: smaller ones "
+            "are found less often."
+        )
+    else:
+        text += "no difference that is possible would be found reliably."
+    if impossible:
+        text += f" In {' and '.join(impossible)}, this design cannot detect any possible difference."
+    if ties:
+        text += f" In {' and '.join(ties)}, all runs tie, so what would be detected is not known."
+    return text + f" {ONE_SEED}" * (seeds == [1])
 
 
-def detectable_text(compared: Compared) -> str:
-    """The minimum detectable difference in the directions in which a score can change so much; "" if in none."""
-    metric, size = compared.metric, float(np.median([d.detectable for d in compared.differences.values()]))
-    room = metric.room(compared.baseline)
+def mde_text(metric: Metric, size: float, baseline: float | None) -> str:
+    """A minimum detectable difference in the directions in which a score can change so much; "" if in none."""
+    room = metric.room(baseline)
     changes = [metric.change(sign * size) for sign, most in zip((-1, 1), room, strict=True) if size <= most]
     if metric is PERPLEXITY:
         return f"{' or '.join(changes)} of perplexity"
-    what = "BLEU" if metric is BLEU else "points of exact match"
-    return f"{changes[0] if len(changes) == 1 else changes[1].replace('+', '±')} {what}" if changes else ""
+    kind = "BLEU" if metric is BLEU else "points of exact match"
+    return f"{changes[0] if len(changes) == 1 else changes[1].replace('+', '±')} {kind}" if changes else ""
 
 
-def intervals(differences: Mapping[str, Difference]) -> str:
+def intervals(findings: TestFindings) -> str:
     """What the intervals account for."""
+    differences = findings.differences(BLEU)
     count, level = len(differences), percent(CONFIDENCE)
+    sentences = "sentences" if findings.clusters == findings.sentences else "clusters of sentences"
     text = f"Intervals are simultaneous {level} confidence intervals for {count} comparisons (Bonferroni)"
     text = text if count > 1 else f"The interval is a {level} confidence interval"
     they = "they account" if count > 1 else "it accounts"
     if {difference.seed_spread for difference in differences.values()} == {"none"}:
-        return f"{text}; {they} for the choice of sentences, not for that of seeds."
-    text += f"; {they} for both the choice of seeds and of sentences."
+        return f"{text}; {they} for the choice of {sentences}, not for that of seeds."
+    text += f"; {they} for both the choice of seeds and of {sentences}."
     if any(difference.is_pooled for difference in differences.values()):
         text += (
             " They also use the spread of the other variants: more seeds of one variant can "

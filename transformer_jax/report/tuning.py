@@ -1,35 +1,20 @@
 """The learning rates that were tried: their validation losses, what they cost, and the results without tuning."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from transformer_jax.report.document import Block, Cell, Column, Filled, Table, Text, number_cell, rows_of
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import METRICS, mean_and_deviation
-from transformer_jax.report.results import SweepResult, json_object, listed, number
-from transformer_jax.report.table import difference_cell
+from transformer_jax.report.metrics import METRICS
+from transformer_jax.report.results import SweepResult, Tuned
+from transformer_jax.report.table import Cell, Column, Row, Table, difference_cell, number_cell, score_cell
 from transformer_jax.runs.metrics import count_text, duration
 
 COSTS = ("runs", "updates", "train_seconds", "training_flops")
 
 
-def factors(sweep: SweepResult) -> list[float]:
-    """The factors of the learning rate that were tried."""
-    return [factor for item in listed(sweep.definition.get("tune")) if (factor := number(item)) is not None]
-
-
-def chosen(sweep: SweepResult) -> dict[str, float]:
-    """The factor of each variant that has one."""
-    found = {name: number(json_object(facts).get("factor")) for name, facts in sweep.tuned.items()}
-    return {name: factor for name, factor in found.items() if factor is not None}
-
-
 def remark(sweep: SweepResult) -> str:
     """How learning rates were chosen, and which may be better still."""
-    tried = factors(sweep)
+    tried = sweep.factors
     if not tried:
         return (
             "Learning rates were not tuned: every variant trains at the rate of its config, which may suit some better "
@@ -39,16 +24,15 @@ def remark(sweep: SweepResult) -> str:
         "Each variant's learning rate was chosen on validation loss, with one seed, among "
         f"{', '.join(f'{factor:g}' for factor in tried)} times that of its config."
     )
-    if not (best := chosen(sweep)):
+    if not sweep.tuned:
         return f"{text} None is chosen yet."
-    reused = [name for name in best if "seed" not in json_object(sweep.tuned[name])]
-    text += f" Chosen: {', '.join(f'{name} x {factor:g}' for name, factor in best.items())}."
-    if reused:
+    text += f" Chosen: {', '.join(f'{name} x {tuned.factor:g}' for name, tuned in sweep.tuned.items())}."
+    if reused := [name for name, tuned in sweep.tuned.items() if tuned.seed is None]:
         text += f" The run on which it was chosen is that of the first seed: {', '.join(reused)}."
     else:
         text += " No run that is compared has that seed."
-    ends = {f"{min(tried):g}": "lowest", f"{max(tried):g}": "highest"}
-    at_edge = [f"{name} ({ends[f'{factor:g}']})" for name, factor in best.items() if f"{factor:g}" in ends]
+    ends = {min(tried): "lowest", max(tried): "highest"}
+    at_edge = [f"{name} ({ends[tuned.factor]})" for name, tuned in sweep.tuned.items() if tuned.factor in ends]
     if at_edge:
         text += f" At the edge of what was tried, so that a better rate may lie beyond: {', '.join(at_edge)}."
     return text
@@ -56,8 +40,7 @@ def remark(sweep: SweepResult) -> str:
 
 def cost(sweep: SweepResult) -> dict[str, float]:
     """What tuning took in all, as far as it was recorded."""
-    costs = [json_object(json_object(facts).get("cost")) for facts in sweep.tuned.values()]
-    return {name: sum(number(each.get(name)) or 0 for each in costs) for name in COSTS}
+    return {name: sum(tuned.cost.get(name, 0) for tuned in sweep.tuned.values()) for name in COSTS}
 
 
 def cost_sentence(sweep: SweepResult) -> str:
@@ -76,73 +59,50 @@ def cost_sentence(sweep: SweepResult) -> str:
 
 def without(sweep: SweepResult) -> TestFindings | None:
     """The findings on the main test set at the variants' own rates; None unless all have finished runs there."""
-    if not chosen(sweep) or not all(any(run.finished for run in variant.untuned) for variant in sweep.variants):
+    if not sweep.tuned or not all(any(run.finished for run in variant.untuned) for variant in sweep.variants):
         return None
     variants = [dataclasses.replace(variant, runs=variant.untuned) for variant in sweep.variants]
     return find(dataclasses.replace(sweep, variants=variants, tests=sweep.tests[:1]))[0]
 
 
-def blocks(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None) -> list[Block]:
-    """The report's part about learning rates; empty if they were not tuned."""
-    best = chosen(sweep)
-    names = [variant.name for variant in sweep.variants if variant.name in best]
-    if not names:
-        return []
-    columns: list[Filled] = [(Column("rate x"), [Cell(f"{best[name]:g}", best[name]) for name in names])]
-    for factor in factors(sweep):
-        cells = [_loss(json_object(sweep.tuned[name]), factor) for name in names]
-        columns.append((Column(f"validation loss x {factor:g}"), cells))
-    about = ""
-    if untuned is not None:
-        columns += _both(names, tuned, untuned)
-        about = f"Scores are on {tuned.split}, tuned and at the variants' own rates."
-    table = Table([column for column, _ in columns], rows_of(names, columns))
-    text = f"{about} {cost_sentence(sweep)}".strip()
-    return [*([Text(text)] if text else []), table]
-
-
-def _loss(facts: Mapping[str, Any], factor: float) -> Cell:
-    losses = json_object(facts.get("losses"))
-    if f"{factor:g}" not in losses:
-        return Cell()
-    loss = number(losses[f"{factor:g}"])
-    if loss is None:
-        return Cell("failed")
-    is_chosen = f"{factor:g}" == f"{facts['factor']:g}"  # earlier versions rounded the chosen one
-    return number_cell(loss, "{:.4f}".format)._replace(detail="chosen" if is_chosen else "")
-
-
-def _both(names: list[str], tuned: TestFindings, untuned: TestFindings) -> list[Filled]:
-    """Scores and differences from the baseline, tuned and untuned side by side."""
-    columns: list[Filled] = []
+def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None) -> Table:
+    """The losses of every factor, and scores tuned and untuned side by side."""
+    names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
+    factors = [sweep.tuned[name].factor for name in names]
+    columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
+    for factor in sweep.factors:
+        columns.append(
+            Column(f"validation loss x {factor:g}", [_loss(sweep.tuned[name], f"{factor:g}") for name in names])
+        )
+    both = {} if untuned is None else {"tuned": tuned, "own rate": untuned}
     for metric in METRICS:
-        for title, findings in (("tuned", tuned), ("own rate", untuned)):
-            scores, best = findings.scores(metric), findings.best(metric)
-            cells = [
-                Cell(
-                    mean_and_deviation(scores[name], ".2f"), float(np.mean(scores[name])), mark="best" * (name == best)
-                )
-                if scores.get(name)
-                else Cell()
-                for name in names
-            ]
-            columns.append((Column(f"{metric.title} {title}"), cells))
-        for title, findings in (("tuned", tuned), ("own rate", untuned)):
-            found = findings.differences(metric)
-            columns.append(
-                (Column(f"Δ {metric.title} {title}"), [difference_cell(metric, found.get(n)) for n in names])
-            )
-    return columns
+        compared = {title: found.by_metric[metric.key] for title, found in both.items() if found.by_metric}
+        for title, found in compared.items():
+            cells = [score_cell(found.scores.get(name, ()), "bleu", name in found.leading) for name in names]
+            columns.append(Column(f"{metric.title} {title}", cells))
+        for title, found in compared.items():
+            cells = [difference_cell(metric, found.differences.get(name)) for name in names]
+            columns.append(Column(f"Δ {metric.title} {title}", cells))
+    return Table([Row(name) for name in names], columns)
+
+
+def _loss(tuned: Tuned, factor: str) -> Cell:
+    if factor not in tuned.losses:
+        return Cell()
+    if (loss := tuned.losses[factor]) is None:
+        return Cell("failed")
+    return number_cell(loss, "{:.4f}".format)._replace(detail="chosen" * (factor == f"{tuned.factor:g}"))
 
 
 def to_json(sweep: SweepResult, untuned: TestFindings | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"factors": factors(sweep), "variants": sweep.tuned, "cost": cost(sweep)}
+    variants = {name: dataclasses.asdict(tuned) for name, tuned in sweep.tuned.items()}
+    found: dict[str, Any] = {"factors": sweep.factors, "variants": variants, "cost": cost(sweep)}
     if untuned is not None:
         found["untuned"] = {
-            metric.key: {
-                "scores": untuned.scores(metric),
-                "differences": {name: d._asdict() for name, d in untuned.differences(metric).items()},
+            key: {
+                "scores": compared.scores,
+                "differences": {name: d.to_json() for name, d in compared.differences.items()},
             }
-            for metric in METRICS
+            for key, compared in untuned.by_metric.items()
         }
     return found

@@ -1,104 +1,211 @@
-"""The report of a sweep's folder as files: pages, tables in LaTeX, figures. Reads files only, in whatever state."""
+"""The report of a sweep's folder as files, from templates: a page, Markdown and LaTeX; CSV, JSON and figures."""
 
+import base64
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from transformer_jax.errors import BadInput
+from markupsafe import Markup
+
+from transformer_jax.errors import BadInput, visible
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically
 from transformer_jax.files.record import read_object
 from transformer_jax.pictures.pages import render
-from transformer_jax.report import paper_figures
-from transformer_jax.report.content import Content, to_document, to_json
-from transformer_jax.report.curves import learning_curves
-from transformer_jax.report.differences import forests
-from transformer_jax.report.document import BEST
-from transformer_jax.report.latex import to_latex
+from transformer_jax.report import tuning
+from transformer_jax.report.figures import Plot, drawn
+from transformer_jax.report.method import METHOD, variance_of_seeds
+from transformer_jax.report.metrics import BLEU, METRICS, percent
+from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import load_sweep
-from transformer_jax.report.texts import to_csv, to_markdown
+from transformer_jax.report.statistics import CONFIDENCE
+from transformer_jax.report.summary import ONE_SEED, baseline_of, intervals
+from transformer_jax.report.text import KNOWN, latex, markdown, runs_csv, table_csv
 
 # The files of "html"; the first marks the others as those of a report.
-PAGES = ("report.json", "report.md", "table.csv", "index.html")
+PAGES = ("report.json", "report.md", "table.csv", "runs.csv", "index.html")
 # All other files contain it, so that a file of the user's is recognized.
 MADE_BY = "transformer-jax report"
-TEMPLATE = Path(__file__).parent / "templates" / "report.html"
+TEMPLATES = Path(__file__).parent / "templates"
 # Endings of files, which the name of a directory hardly has.
 ENDINGS = {".csv", ".htm", ".html", ".jpg", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".txt"}
 LONGEST_NAME = 80
+LEGENDS = {
+    "asterisk": "*: a significant difference, for better or worse (p below 0.05, corrected where several are compared).",
+    "best": "Bold: not significantly worse than the best mean of its column, where others are.",
+    "unverified": "?: a published score that was not verified against its source.",
+}
 
 
 def write_report(
-    folder: str | Path,
-    output: str | Path | None = None,
-    formats: Sequence[str] = ("html",),
-) -> tuple[Content, Path]:
-    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the content and the directory."""
-    content = read(folder)
-    return content, write(content, output, formats)[0].parent
+    folder: str | Path, output: str | Path | None = None, formats: Sequence[str] = ("html",)
+) -> tuple[Report, Path]:
+    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and the directory."""
+    report = read(folder)
+    return report, write(report, output, formats)[0].parent
 
 
-def read(folder: str | Path) -> Content:
-    return Content(load_sweep(folder))
+def read(folder: str | Path) -> Report:
+    return report_of(load_sweep(folder))
 
 
-def write(content: Content, output: str | Path | None, formats: Sequence[str]) -> list[Path]:
+def write(report: Report, output: str | Path | None, formats: Sequence[str]) -> list[Path]:
     """Writes the files of these formats; returns their paths."""
-    directory = content.sweep.path / "report" if output is None else _directory(output)
-    files = {name: text for form in formats for name, text in _files(content, form)}
+    files = {name: content for form in formats for name, content in _files(report, form)}
     if not files:
-        raise BadInput(f"{content.sweep.path}: nothing is measured yet, so there are no figures")
+        raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no figures")
+    return write_files(files, report.sweep.path, output)
+
+
+def write_files(files: dict[str, bytes], folder: Path, output: str | Path | None) -> list[Path]:
+    """Writes the files of a report into `output`, or into the report/ of the folder."""
+    directory = folder / "report" if output is None else _directory(output)
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if output is not None:
             _refuse_foreign(directory, list(files))
-        for name, text in files.items():
+        for name, content in files.items():
             with write_atomically(directory / name) as file:
-                file.write(text)
+                file.write(content)
     return [directory / name for name in files]
 
 
 def _directory(output: str | Path) -> Path:
     path = Path(paths.expanded(output))
     if path.suffix.lower() in ENDINGS and not path.is_dir():
-        known = {".tex": "latex", ".svg": "svg", ".pdf": "pdf"}.get(path.suffix.lower(), "html")
-        what = {"html": "the pages", "latex": "the tables"}.get(known, "the figures")
-        raise BadInput(
-            f"--output={output}: must be a directory; --format={known} --output={path.with_suffix('')} writes {what} "
-            "there, each a file"
-        )
+        form = {".tex": "latex", ".svg": "svg", ".pdf": "pdf"}.get(path.suffix.lower(), "html")
+        raise BadInput(f"--output={output}: must be a directory, as in --format={form} --output={path.with_suffix('')}")
     return path
 
 
-def _files(content: Content, form: str) -> Iterator[tuple[str, bytes]]:
+def _files(report: Report, form: str) -> Iterator[tuple[str, bytes]]:
     """The name and content of every file of a format."""
     if form == "html":
-        document = to_document(content)
         # Bytes of a file name that are not UTF-8 are written as JSON escapes.
-        found = json.dumps(to_json(content), ensure_ascii=False, indent=1) + "\n"
+        found = json.dumps(to_json(report), ensure_ascii=False, indent=1) + "\n"
         yield PAGES[0], found.encode(errors="backslashreplace")
-        texts = (
-            to_markdown(document),
-            to_csv(content),
-            render(TEMPLATE, title=document.title, document=document, best=BEST),
-        )
+        texts = (markdown_page(report), table_csv(report), runs_csv(report), html_page(report))
         for name, text in zip(PAGES[1:], texts, strict=True):
-            # A lone surrogate, which JSON can hold and UTF-8 cannot, becomes a question mark.
-            yield name, text.encode("utf-8", "replace")
+            yield name, encoded(text)
     elif form == "latex":
-        notes = [f"Made by {MADE_BY}.", content.state, *content.mixtures]
-        for findings, table in zip(content.tests, content.tables, strict=True):
-            text = to_latex(content.sweep, findings, table, notes)
-            yield f"table_{_named(findings.split)}.tex", text.encode("utf-8", "replace")
+        for test in report.tests:
+            yield f"table_{_named(test.findings.split)}.tex", encoded(latex_table(report, test))
     else:
-        for findings in content.tests:
-            for metric, plot in forests(content.sweep, findings).items():
-                name = f"differences_{metric}_{_named(findings.split)}.{form}"
-                yield name, paper_figures.drawn(plot, form, MADE_BY)
-        for curves in learning_curves(content.sweep):
-            yield f"curves_{_named(curves.title)}.{form}", paper_figures.drawn(curves, form, MADE_BY)
+        for test in report.tests:
+            for metric, plot in test.forests.items():
+                yield f"differences_{metric}_{_named(test.findings.split)}.{form}", drawn(plot, form, MADE_BY)
+        if report.scatter is not None:
+            yield f"compute.{form}", drawn(report.scatter, form, MADE_BY)
+        for curves in report.curves:
+            yield f"curves_{_named(curves.title)}.{form}", drawn(curves, form, MADE_BY)
+
+
+def encoded(text: str) -> bytes:
+    """A lone surrogate, which JSON can hold and UTF-8 cannot, becomes a question mark."""
+    return text.encode("utf-8", "replace")
+
+
+def html_page(report: Report) -> str:
+    def image(plot: Plot) -> str:
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(plot, 'svg', MADE_BY)).decode()}"
+
+    return render(
+        TEMPLATES / "report.html", title=report.sweep.name, report=report, method=METHOD, image=image, **LEGENDS
+    )
+
+
+def markdown_page(report: Report) -> str:
+    """The report as Markdown, without figures and folded details."""
+    return render_markdown("report.md", report=report, method=METHOD, **LEGENDS)
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    def code(text: str) -> Markup:
+        return Markup("`" + text.replace("`", " ") + "`")
+
+    text = _render(template, markdown, code=code, **values)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", text)).strip() + "\n"
+
+
+def latex_table(report: Report, test: TestReport) -> str:
+    """The table of a test set for \\input: a float with booktabs, with caption and label."""
+    sweep, findings = report.sweep, test.findings
+    keys = _latex_keys(report, test)
+    table = test.table._replace(columns=[column for column in test.table.columns if column.key in keys])
+    # A value and its interval are two columns, so that values are aligned.
+    is_split = [column.kind == "differences" for column in table.columns]
+    seeds = {len(variant.measured(findings.split)) for variant in sweep.variants}
+    updates = {run.step for run in sweep.runs if run.finished}
+    over = f"over {max(seeds)} seeds" if len(seeds) == 1 else "over seeds"
+    differences = findings.differences(BLEU)
+    marks = {
+        row.name: chr(ord("a") + number % 26) * (1 + number // 26)
+        for number, row in enumerate(row for row in table.rows if row.note)
+    }
+    text = _render(
+        "report.tex",
+        latex,
+        delimiters=("<%", "%>", "<<", ">>", "<#", "#>"),
+        report=report,
+        findings=findings,
+        table=table,
+        columns=table.columns,
+        comments=[visible(" ".join(line.split())) for line in (f"Made by {MADE_BY}.", report.state, *report.mixtures)],
+        sentences=f"{findings.sentences:,}",
+        spread=f"mean ± standard deviation {over}" if max(seeds) > 1 else "one seed",
+        trained=f"; training: {updates.pop():,} updates" if len(updates) == 1 else "",
+        baseline=baseline_of(sweep, differences) if differences else "",
+        level=percent(CONFIDENCE),
+        best=LEGENDS["best"],
+        label=f"{_label(sweep.name)}-{_label(findings.split)}",
+        form="l" + "".join(r"r@{\hspace{0.7em}}l" if split else "r" for split in is_split),
+        width=1 + len(is_split) + sum(is_split),
+        marks=marks,
+        notes=[(marks[row.name], row.note) for row in table.rows if row.note],
+        scope=_scope(report, test) if differences else "",
+    )
+    unknown = "".join(sorted({*text} - KNOWN))
+    about = f"% pdflatex needs a package for these letters, lualatex a font: {unknown}\n" if unknown else ""
+    return about + text
+
+
+def _latex_keys(report: Report, test: TestReport) -> set[str]:
+    """The columns of the report's table that a paper has room for."""
+    perplexity = "perplexity" if test.findings.unit == "token" else "word_perplexity"
+    runs = [len(variant.measured(test.findings.split)) for variant in report.sweep.variants]
+    counts = {"seeds"} if len(set(runs)) > 1 else set()
+    steps = {"steps"} if len({run.step for run in report.sweep.runs if run.finished}) > 1 else set()
+    return {"bleu", perplexity, "parameters", *(f"{metric.key}_difference" for metric in METRICS), *counts, *steps}
+
+
+def _scope(report: Report, test: TestReport) -> str:
+    """What the intervals account for, and what they cannot; and how learning rates were chosen."""
+    spreads = {found.seed_spread for found in test.findings.differences(BLEU).values()}
+    seeds = ONE_SEED if spreads == {"none"} else variance_of_seeds(report.sweep)
+    return f"{intervals(test.findings)} {seeds} {tuning.remark(report.sweep)}"
+
+
+def _render(
+    template: str,
+    escape: Callable[[str], str],
+    delimiters: Sequence[str] = ("{%", "%}", "{{", "}}", "{#", "#}"),
+    **values: Any,
+) -> str:
+    """A template of text, filled; everything is escaped unless it is `Markup`."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here, because it loads slowly
+
+    environment = Environment(
+        *delimiters,
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
+    )
+    return environment.get_template(template).render(values)
 
 
 def _named(title: str) -> str:
@@ -106,8 +213,12 @@ def _named(title: str) -> str:
     return re.sub(r"[^\w.=+-]+", "_", title)[:LONGEST_NAME]
 
 
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+
+
 def _refuse_foreign(directory: Path, names: Sequence[str]) -> None:
-    """Refuses to replace files of these names that are not those of an earlier report."""
+    """Raises an error instead of replacing files that are not those of an earlier report."""
     taken = [name for name in names if (directory / name).exists()]
     pages = [name for name in taken if name in PAGES]
     with contextlib.suppress(BadInput):

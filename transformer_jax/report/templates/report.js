@@ -57,16 +57,3 @@ for (const controls of document.querySelectorAll(".controls")) {
     show(box);
   }
 }
-// What is pointed at, or touched, shows its values.
-const tip = document.getElementById("tip");
-const showTip = event => {
-  const pointed = event.target.closest?.("[data-tip]");
-  tip.style.display = pointed ? "block" : "none";
-  if (!pointed) return;
-  tip.textContent = pointed.dataset.tip;
-  tip.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 6)) + "px";
-  tip.style.top = Math.max(4, event.clientY - tip.offsetHeight - 10) + "px";
-};
-addEventListener("pointermove", showTip);
-addEventListener("pointerdown", showTip);
-addEventListener("scroll", () => { tip.style.display = "none"; }, {passive: true});

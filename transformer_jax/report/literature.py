@@ -1,22 +1,22 @@
-"""Our differences from the baseline beside those of the published scores: their signs, and their ranks."""
+"""Our differences from the baseline beside those of the literature: their signs, and their ranks."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.report.document import Block, Cell, Column, Filled, Table, Text, rows_of
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import METRICS, Metric
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference, rank_correlation
-from transformer_jax.report.table import difference_cell
+from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, difference_cell
 
 
-class Row(NamedTuple):
+class VariantComparison(NamedTuple):
     """One variant by one metric."""
 
     variant: str
     ours: Difference
     published: float
+    is_verified: bool
 
     @property
     def agrees(self) -> bool | None:
@@ -29,7 +29,7 @@ class Comparison(NamedTuple):
     """All variants whose score, and whose baseline's, is published."""
 
     metric: Metric
-    rows: Sequence[Row]
+    rows: Sequence[VariantComparison]
 
     @property
     def rank_correlation(self) -> float | None:
@@ -46,6 +46,8 @@ class Comparison(NamedTuple):
         text += f" Significant with the opposite sign{caveat}: {', '.join(against) or 'none'}."
         if (correlation := self.rank_correlation) is not None:
             text += f" Spearman's rank correlation: {correlation:.2f}".replace("-", "−") + f" (n = {len(self.rows)})."
+        if unverified := [row.variant for row in self.rows if not row.is_verified]:
+            text += f" Not verified against their source: {', '.join(unverified)}."
         return text
 
     def to_json(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Comparison(NamedTuple):
                 "variant": row.variant,
                 "difference": row.ours.value,
                 "published": row.published,
+                "verified": row.is_verified,
                 "agrees": row.agrees,
                 "significant": row.ours.significant,
             }
@@ -64,44 +67,38 @@ class Comparison(NamedTuple):
 
 def comparisons(sweep: SweepResult, findings: TestFindings) -> list[Comparison]:
     """One for each metric of which anything is published. Perplexities are compared by their logarithms."""
-    found = []
+    variants, found = {variant.name: variant for variant in sweep.variants}, []
     for metric in METRICS:
         rows = []
         for name, difference in findings.differences(metric).items():
-            published = metric.published_difference(sweep.published(name, metric.key))
+            published = metric.literature_difference(sweep.published(name, metric.key))
+            pair = (variants[name], variants[variants[name].baseline])
             if published is not None:
-                rows.append(Row(name, difference, published))
+                is_verified = not any(metric.key in variant.unverified for variant in pair)
+                rows.append(VariantComparison(name, difference, published, is_verified))
         if rows:
             found.append(Comparison(metric, rows))
     return found
 
 
-def blocks(found: Sequence[Comparison]) -> list[Block]:
-    """The report's part about published scores; empty if there are none."""
-    if not found:
-        return []
+def table(found: Sequence[Comparison]) -> Table:
+    """Differences from the baseline, ours and as published."""
     names = list(dict.fromkeys(row.variant for comparison in found for row in comparison.rows))
-    columns: list[Filled] = []
+    signs = {True: "yes", False: "no", None: "–"}
+    columns = []
     for metric, rows in found:
         by_name = {row.variant: row for row in rows}
-        columns += _columns(metric, [by_name.get(name) for name in names])
-    about = "Differences from the baseline, ours and as published."
-    return [Text(about), Table([column for column, _ in columns], rows_of(names, columns))]
-
-
-def _columns(metric: Metric, rows: Sequence[Row | None]) -> list[Filled]:
-    signs = {True: "yes", False: "no", None: "–"}
-    cells = [
-        (
-            difference_cell(metric, row.ours),
-            Cell(metric.change(row.published), row.published),
-            Cell(signs[row.agrees], signs[row.agrees]),
-            Cell(signs[row.ours.significant], signs[row.ours.significant]),
-        )
-        if row
-        else [Cell()] * 4
-        for row in rows
-    ]
-    titles = ("Δ {} ours", "Δ {} published", "{} same sign", "{} significant")
-    columns = [Column(title.format(metric.title)) for title in titles]
-    return list(zip(columns, zip(*cells, strict=True), strict=True))
+        ours, published, agrees, significant = [], [], [], []
+        for row in map(by_name.get, names):
+            mark = "" if row is None or row.is_verified else UNVERIFIED
+            ours.append(difference_cell(metric, row.ours) if row else Cell())
+            published.append(Cell(metric.change(row.published) + mark, row.published) if row else Cell())
+            agrees.append(Cell(signs[row.agrees]) if row else Cell())
+            significant.append(Cell(signs[row.ours.significant]) if row else Cell())
+        columns += [
+            Column(f"Δ {metric.title} ours", ours),
+            Column(f"Δ {metric.title} published", published),
+            Column(f"{metric.title} same sign", agrees),
+            Column(f"{metric.title} significant", significant),
+        ]
+    return Table([Row(name) for name in names], columns)
