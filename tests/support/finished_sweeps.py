@@ -86,6 +86,9 @@ def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), senten
         "analyses": {},
         "tune": None,
         "together": False,
+        "vary": ["initialization", "order"],
+        "overrides": [],
+        "only": None,
         "variants": facts,
         **definition,
     }
@@ -187,7 +190,7 @@ class Report:
         self.json = json.loads((self.directory / "report.json").read_text(encoding="utf-8"))
         with open(self.directory / "table.csv", newline="", encoding="utf-8") as file:
             self.lines = list(csv.DictReader(file))
-        self.words = " ".join(self.content.words[0])
+        self.words = " ".join(self.content.tests[0].words)
 
 
 def seed_folder(sweep, name, seed):

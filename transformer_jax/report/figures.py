@@ -280,10 +280,10 @@ def forest_ticks(left: float, right: float, is_log: bool) -> dict[float, str]:
 
     if not is_log:
         ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(left, right)
-        return {tick: tick_text(tick) for tick in ticks.tolist() if left <= tick <= right}
+        return {float(tick): tick_text(tick) for tick in ticks if left <= tick <= right}
     low, high = (math.exp(min(max(end, -LARGEST_EXPONENT), LARGEST_EXPONENT)) for end in (left, right))
     locator = LogLocator(numticks=6) if high / low > 4 else MaxNLocator(5, steps=[1, 2, 5, 10])
-    ratios = [ratio for ratio in locator.tick_values(low, high).tolist() if low <= ratio <= high]
+    ratios = [float(ratio) for ratio in locator.tick_values(low, high) if low <= ratio <= high]
     return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios}
 
 

@@ -10,8 +10,8 @@ from transformer_jax.report import figures, literature, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, Picture, analyses, pictures
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import BLEU, PERPLEXITY, percent
 from transformer_jax.report.method import code_mixtures, facts, remarks, sources
+from transformer_jax.report.metrics import BLEU, PERPLEXITY, percent
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.samples import SampleSentence, samples
 from transformer_jax.report.statistics import CONFIDENCE, Difference
@@ -127,7 +127,8 @@ def runs_table(sweep: SweepResult) -> Table:
         *(Column(f"BLEU {split}", [*map(partial(bleu, split), runs)]) for split in sweep.tests),
     ]
     columns = [
-        column._replace(kind="cost", help=about[column.title]) if column.title in about else column for column in columns
+        column._replace(kind="cost", help=about[column.title]) if column.title in about else column
+        for column in columns
     ]
     return Table([Row(run.name) for run in runs], columns, "run")
 
@@ -164,7 +165,9 @@ def _test_json(test: TestReport) -> dict[str, Any]:
 
     def differences(found: Mapping[str, Difference]) -> dict[str, Any]:
         # "resolved" is the name that significance has in this file.
-        return {name: {**difference.to_json(), "resolved": difference.significant} for name, difference in found.items()}
+        return {
+            name: {**difference.to_json(), "resolved": difference.significant} for name, difference in found.items()
+        }
 
     bleu = findings.by_metric.get(BLEU.key)
     return {

@@ -16,9 +16,9 @@ import numpy as np
 from transformer_jax.data.prepared import texts_path
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
-from transformer_jax.runs.evaluation_record import translations
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.records import translations
 from transformer_jax.schema import flattened
 from transformer_jax.sweeps.run import mismatch, state_of
 

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.errors import BadInput
+from transformer_jax.files.record import read_record
 from transformer_jax.report.method import NO_VERSIONS
 from transformer_jax.report.results import parsing, without_folders
 from transformer_jax.report.write import encoded, render_markdown, write_files
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.files.record import read_record
 from transformer_jax.version import __version__
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "paper_bleu": "BLEU as in the paper", "exact_match": "Exact match, %"}
 CITATION = f"""\
 @inproceedings{{vaswani2017attention,
   title = {{Attention Is All You Need}},
-  author = {{Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and Gomez, Aidan N.
-    and Kaiser, {{\\L}}ukasz and Polosukhin, Illia}},
+  author = {{Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion
+    and Gomez, Aidan N. and Kaiser, {{\\L}}ukasz and Polosukhin, Illia}},
   booktitle = {{Advances in Neural Information Processing Systems 30}},
   year = {{2017}},
 }}

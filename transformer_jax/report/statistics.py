@@ -10,8 +10,8 @@ s^2 is the variance over seeds on this test set; t^2 is what another choice of s
 sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores, and with it
 the variance of a difference of means. That includes the interaction of seeds and sentences, which s^2 already counts,
 so it is subtracted; but no more than s^2 counts, since seeds often tie by luck where few examples are right, or wrong.
-So no interval is narrower than that of the sentences alone. Where examples of a corpus depend on each other (the forms of
-one lemma), their clusters take the place of sentences.
+So no interval is narrower than that of the sentences alone. Where examples of a corpus depend on each other (the forms
+of one lemma), their clusters take the place of sentences.
 
 Two, three or five seeds say little about s, and the seeds of one variant may vary more than those of another: a pooled
 variance raises false alarms, most of all where it is the baseline, part of every comparison, that varies more. So the
@@ -201,7 +201,7 @@ def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs) -> li
     for numbers, mde, pair in zip(np.stack(columns, axis=-1).tolist(), mdes, pairs, strict=True):
         seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
         is_pooled = bool(spread.is_pooled_G[list(pair)].any())
-        differences.append(Difference(*numbers, mde, seeds, _seed_spread(spread, seeds), is_pooled))
+        differences.append(Difference._make([*numbers, mde, seeds, _seed_spread(spread, seeds), is_pooled]))
     return differences
 
 
@@ -243,7 +243,7 @@ def _simulated(sizes: tuple[int, ...], pairs: Pairs, of_sentences: float) -> dic
     are simulated whose groups all vary alike, `of_sentences` being the sentences' share of a difference's variance.
     """
     rng, group_R = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
-    groups = np.split(np.arange(len(group_R)), np.cumsum(sizes)[:-1])
+    groups = [np.flatnonzero(group_R == group).tolist() for group in range(len(sizes))]
     extra = of_sentences / (1 - of_sentences) / float(np.median(sizes))
     covariance = extra * (group_R[:, None] == group_R)
     found: dict[tuple[int, int], list[np.ndarray]] = {}

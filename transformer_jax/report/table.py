@@ -54,7 +54,9 @@ class Table(NamedTuple):
     @property
     def lines(self) -> list[tuple[Row, list[tuple[Column, Cell]]]]:
         """Each row with its cells."""
-        return [(row, [(column, column.cells[number]) for column in self.columns]) for number, row in enumerate(self.rows)]
+        return [
+            (row, [(column, column.cells[number]) for column in self.columns]) for number, row in enumerate(self.rows)
+        ]
 
     @property
     def marks(self) -> set[str]:

@@ -74,7 +74,7 @@ def table_csv(report: Report) -> str:
 
 
 def runs_csv(report: Report) -> str:
-    """A line for each score of each run: variant, seed, test set, metric, score. What rliable's matrices are made of."""
+    """A line for each score of each run, from which rliable's matrices are made."""
     lines: list[list[object]] = [["variant", "seed", "test", "metric", "score"]]
     for run in report.sweep.runs:
         for split, measured in run.measured.items():

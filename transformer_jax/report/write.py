@@ -4,7 +4,7 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,17 @@ TEMPLATES = Path(__file__).parent / "templates"
 # Endings of files, which the name of a directory hardly has.
 ENDINGS = {".csv", ".htm", ".html", ".jpg", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".txt"}
 LONGEST_NAME = 80
+# What Jinja's own delimiters mean in LaTeX is something else.
+LATEX: Mapping[str, Any] = {
+    "block_start_string": "<%",
+    "block_end_string": "%>",
+    "variable_start_string": "<<",
+    "variable_end_string": ">>",
+    "comment_start_string": "<#",
+    "comment_end_string": "#>",
+}
 LEGENDS = {
-    "asterisk": "*: a significant difference, for better or worse (p below 0.05, corrected where several are compared).",
+    "asterisk": "*: a significant difference (p below 0.05, corrected where several are compared).",
     "best": "Bold: not significantly worse than the best mean of its column, where others are.",
     "unverified": "?: a published score that was not verified against its source.",
 }
@@ -148,7 +157,7 @@ def latex_table(report: Report, test: TestReport) -> str:
     text = _render(
         "report.tex",
         latex,
-        delimiters=("<%", "%>", "<<", ">>", "<#", "#>"),
+        LATEX,
         report=report,
         findings=findings,
         table=table,
@@ -191,14 +200,14 @@ def _scope(report: Report, test: TestReport) -> str:
 def _render(
     template: str,
     escape: Callable[[str], str],
-    delimiters: Sequence[str] = ("{%", "%}", "{{", "}}", "{#", "#}"),
+    delimiters: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> str:
     """A template of text, filled; everything is escaped unless it is `Markup`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here, because it loads slowly
 
     environment = Environment(
-        *delimiters,
+        **(delimiters or {}),
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
