@@ -12,8 +12,8 @@ def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):
     sweep = make_sweep(tmp_path / "sweep", sentences=20)
     assert cli.main(["report", str(sweep), f"--output={tmp_path / 'out'}"]) == 0
     printed = capsys.readouterr().out
-    names = ["report.json", "report.md", "table.csv", "index.html"]
-    assert "A h=1" in printed and printed.splitlines()[-4:] == [str(tmp_path / "out" / name) for name in names]
+    names = ["report.json", "report.md", "table.csv", "runs.csv", "index.html"]
+    assert "A h=1" in printed and printed.splitlines()[-5:] == [str(tmp_path / "out" / name) for name in names]
     assert all((tmp_path / "out" / name).is_file() for name in names)
 
 
@@ -41,8 +41,8 @@ def test_without_results_there_are_no_figures(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argument", "answer"),
     [
-        ("--output=x.pdf", "--output=x.pdf: must be a directory; --format=pdf --output=x writes the figures there"),
-        ("--output=a/x.TEX", "must be a directory; --format=latex --output=a/x writes the tables there"),
+        ("--output=x.pdf", "must be a directory, as in --format=pdf --output=x"),
+        ("--output=a/x.TEX", "as in --format=latex --output=a/x"),
         ("--format=latex,word", "'word': must be html, latex, svg or pdf"),
     ],
 )

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.finished_sweeps import VARIANTS, Report, edit, make_sweep, record_file, seed_folder, write
-from transformer_jax.report.accuracy import blocks
-from transformer_jax.report.content import to_document
-from transformer_jax.report.document import Figures, Table
 from transformer_jax.report.results import load_sweep
-from transformer_jax.report.statistics import share_scores
 
 SHARES = {"base": (10, 12), "A h=1": (2, 3), "A h=4": (20, 20)}  # right of 20, by seed
 SHORT = 8  # tokens of the longest training target
@@ -48,43 +44,31 @@ def test_a_published_score_is_of_the_first_test_set(tmp_path):
             record = json.loads(path.read_text())
             record["exact_match"], record["sentences"]["exact_match"] = {}, right
             write(path, record)
-    document = to_document(Report(sweep).content)
-    tables = [block for part in document.parts for block in part.blocks if isinstance(block, Table)]
-    titles = [[column.title for column in table.columns] for table in tables]
-    assert [found.count("publ.") for found in titles if "exact %" in found] == [1, 0]
-    assert [sum("publ." in title for title in found) > 0 for found in titles if "BLEU" in found][:2] == [True, False]
-
-
-def part(report):
-    (found,) = [part for part in to_document(report.content).parts if part.title == "Exact match"]
-    return found.blocks
+    content = Report(sweep).content
+    titles = [[column.title for column in accuracy.tables[0].columns] for accuracy in content.accuracies]
+    assert [found.count("publ.") for found in titles] == [1, 0]
+    titles = [[column.title for column in test.table.columns] for test in content.tests]
+    assert [any("publ." in title for title in found) for found in titles] == [True, False]
 
 
 def tables(report):
-    return [block for block in part(report) if isinstance(block, Table)]
+    (accuracy,) = report.content.accuracies
+    return accuracy.tables
 
 
 def texts(table):
-    return {row.name: [cell.text for cell in row.cells] for row in table.rows}
+    return {row.name: [cell.text for _, cell in cells] for row, cells in table.lines}
 
 
 def test_variants_with_differences_from_the_baseline(report):
     found = texts(tables(report)[0])
     assert found["base"][:2] == ["55.0 ± 7.1", ""]
     assert found["A h=1"][:2] == ["12.5 ± 3.5", "−42.5"] and found["A h=4"][:2] == ["100.0 ± 0.0", "+45.0"]
-    assert report.content.words[0][0] == "Exact match (points): none of the 2 differences from base is significant."
+    assert report.content.tests[0].words[0].startswith("Exact match (points): none of the 2 differences")
     assert "points of exact match" in report.words or "In Exact match" in report.words
     (exact,) = report.json["exact_match"]
     assert exact["right"] == {name: list(counts) for name, counts in SHARES.items()} and exact["total"] == 20
     assert exact["differences"]["A h=1"]["low"] < -42.5 < exact["differences"]["A h=1"]["high"]
-
-
-@pytest.mark.parametrize(("p", "best"), [(0.01, ["A h=4"]), (0.2, [])])
-def test_the_best_mean_is_marked_where_variants_differ(report, p, best):
-    (found,) = report.content.accuracies
-    differences = {name: each._replace(corrected_p=p) for name, each in found.differences.items()}
-    table = blocks(report.content.sweep, [found._replace(differences=differences)])[1]
-    assert [row.name for row in table.rows if row.cells[0].mark == "best"] == best
 
 
 def test_groups_by_variants(report):
@@ -111,11 +95,12 @@ def test_lengths_by_variants_with_the_training_limit_marked(report, sweep):
     assert [row.note for row in table.rows] == [
         "longer than in training" * (int(row.name) > SHORT) for row in table.rows
     ]
-    assert sum(row.cells[0].value for row in table.rows) == 20
-    of_base = sum(row.cells[0].value * row.cells[1].value for row in table.rows) / 20
+    assert sum(cell.value for cell in table.columns[0].cells) == 20
+    counts, rates = (table.columns[at].cells for at in (0, 1))
+    of_base = sum(count.value * rate.value for count, rate in zip(counts, rates, strict=True)) / 20
     assert of_base == pytest.approx(55)
-    (figures,) = [block for block in part(report) if isinstance(block, Figures)]
-    assert 'class="usual"' in figures.figures[0].image and "exact match, %" in report.page
+    (curves,) = report.content.accuracies[0].curves
+    assert curves.limit == SHORT and [curve.name for curve in curves.series] == list(SHARES)
 
 
 @pytest.mark.parametrize("other", ["tokenizer", "test set"])
@@ -143,16 +128,25 @@ def test_impossible_matches_are_damage(sweep):
     add_matches(sweep)
     path = record_file(sweep, "A h=1", 1)
     record = json.loads(path.read_text())
-    for right in ([1] * 19, [2, *[0] * 19]):
+    for right, reason in (([1] * 19, "length"), ([2, *[0] * 19], "exact_match")):
         write(path, {**record, "sentences": {**record["sentences"], "exact_match": right}})
         (problem,) = load_sweep(sweep).problems
-        assert str(path) in problem and "exact_match" in problem
+        assert str(path) in problem and reason in problem
 
 
-def test_clusters_are_resampled_whole():
-    """Ten clusters of ten alike have the variance of ten examples: p (1 - p) / 10."""
-    right = np.repeat([1.0, 0.0], 50)[None]
-    for count, clusters in ((100, np.arange(100)), (10, np.arange(100) // 10)):
-        scores = share_scores(right, clusters)
-        assert scores.values_R[0] == 50 and scores.sentences == count
-        assert np.sqrt(scores.covariance_RR[0, 0]) == pytest.approx(50 / np.sqrt(count), rel=0.05)
+def test_clusters_of_examples_are_resampled_whole_by_every_metric(sweep):
+    """The categories of COGS: many sentences test one word or structure."""
+    add_matches(sweep)
+    apart = Report(sweep)
+    for name in SHARES:
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            sentences = json.loads(path.read_text())["sentences"]
+            edit(path, sentences={**sentences, "clusters": [i // 5 for i in range(20)]})
+    report = Report(sweep)
+    assert report.json["tests"][0]["clusters"] == 4 and apart.json["tests"][0]["clusters"] == 20
+    assert "20 sentences in 4 clusters" in report.words and "clusters of sentences" in report.words
+    for metric in ("bleu", "perplexity", "exact_match"):
+        scores = [each.content.tests[0].findings.by_metric[metric] for each in (apart, report)]
+        errors = [found.differences["A h=1"].error for found in scores]
+        assert errors[0] != errors[1]

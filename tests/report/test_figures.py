@@ -1,62 +1,126 @@
-"""Axes with room for all values, and forest plots."""
+"""Figures: what they show, one column wide with embedded fonts, and the same bytes each time."""
 
+import json
 import math
 import re
 
+import matplotlib
 import pytest
+from matplotlib.text import Text
 
-from transformer_jax.report.figures import BAND, Axis, Curve, Curves, Forest, Interval, curves, forest, tick_text
+from tests.support.finished_sweeps import VARIANTS, make_sweep, seed_folder, variant
+from transformer_jax.report.figures import (
+    MOST_POINTS,
+    STYLE,
+    Curve,
+    Curves,
+    Forest,
+    Interval,
+    Scatter,
+    drawn,
+    figure_of,
+    forest_ticks,
+    learning_curve,
+    learning_curves,
+    reach,
+)
+from transformer_jax.report.results import load_sweep
+
+ROWS = [Interval("h=1", -1.0, -2.0, -0.1, "worse"), Interval(r"cost $\frac$ & <b>", 0.1, -0.3, 0.5, "", 0.2)]
+FOREST = Forest("BLEU", ROWS, r"Δ $\frac$")
+BASE = Curve(r"$\frac$", [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0], True)
+CURVES = Curves("loss", [BASE], r"$\step$", r"$\loss$", log=True)
+SCATTER = Scatter("s", {"base": [(1e12, 20.0)], r"$\frac$": [(2e12, 21.0), (5e13, 25.0)]}, "FLOPs", "BLEU")
 
 
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("values", [[0.001, 1e18], [5.0, 5.0], [3.1, 3.2], [1e-9, 2e-9], [-2.0, 7.0], [], [0.0]])
-def test_axis_has_room_for_all_values_and_ticks_inside(values, log):
-    axis = Axis.around(values, 0, 100, log)
-    ticks = axis.ticks()
-    assert all(0 <= axis.at(value) <= 100 for value in values if value > 0 or not log)
-    assert all(-1e-6 <= axis.at(tick) <= 100 + 1e-6 for tick in ticks)
-    assert 1 <= len(ticks) <= 12
+@pytest.mark.parametrize("plot", [FOREST, CURVES, SCATTER], ids=["forest", "curves", "scatter"])
+def test_files_are_one_column_wide_and_their_fonts_embedded(plot):
+    svg, pdf = (drawn(plot, form, "the maker") for form in ("svg", "pdf"))
+    assert svg == drawn(plot, "svg", "the maker") and pdf == drawn(plot, "pdf", "the maker")
+    assert b'width="218.16pt"' in svg and re.search(rb"/MediaBox \[ ?0 0 218.16 ", pdf)
+    assert b"<text" not in svg and b"/FontFile2" in pdf and b"/Type3" not in pdf  # outlines; TrueType
+    assert b"the maker" in svg and b"the maker" in pdf
+
+
+LONG = ("RMSNorm_rotary & 100%", "pre-norm RMSNorm, rotary, h=16", "MAXIMUM_WIDTH_MMWW_" * 3, "A")
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        Forest("", [Interval(n, -0.2, -0.5, 0.02) for n in LONG], "Δ perplexity per token in %, log scale (← better)"),
+        Curves("", [Curve(n, [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0]) for n in LONG], "updates", "perplexity"),
+    ],
+    ids=["forest", "curves"],
+)
+def test_long_names_and_titles_are_inside_the_figure(plot):
+    with matplotlib.rc_context(STYLE):
+        figure = figure_of(plot)
+        figure.draw_without_rendering()
+    inside = figure.bbox
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and re.search("[a-z]", text.get_text())]
+    assert any(text.get_text().startswith("RMSNorm_rotary") for text in texts)
+    for box in (text.get_window_extent() for text in texts):
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= inside.x1 and box.y1 <= inside.y1
 
 
 @pytest.mark.parametrize(
     ("low", "high", "texts"),
     [
         (0.88, 1.12, ["−10", "−5", "0", "5", "10"]),
-        (0.62, 1.75, ["−20", "0", "20", "40", "60"]),
+        (0.62, 1.75, ["−25", "0", "25", "50", "75"]),
         (0.009, 110.0, ["−99", "−90", "0", "900", "9.9k"]),
         (0.0, math.inf, None),
     ],
 )
 def test_ticks_of_logarithms_are_percents_at_their_places(low, high, texts):
-    axis = Axis(math.log(low) if low else -800.0, min(math.log(high), 800.0), 0, 100)
-    ticks = Forest("", [], "Δ", is_log=True).ticks(axis)
-    assert 3 <= len(ticks) <= 12
+    ticks = forest_ticks(math.log(low) if low else -800.0, min(math.log(high), 800.0), is_log=True)
+    assert 2 <= len(ticks) <= 12
     if texts:
-        assert list(ticks.values()) == texts
-        assert ticks[max(ticks)] == tick_text(100 * (math.exp(max(ticks)) - 1))
+        assert all(
+            float(text.replace("−", "-").replace("k", "e3")) == pytest.approx(100 * math.expm1(place), abs=1e-6)
+            for place, text in ticks.items()
+        )
 
 
 def test_signs_are_those_of_the_tables():
-    assert Forest("", [], "Δ").ticks(Axis(-45.0, 5.0, 0, 100))[-40.0] == "−40"
-
-
-def test_a_long_name_is_whole_and_curves_differ_by_their_dashes():
-    name = "RMSNorm_rotary, 30 letters wide"
-    assert f">{name}</text>" in forest(Forest("", [Interval(name, 0.5, 0.2, 0.8, "")], "Δ")).image
-    lines = [Curve(letter, [1, 2], [2.0, 1.0], [1.0, 0.5], [3.0, 2.0]) for letter in "abcd"]
-    figure = curves(Curves("", lines, "updates", "loss"))
-    assert len({key.dashes for key in figure.legend[:4]}) == 4 and figure.legend[4].name == BAND
-    assert all(f'stroke-dasharray="{key.dashes or "none"}"' in figure.image for key in figure.legend[:4])
+    assert forest_ticks(-45.0, 5.0, is_log=False)[-40.0] == "−40"
 
 
 def test_one_wide_interval_does_not_squeeze_the_others():
-    rows = [Interval(f"v{n}", 0.5, 0.2, 0.8, "") for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0, "")]
-    image = forest(Forest("", rows, "Δ")).image
-    drawn = re.findall(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', image)
-    assert image.count(" -4v8z") == 2  # arrowheads where it goes on
-    widths = [float(right) - float(left) for left, right in drawn]
-    assert min(widths) > 40  # of 438
-    assert 400 < max(widths) <= 448  # to the edges and no further
-    alone = forest(Forest("", [Interval("v", -2.5, -12.0, 7.0, "")], "Δ")).image
-    left, right = map(float, re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', alone).groups())
-    assert 10 < left < right < 448  # whole
+    rows = [Interval(f"v{n}", 0.5, 0.2, 0.8) for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0)]
+    left, right = reach(rows)
+    assert -3 < left < -0.8 and 0.8 < right < 3
+    left, right = reach([Interval("v", -2.5, -12.0, 7.0)])
+    assert left < -12 and right > 7  # whole
+
+
+def test_a_row_for_each_variant_with_its_interval(whole):
+    test = whole.content.tests[0]
+    assert list(test.forests) == ["bleu", "perplexity"]
+    rows = {row.name: row for row in test.forests["bleu"].rows}
+    assert list(rows) == [variant.name for variant in whole.content.sweep.variants[1:]]
+    found = test.findings.by_metric["bleu"].differences["A h=1"]
+    row = rows["A h=1"]
+    assert (row.value, row.low, row.high, row.mark) == (found.value, found.low, found.high, "worse")
+    assert row.published == pytest.approx(-0.9) and rows["A h=4"].mark == ""
+    assert test.forests["perplexity"].is_log
+
+
+def test_curve_is_the_mean_in_a_band_from_the_lowest_to_the_highest(sweep):
+    for seed in (0, 1):
+        lines = [json.dumps({"step": step, "valid_perplexity": step + seed}) for step in range(1, 1001)]
+        (seed_folder(sweep, "A h=1", seed) / "metrics.jsonl").write_text("\n".join(lines))
+    variants = {variant.name: variant for variant in load_sweep(sweep).variants}
+    line = learning_curve(variants["A h=1"], "valid_perplexity")
+    assert len(line.x) == MOST_POINTS and line.x[0] == 1 and line.x[-1] == 1000
+    assert line.y == [step + 0.5 for step in line.x]
+    assert (list(line.low), list(line.high)) == (list(line.x), [step + 1 for step in line.x])
+    assert learning_curve(variants["A h=1"], "bleu") is None
+
+
+def test_many_variants_have_a_figure_for_each_group(tmp_path):
+    many = [VARIANTS[0], *(variant(f"v{n}", group=f"g{n % 2}", slug=f"v{n}") for n in range(10))]
+    figures = learning_curves(load_sweep(make_sweep(tmp_path, many, seeds=(0,), sentences=5)))
+    assert [figure.title for figure in figures] == ["validation perplexity: g0", "validation perplexity: g1"]
+    assert all(figure.series[0].is_baseline and len(figure.series) == 6 for figure in figures)

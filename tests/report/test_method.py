@@ -2,35 +2,19 @@
 
 import json
 
-import pytest
-
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder
 
 
-@pytest.mark.parametrize("order", [None, "same for all seeds", "by seed"])
-def test_what_differs_between_seeds(sweep, order):
-    """Sweeps of earlier versions, whose definition does not say it, have one order of the data for all seeds."""
-    report = Report(sweep if order is None else changed(sweep, data_order=order))
-    of_run, of_order = "the initial parameters and dropout", "the order of the training pairs"
-    split = "which pairs are for training and which for validation"
-    differ, same = ([of_run, of_order], [split]) if order == "by seed" else ([of_run], [of_order, split])
-    for text in (report.markdown, report.page, " ".join(report.json["remarks"])):
-        assert f"Differences between seeds include: {'; '.join(differ)}. The same for all seeds, " in text
-        assert f"so that the intervals do not account for it: {'; '.join(same)}. All runs are tested" in text
-    ending = "--seeds=0,1" if order == "by seed" else "--seeds=0,1 --config.data.order_seed=0"
-    assert report.json["facts"]["command"].endswith(ending)
-
-
 def test_what_a_sweep_states_that_differs_between_its_seeds(sweep):
-    report = Report(changed(sweep, vary=["split"], data_order="same for all seeds"))
+    report = Report(changed(sweep, vary=["split"]))
     assert "include: which pairs are for training and which for validation. The same for all seeds" in report.markdown
     assert report.json["facts"]["command"].endswith("--seeds=0,1")  # the file has it
-    everything = Report(changed(sweep, vary=["initialization", "order", "split"], data_order="by seed")).markdown
+    everything = Report(changed(sweep, vary=["initialization", "order", "split"])).markdown
     assert "The same for all seeds" not in everything
 
 
 def test_tuning_and_joint_training_are_mentioned(sweep):
-    changed(sweep, tune=[0.5, 1, 2])
+    changed(sweep, tune=[0.5, 1, 2], vary=["initialization"])
     edit(seed_folder(sweep, "base", 0) / "result.json", together=2)
     report = Report(sweep)
     assert "among 0.5, 1, 2 times that of its config. None is chosen yet." in report.markdown

@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.report.metrics import BLEU, PERPLEXITY, deviation, mean_and_deviation, p_text
+from transformer_jax.report.metrics import (
+    ALL_TIE,
+    BLEU,
+    PERPLEXITY,
+    TOO_FEW_SEEDS,
+    deviation,
+    mean_and_deviation,
+    p_text,
+)
 from transformer_jax.report.statistics import Difference
 
 
@@ -21,15 +29,22 @@ def test_bleu_changes_in_points_and_perplexity_in_percent():
     assert PERPLEXITY.change(1e4).startswith("+1e+306")  # no overflow
 
 
+def test_intervals_that_say_nothing_are_replaced_by_the_reason():
+    assert BLEU.interval(difference(1.0)._replace(low=-100.0, high=100.0)) == TOO_FEW_SEEDS
+    assert PERPLEXITY.interval(difference(0.0)._replace(low=-50.0, high=50.0)) == TOO_FEW_SEEDS
+    assert BLEU.interval(difference(1.0)._replace(low=-100.0)) == "[−100.00, +1.50]"
+    assert BLEU.interval(difference(0.0)._replace(low=0.0, high=0.0, error=0.0)) == ALL_TIE
+
+
 def test_significant_differences_are_marked_by_their_direction():
     assert BLEU.mark(difference(1.0)) == "better" and PERPLEXITY.mark(difference(1.0)) == "worse"
     assert BLEU.mark(difference(1.0, p=0.06)) == ""
 
 
 def test_published_differences_are_on_the_scale_of_ours():
-    assert BLEU.published_difference((25.0, 26.0)) == -1.0
-    assert PERPLEXITY.published_difference((5.0, 4.0)) == pytest.approx(math.log(5 / 4))
-    assert PERPLEXITY.published_difference((0.0, 4.0)) is None and BLEU.published_difference(None) is None
+    assert BLEU.literature_difference((25.0, 26.0)) == -1.0
+    assert PERPLEXITY.literature_difference((5.0, 4.0)) == pytest.approx(math.log(5 / 4))
+    assert PERPLEXITY.literature_difference((0.0, 4.0)) is None and BLEU.literature_difference(None) is None
 
 
 def test_deviation_needs_two_seeds_and_must_not_overflow():

@@ -23,16 +23,16 @@ from tests.support.finished_sweeps import (
 from transformer_jax import cli
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.statistics import Difference
-from transformer_jax.report.summary import Compared, detectable_text, significant, some
+from transformer_jax.report.summary import mde_text, significant, some
 
 POOLED = "They also use the spread of the other variants: more seeds of one variant can change the interval"
 
 
 def test_summary_says_what_is_significant(whole):
-    differences = whole.content.tests[0].bleu_differences
+    differences = whole.content.tests[0].findings.by_metric["bleu"].differences
     significant = {name for name, difference in differences.items() if difference.significant}
     assert "A h=1" in significant and "A h=4" not in significant  # as they were made
-    first, second, third, *_ = whole.content.summaries[0].findings
+    first, second, third, *_ = whole.content.tests[0].summary.findings
     value = f"{differences['A h=1'].value:+.2f}".replace("-", "−")
     assert first == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
     assert second.startswith("Perplexity per token: of 4 variants, ")
@@ -77,13 +77,20 @@ def difference(value, p):
     ],
 )
 def test_detectable_differences_are_signed_and_possible(metric, size, baseline, text):
-    found = difference(1.0, 0.5)._replace(detectable=size)
-    assert detectable_text(Compared(metric, "", {"x": found}, baseline)) == text
+    assert mde_text(metric, size, baseline) == text
 
 
 def test_design_that_can_detect_nothing_says_so(tmp_path):
-    findings = Report(make_sweep(tmp_path, VARIANTS[:2], seeds=(0, 1), sentences=5)).content.summaries[0].findings
+    findings = Report(make_sweep(tmp_path, VARIANTS[:2], seeds=(0, 1), sentences=5)).content.tests[0].summary.findings
     assert findings[-1].endswith("In BLEU, this design cannot detect any possible difference.")
+
+
+def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
+    perfect = (variant("base", 1e3), variant("other", 1e3))
+    report = Report(make_sweep(tmp_path, perfect, seeds=(0, 1), sentences=10))
+    assert report.json["tests"][0]["bleu_differences"]["other"]["detectable"] is None
+    assert "In BLEU, all runs tie" in report.words and "±0.00" not in report.words
+    assert "all runs tie" in next(line for line in report.markdown.splitlines() if line.startswith("| other"))
 
 
 def test_baseline_that_has_learned_nothing_comes_first(sweep):
@@ -91,7 +98,7 @@ def test_baseline_that_has_learned_nothing_comes_first(sweep):
         edit(record_file(sweep, "base", seed), measures={"bleu": {"score": 0.25, "signature": ""}})
         result = {"file": "translations/test.latest.json", "bleu": 0.25}
         edit(seed_folder(sweep, "base", seed) / "result.json", tests={"test": result})
-    first, *_ = Report(sweep).content.summaries[0].findings
+    first, *_ = Report(sweep).content.tests[0].summary.findings
     assert first.startswith("The baseline's BLEU is 0.25: it has hardly learned to translate")
 
 
@@ -102,7 +109,7 @@ def test_baseline_with_a_nearly_perfect_score(tmp_path):
 
 def test_one_seed_accounts_for_sentences_only(tmp_path):
     report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
-    assert "may still be a difference between seeds" in report.content.summaries[0].findings[-1]
+    assert "may still be a difference between seeds" in report.content.tests[0].summary.findings[-1]
     assert "they account for the choice of sentences, not for that of seeds" in report.words
     assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
     assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"

@@ -78,20 +78,9 @@ def test_tuned_and_untuned_results_are_side_by_side(tuned):
     assert "A h=1, untuned (seed 0)" in report.markdown
 
 
-def test_a_sweep_tuned_by_an_earlier_version(sweep):
-    """Its chosen run is the first seed's; it has no cost, and nothing at the variants' own rates."""
-    changed(sweep, tune=[0.5, 1, 2])
-    write(sweep / "tuned.json", {"base": {"factor": 1.0}, "A h=1": {"factor": 2.0}, "A h=4": {"factor": 0.5}})
-    report = Report(sweep)
-    assert "The run on which it was chosen is that of the first seed: base, A h=1, A h=4." in report.markdown
-    assert "a better rate may lie beyond: A h=1 (highest), A h=4 (lowest)." in report.markdown
-    assert "own rate" not in report.markdown and "Tuning took" not in report.markdown
-
-
-@pytest.mark.parametrize("recorded", [1 / 3, 0.333333])  # as earlier versions rounded it
-def test_a_factor_that_is_not_exact_in_six_digits(sweep, recorded):
+def test_a_factor_that_is_not_exact_in_six_digits(sweep):
     changed(sweep, tune=[1 / 3, 1])
-    write(sweep / "tuned.json", {"base": {"factor": recorded, "losses": {"0.333333": 1.0, "1": 2.0}, "seed": 10**6}})
+    write(sweep / "tuned.json", {"base": {"factor": 1 / 3, "losses": {"0.333333": 1.0, "1": 2.0}, "seed": 10**6}})
     report = Report(sweep)
     assert "a better rate may lie beyond: base (lowest)." in report.markdown
     assert lines_of(report, "base")["validation loss x 0.333333"] == "1.0000 chosen"
@@ -99,5 +88,6 @@ def test_a_factor_that_is_not_exact_in_six_digits(sweep, recorded):
 
 
 def test_a_damaged_record_of_tuning_is_no_end_of_a_report(tuned):
-    write(tuned / "tuned.json", {"base": 3, "A h=1": {"factor": "x"}, "A h=4": {"factor": 2, "losses": 1, "cost": []}})
-    assert "Chosen: A h=4 x 2." in Report(tuned).markdown
+    write(tuned / "tuned.json", {"base": 3})
+    report = Report(tuned)
+    assert "None is chosen yet." in report.markdown and "tuned.json" in report.json["problems"][0]

@@ -109,7 +109,8 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     rng = np.random.default_rng(digest)
     skill = 1.5 + variant["quality"] + 0.1 * rng.standard_normal()
     write(run / "config.json", {"data": {"directory": None}})
-    (run / "data").symlink_to("../../../data/key", target_is_directory=True)
+    if not (run / "data").exists():
+        (run / "data").symlink_to("../../../data/key", target_is_directory=True)
     write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
     write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
     steps = range(100, 1001, 100)

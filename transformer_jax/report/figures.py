@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
 from transformer_jax.report.findings import Compared, TestFindings
-from transformer_jax.report.metrics import BLEU, LARGEST_EXPONENT, METRICS, PERPLEXITY, percents_of
+from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, percents_of
 from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.runs.metrics import count_text
 
@@ -57,6 +58,8 @@ TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU"
 # More points, or more curves in one figure, cannot be distinguished.
 MOST_POINTS = 60
 MOST_CURVES = len(COLOURS)
+# Of the ends of a logarithmic axis: what is beyond overflows where matplotlib places ticks.
+LARGEST_EXPONENT = 300.0
 # Costs within this factor are the same cost: there is nothing to plot against.
 SAME_COST = 1.05
 
@@ -357,7 +360,7 @@ def _legend(figure: Figure, axes: Axes, title: str = "") -> None:
 
 def _wrapped(name: str) -> str:
     """A name on as many lines as there is room for."""
-    return literal(textwrap.fill(name, NAME_WIDTH, max_lines=NAME_LINES, placeholder="…"))
+    return literal(textwrap.fill(visible(name), NAME_WIDTH, max_lines=NAME_LINES, placeholder="…"))
 
 
 def _lines(names: Sequence[str]) -> int:

@@ -133,7 +133,7 @@ class Tuned:
     factor: float
     losses: Mapping[str, float | None]  # None: the run failed
     cost: Mapping[str, float]
-    seed: int | None  # None: the chosen run is that of the first seed
+    seed: int  # of the runs on which it was chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +186,8 @@ def parsing(file: Path) -> Iterator[None]:
     """Errors in the content of a file become `BadInput` with its name."""
     try:
         yield
+    except BadInput:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"{file}: is damaged ({type(error).__name__}: {error})") from None
     except OSError as error:
@@ -256,7 +258,7 @@ def _tuned(file: Path) -> dict[str, Tuned]:
             if facts.get("factor") is not None:
                 losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
                 cost = {str(key): float(value) for key, value in facts.get("cost", {}).items()}
-                found[name] = Tuned(float(facts["factor"]), losses, cost, facts.get("seed"))
+                found[name] = Tuned(float(facts["factor"]), losses, cost, int(facts["seed"]))
     return found
 
 

