@@ -1,12 +1,14 @@
 """transformer-jax sweep: its flags, and bad input answered before anything runs."""
 
 import argparse
+import json
 
 import pytest
 
-from tests.support.sweep_runs import PARTS, experiment_file, pretend_finished, sweep
+from tests.support.sweep_runs import defined, experiment_file, pretend_finished
 from transformer_jax import cli
-from transformer_jax.commands.sweep import factors, seeds
+from transformer_jax.commands.configuration import split_overrides
+from transformer_jax.commands.sweep import _definition, add_arguments, factors, seeds
 from transformer_jax.sweeps import estimate, spec
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -14,7 +16,8 @@ from transformer_jax.sweeps.folder import SweepFolder
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimate, "timed", lambda *_: PARTS)
+    timed = {"start": 5.0, "compile": 40.0, "update": 0.5}
+    monkeypatch.setattr(estimate, "timed_updates", lambda experiments, *_: dict.fromkeys(experiments, timed))
     experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4}, note='more')", seeds=2)
     return tmp_path
 
@@ -45,11 +48,9 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
         "include: the initial parameters and dropout\n"
         in run("experiment.py", "--workdir=sweep", "--dry-run", "--together")[1]
     )
-    # 12 updates, 2 validations and checkpoints, the test set, the start, and compiling once for a variant.
     first = lines.index("variant  time of the next run") + 1
-    assert [line.split()[-2:] for line in lines[first : first + 2]] == [["69", "s"]] * 2
-    assert "\nabout 4 min one after the other on this machine, if no run ends early" in out
-    assert "timed now: a process starts in 5 s and compiles in 40 s, or from the cache in 4 s;" in out
+    assert [line.split()[0] for line in lines[first : first + 2]] == ["base", "h"]
+    assert "\nabout " in out and "one after the other" in out
     assert not (place / "sweep").exists()
 
 
@@ -63,7 +64,9 @@ def test_dry_run_refuses_what_small_data_does_not_support(run, place):
         "--config.model.vocab_size=100",
     )
     text = "--config.data.corpus=", "--config.data.source=text.en", "--config.data.target=text.de"
-    assert run(*flags, "--config.data.task.train_size=6000")[0] == run(*flags, *text)[0] == 0
+    for data in (("--config.data.task.train_size=6000",), text):
+        status, out, _ = run(*flags, *data)
+        assert status == 0 and "is not checked now" in out
     for name in ("text.en", "text.de"):
         (place / name).write_text("".join(f"{number} small dogs\n" for number in range(50)))
     for corpus in ((), text):
@@ -128,6 +131,8 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--slurm", "--slurm-option=mem"], "'mem': must be NAME=VALUE"),
     (["experiment.py", "--workdir=sweep", "--statsu"], "--statsu: sweep has no such argument; did you mean --status?"),
     (["experiment.py", "--workdir=experiment.py"], "experiment.py: is a file; must be a directory"),
+    (["experiment.py", "--workdir=experiment.py/sweep"], "experiment.py: is a file; must be a directory"),
+    (["experiment.py", "--workdir=sweep", "--slurm"], "error: --slurm"),
     (["experiment.py", "--workdir=."], ".: is not a sweep, and not empty; use an empty or new directory"),
     (
         ["experiment.py", "--workdir=sweep", "--together", "--config.train.keep_latest=1"],
@@ -136,9 +141,11 @@ BAD_COMMAND_LINES = [
 ]
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 @pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES)
-def test_bad_input_is_reported_before_anything_runs(run, place, arguments, message):
-    status, out, err = run(*arguments)
+def test_bad_input_is_reported_before_anything_runs(run, place, arguments, message, dry_run, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)  # there is no sbatch
+    status, out, err = run(*arguments, *dry_run)
     assert (status, out) == (2, "") and message in err, err
     assert all(line.startswith("error: ") for line in err.splitlines())
     assert not (place / "sweep").exists()
@@ -160,8 +167,45 @@ def test_an_exception_of_the_experiment_shows_where_it_was(run, place):
     assert status == 2 and "line 2, in get_sweep" in err and "error: broken.py raised ZeroDivisionError" in err
 
 
-def test_another_sweep_is_refused_with_the_difference(run, place):
-    SweepFolder("sweep").save(spec.define(sweep(), "file.py", None))
-    status, _, err = run("experiment.py", "--workdir=sweep", "--config.train.steps=40", "--config.model.d_ff=64")
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_another_sweep_is_refused_with_the_difference(run, place, dry_run):
+    SweepFolder("sweep").save(defined())
+    changes = "--config.train.steps=40", "--config.model.d_ff=64"
+    status, _, err = run("experiment.py", "--workdir=sweep", *changes, *dry_run)
     assert status == 2
     assert "error:   base: model.d_ff: 32 there, 64 here\nerror:   base: train.steps: 12 there, 40 here\n" in err
+
+
+EVERYTHING = [
+    *("--scale=small", "--seeds=0,7", "--tune=0.5,2", "--only=b*", "--only=h = 4", "--together=2"),
+    *("--config.train.label_smoothing=0.3", "--config.train.compile_cache=a b"),
+]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--seeds=5,"], ["--tune=none", "--only=base"], EVERYTHING])
+def test_the_stored_command_defines_the_same_sweep(place, arguments):
+    """Also after launches of more seeds and variants, and without the file."""
+    (place / "experiment.py").write_text(
+        (place / "experiment.py").read_text().replace("get_sweep()", "get_sweep(scale='demo')")
+        + "SCALES = 'demo', 'small'\n"
+    )
+
+    def launched(folder, *arguments):
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        overrides, rest = split_overrides(list(arguments))
+        parsed = parser.parse_args([*rest, f"--workdir={folder.path}"])
+        parsed.overrides = overrides
+        merged = folder.merged(_definition(parsed, folder), parsed.together is not None, parsed.only)
+        folder.save(merged)
+        return merged
+
+    first = SweepFolder(place / "first")
+    launched(first, "experiment.py", *arguments)
+    launched(first, "experiment.py", *arguments, "--seeds=3,4", "--only=h*")
+    stored = launched(first, *(argument for argument in arguments if argument.startswith("--only")))
+    command, *again = stored.to_json()["command"]
+    launched(second := SweepFolder(place / "second"), *again)
+    assert command == "sweep" and json.loads(second.definition_file.read_text()) == json.loads(
+        first.definition_file.read_text()
+    )

@@ -120,7 +120,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     base = {**BASE, "data": {**files, "tokenizer": "words", "tokens_per_batch": 256}}
     (tmp_path / "first").mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    definition = spec.define(sweep(base=base), "file.py", None, trying=False)
+    definition = spec.resolve(sweep(base=base), "file.py")
     SweepFolder("sweep").save(definition)
     recorded = json.loads(Path("sweep/sweep.json").read_text())
     assert recorded["base"]["data"]["source"] == ["a.en"] and recorded["directory"] == str(tmp_path / "first")
@@ -129,7 +129,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     (tmp_path / "second").mkdir()
     (tmp_path / "first/sweep").rename(tmp_path / "second/sweep")
     monkeypatch.chdir(tmp_path / "second")
-    definition = spec.define(sweep(base=base), "file.py", None, trying=False)
+    definition = spec.resolve(sweep(base=base), "file.py")
     config = SweepFolder("sweep").merged(definition).experiment("base", 0)
     assert (data_key(config), digest(config)) == keys
 
@@ -138,7 +138,7 @@ def test_a_sweep_goes_to_where_it_began(tmp_path, monkeypatch):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    SweepFolder("sweep").save(spec.define(sweep(), "file.py", None))
+    SweepFolder("sweep").save(spec.resolve(sweep(), "file.py"))
     monkeypatch.chdir(tmp_path / "second")
     with SweepFolder("../first/sweep").in_original_directory() as folder:
         assert os.getcwd() == str(tmp_path / "first") and folder.definition_file.is_file()

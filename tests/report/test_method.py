@@ -1,6 +1,7 @@
 """What a report says about how the runs were made."""
 
 import json
+import shlex
 
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder
 
@@ -11,6 +12,12 @@ def test_what_a_sweep_states_that_differs_between_its_seeds(sweep):
     assert report.json["facts"]["command"].endswith("--seeds=0,1")  # the file has it
     everything = Report(changed(sweep, vary=["initialization", "order", "split"])).markdown
     assert "The same for all seeds" not in everything
+
+
+def test_the_command_is_the_one_that_the_sweep_stored(sweep):
+    words = ["sweep", "a file.py", "--seeds=0,1", "--only=h*", "--config.train.steps=20"]
+    command = Report(changed(sweep, command=words)).json["facts"]["command"]
+    assert shlex.split(command) == ["transformer-jax", *words, f"--workdir={sweep}"]
 
 
 def test_tuning_and_joint_training_are_mentioned(sweep):

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from transformer_jax.files.atomic import write_json
+from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.sweeps.spec import Definition, define
+from transformer_jax.sweeps.spec import ResolvedSweep, resolve, validate
 
 BASE = {
     "data": {
@@ -31,18 +32,6 @@ BASE = {
     },
     "decode": {"beam": 1, "extra_length": 2},
 }
-# Seconds of a run of it, as sweeps/timing.py would measure them.
-PARTS = {
-    "start": 5.0,
-    "preparation": 7.0,
-    "compile": 40.0,
-    "cached": 4.0,
-    "update": 0.5,
-    "validation": 2.0,
-    "checkpoint": 1.0,
-    "tests": 10.0,
-    "lengths": "prepared",
-}
 FOUR = Variant("h = 4", {"model.num_heads": 4})
 
 
@@ -60,8 +49,11 @@ def sweep(*variants: Variant, **changes) -> Sweep:
     )
 
 
-def defined(*variants: Variant, overrides=(), **changes) -> Definition:
-    return define(sweep(*variants, **changes), "file.py", None, overrides)
+def defined(*variants: Variant, overrides=(), **changes) -> ResolvedSweep:
+    """A sweep that was validated and resolved."""
+    definition = sweep(*variants, **changes)
+    validate(definition, "file.py", overrides)
+    return resolve(definition, "file.py", None, overrides)
 
 
 def experiment_file(directory: Path, *variants: str, seeds: int = 1, before: str = "", **options) -> Path:
@@ -104,7 +96,12 @@ def pretend_finished(
         "config_digest": run.digest,
         "steps": 12,
         "valid": {"loss": loss},
-        "tests": {split: {"bleu": 50.0} for split in run.tests},
+        "tests": {
+            split: {"bleu": 50.0, "file": f"translations/{split}.latest.json", "test_set_sha256": "0", "steps": [12]}
+            for split in run.tests
+        },
+        "code": {},
+        "versions": identifying_versions(),
         "training_flops": flops,
         "train_seconds": seconds,
         "target_tokens": 1000,

@@ -1,8 +1,8 @@
 """What the tests of sweeps share: an empty sweep folder, and a sweep whose workers ran."""
 
 import contextlib
-import os
 import signal
+import tempfile
 from unittest import mock
 
 import jax
@@ -27,25 +27,25 @@ def one_device():
         yield
 
 
-def work(folder, definition, *addresses):
+def work(folder, definition, *run_ids):
     """What a worker process does with these runs, here; returns (exit status, report)."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    read, report = os.pipe()
-    try:
-        status = Worker(folder, definition, [folder.find(definition, address) for address in addresses], report).work()
-    finally:
-        os.close(report)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    with open(read) as lines:
-        return status, lines.read()
+    runs = [folder.find(definition, run_id) for run_id in run_ids]
+    with tempfile.TemporaryFile() as report:
+        try:
+            status = Worker(folder, definition, runs, report.fileno()).work()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        report.seek(0)
+        return status, report.read().decode()
 
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory):
     """A sweep of three runs: one is trained together with one whose folder is corrupt, the third finds its disk full.
 
-    Returns (folder, definition, {address: (exit status, report)}).
+    Returns (folder, definition, {run_id: (exit status, report)}).
     """
     place = tmp_path_factory.mktemp("worked")
     path = experiment_file(

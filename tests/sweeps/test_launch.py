@@ -29,15 +29,15 @@ def test_groups_are_of_one_shape(folder):
     definition = defined(FOUR, Variant("dropout", {"model.dropout": 0.3}), seeds=2)
     definition = dataclasses.replace(definition, vary=("initialization",))
     runs = folder.runs(definition)
-    addresses = lambda groups: [[run.address for run in group] for group in groups]  # noqa: E731
-    assert addresses(grouped(runs, 0)) == [
+    run_ids = lambda groups: [[run.run_id for run in group] for group in groups]  # noqa: E731
+    assert run_ids(grouped(runs, 0)) == [
         ["base/seed-0", "dropout/seed-0", "base/seed-1", "dropout/seed-1"],
         ["h-=-4/seed-0", "h-=-4/seed-1"],
     ]
     assert [len(group) for group in grouped(runs, 3)] == [3, 2, 1]
     assert [len(group) for group in grouped(runs, None)] == [1] * 6
     by_seed = dataclasses.replace(definition, vary=("initialization", "order"))
-    assert addresses(grouped(folder.runs(by_seed), 0)) == [
+    assert run_ids(grouped(folder.runs(by_seed), 0)) == [
         ["base/seed-0", "dropout/seed-0"],
         ["h-=-4/seed-0"],
         ["base/seed-1", "dropout/seed-1"],
@@ -57,7 +57,7 @@ def test_what_trains_together_is_printed_in_a_line(folder, monkeypatch, capsys, 
     launch.launch(folder, defined(seeds=2), LaunchOptions(together=0))
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("--together: ") and message in line
-    assert folder.load().data_order == ("same for all seeds" if begun is None else "by seed")
+    assert ("order" in folder.load().vary) == (begun is not None)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -65,28 +65,41 @@ def test_a_launch_that_is_asked_to_stop(folder, monkeypatch, capsys, number, sta
     definition = defined(FOUR)
     with StopSignals() as signals:
         here = launcher(folder, definition, signals)
-        monkeypatch.setattr(here, "_run_missing", lambda runs: os.kill(os.getpid(), number) or [])
+        monkeypatch.setattr(launch, "run_jobs", lambda *_: os.kill(os.getpid(), number))
         assert here.run() == status
     assert capsys.readouterr().err.endswith(f"stopped by {number.name}; the same command resumes the sweep\n")
 
 
-def tuned(folder, losses, monkeypatch, tune=(1.0, 2.0)):
-    """A launch whose tries of a learning rate end with these losses, by address; None is a failure."""
-    here = launcher(folder, defined(FOUR, seeds=2, tune=tune, untuned=True))
-
-    def finish(runs):
-        for run in runs:
-            if (loss := losses.get(run.address, 1.0)) is not None:
-                pretend_finished(run, loss, seconds=4.0, together=4)  # in one program, a second each
-        return [run.name for run in runs if losses.get(run.address, 1.0) is None]
-
-    monkeypatch.setattr(here, "_run_missing", finish)
-    return here
+def end(run, loss):
+    """Ends a run with this validation loss, or in a state that is no loss."""
+    if isinstance(loss, float):
+        pretend_finished(run, loss, seconds=4.0, together=4)  # in one program, a second each
+    else:
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.record_attempt(state=loss, error="why")
 
 
-def test_each_variant_gets_the_rate_that_did_best(folder, monkeypatch):
-    losses = {"base/tuning-1": 2.0, "base/tuning-2": 1.5, "h-=-4/tuning-1": 3.0, "h-=-4/tuning-2": None}
-    here = tuned(folder, losses, monkeypatch)
+@pytest.fixture
+def tuned(folder, monkeypatch):
+    """A launch whose tries of a learning rate end with these losses or in these states, by id; and the runs it made."""
+
+    def tuned(losses, tune=(1.0, 2.0), definition=None):
+        made = []
+
+        def run_jobs(pool, jobs, display, *_):
+            for run in (run for job in jobs for run in job):
+                made.append(run.run_id)
+                end(run, losses.get(run.run_id, 1.0))
+
+        monkeypatch.setattr(launch, "run_jobs", run_jobs)
+        return launcher(folder, definition or defined(FOUR, seeds=2, tune=tune, untuned=True)), made
+
+    return tuned
+
+
+def test_each_variant_gets_the_rate_that_did_best(folder, tuned):
+    losses = {"base/tuning-1": 2.0, "base/tuning-2": 1.5, "h-=-4/tuning-1": 3.0, "h-=-4/tuning-2": "diverged"}
+    here, _ = tuned(losses)
     tries = folder.tuning_runs(here.definition)
     assert here.run() == 0
     cost = {"updates": 12, "train_seconds": 1.0, "training_flops": 1e9}  # of a run
@@ -105,7 +118,7 @@ def test_each_variant_gets_the_rate_that_did_best(folder, monkeypatch):
         },
     }
     runs = folder.runs(here.definition)
-    assert [(run.address, run.experiment.optimizer.learning_rate) for run in runs] == [
+    assert [(run.run_id, run.experiment.optimizer.learning_rate) for run in runs] == [
         ("base/seed-0", 6e-3),
         ("h-=-4/seed-0", 3e-3),
         ("base/seed-1", 6e-3),
@@ -119,9 +132,9 @@ def test_each_variant_gets_the_rate_that_did_best(folder, monkeypatch):
     assert all(run.is_finished() for run in runs) and folder.tuning_runs(here.definition) == []
 
 
-def test_runs_train_at_the_very_rate_that_was_tried(folder, monkeypatch):
+def test_runs_train_at_the_very_rate_that_was_tried(folder, tuned):
     """Also where six digits, the name of a factor, do not tell it exactly."""
-    here = tuned(folder, {"base/tuning-0.333333": 0.5}, monkeypatch, tune=(1 / 3, 1))
+    here, _ = tuned({"base/tuning-0.333333": 0.5}, tune=(1 / 3, 1))
     folder.save(here.definition)
     (tried, *_) = folder.tuning_runs(here.definition)
     here.run()
@@ -132,51 +145,92 @@ def test_runs_train_at_the_very_rate_that_was_tried(folder, monkeypatch):
         folder.merged(defined(FOUR, tune=(0.333333, 1)))
 
 
-def test_a_sweep_tuned_by_an_earlier_version_keeps_its_rates(folder):
-    """There the chosen run became the first seed's, and neither seed nor cost was recorded."""
-    definition = defined(FOUR, seeds=1, tune=(1.0, 2.0))
-    folder.save(definition)
-    record = json.loads(folder.definition_file.read_text())
-    for later in ("vary", "untuned"):
-        del record[later]
-    folder.definition_file.write_text(json.dumps(record))
-    (folder.path / "tuned.json").write_text(json.dumps({"base": {"factor": 2.0, "losses": {"1": 2.0, "2": 1.5}}}))
+def test_a_launch_without_tune_keeps_the_rates_of_the_sweep(folder):
+    folder.save(defined(FOUR, seeds=1, tune=(1.0, 2.0)))
+    folder.record_tuned("base", {"factor": 2.0, "losses": {"1": 2.0, "2": 1.5}})
     loaded = folder.load()
-    assert loaded.tune == (1.0, 2.0) and loaded.vary == ("initialization", "order")
-    assert [run.address for run in folder.tuning_runs(loaded)] == ["h-=-4/tuning-1", "h-=-4/tuning-2"]
+    assert [run.run_id for run in folder.tuning_runs(loaded)] == ["h-=-4/tuning-1", "h-=-4/tuning-2"]
     assert folder.runs(loaded)[0].experiment.optimizer.learning_rate == 6e-3
     assert folder.merged(defined(FOUR, seeds=1)).tune == (1.0, 2.0)
     with pytest.raises(BadInput, match=r"tune: 1,2 there, none here"):
         folder.merged(defined(FOUR, seeds=1, tune=()))
 
 
-def test_a_variant_without_any_rate_has_failed(folder, monkeypatch):
-    here = tuned(folder, {"h-=-4/tuning-1": None, "h-=-4/tuning-2": None}, monkeypatch)
-    with pytest.raises(Failed, match=r"2 runs: h = 4, rate x 1; h = 4, rate x 2\. The same command"):
-        here.run()
+def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
+    losses = {"h-=-4/tuning-1": "diverged", "h-=-4/tuning-2": "diverged"}
+    for made_at_all in (True, False):  # what diverged is not repeated
+        here, made = tuned(losses)
+        with pytest.raises(Failed, match=r"2 runs diverged: h = 4, rate x 1; h = 4, rate x 2\."):
+            here.run()
+        assert ("h-=-4/tuning-1" in made) == made_at_all
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
 
 
-@pytest.mark.parametrize("stopped", [["h-=-4/tuning-2"], ["h-=-4/tuning-1", "h-=-4/tuning-2"]])
-def test_a_rate_is_not_chosen_while_a_run_is_only_stopped(folder, monkeypatch, stopped):
-    here = launcher(folder, defined(FOUR, seeds=2, tune=(1.0, 2.0)))
-
-    def end(pool, jobs, display, *_):
-        for run in (run for job in jobs for run in job):
-            if run.address in stopped:
-                run.path.mkdir(parents=True)
-                run.record_attempt(state="stopped", error="train.hours = 1")
-            else:
-                pretend_finished(run, 1.0)
-
-    monkeypatch.setattr(launch, "run_jobs", end)
-    with pytest.raises(Failed, match=f"^{len(stopped)} runs are not finished; the same command resumes the sweep"):
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_run_that_was_killed_or_stopped_decides_no_rate(folder, tuned, state, number):
+    """The rate of its variant is chosen when the same command has made all of its runs."""
+    losses = {f"h-=-4/tuning-{factor}": state for factor in range(1, number + 1)}
+    here, _ = tuned(losses)
+    with pytest.raises(Failed, match=rf"^{number} runs\b.* The same|^{number} runs are not finished"):
         here.run()
     assert list(folder.tuned()) == ["base"] and not (folder.path / "runs/h-=-4/seed-0").exists()
     assert (folder.path / "runs/base/seed-1").exists()
-    stopped.clear()
-    again = launcher(folder, here.definition)
+    again, made = tuned({})
     assert again.run() == 0 and list(folder.tuned()) == ["base", "h = 4"]
+    assert [run_id for run_id in made if "tuning" in run_id] == list(losses)
+
+
+def test_a_killed_baseline_decides_no_rate_either(folder, tuned):
+    here, _ = tuned({"base/tuning-2": "failed", "base/tuning-1": 3.0})
+    with pytest.raises(Failed, match="1 runs: base, rate x 2"):
+        here.run()
+    assert "base" not in folder.tuned()
+
+
+def test_a_diverged_run_is_not_repeated_and_not_a_success(folder, tuned):
+    definition = defined(FOUR)
+    for made_at_all in (True, False):
+        here, made = tuned({"h-=-4/seed-0": "diverged"}, definition=definition)
+        with pytest.raises(Failed, match="1 runs diverged: h = 4, seed 0"):
+            here.run()
+        assert ("h-=-4/seed-0" in made) == made_at_all
+
+
+WIDE = Variant("wide", {"model.d_ff": 64})
+
+
+def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder):
+    definition = defined(FOUR, WIDE, seeds=[5, 0], tune=(1.0, 2.0), untuned=True)
+    folder.save(definition)
+    folder.record_tuned("wide", {"factor": 2.0})
+    runs = folder.runs(definition)
+    order = [run.run_id for (run,) in launch.in_order([[run] for run in reversed(runs)], definition)]
+    assert order == [
+        *(f"{name}/seed-5" for name in ("base", "wide", "h-=-4")),
+        *(f"{name}/seed-0" for name in ("base", "wide", "h-=-4")),
+        "wide/untuned-seed-5",
+        "wide/untuned-seed-0",
+    ]
+    tuning = launch.in_order([[run] for run in folder.tuning_runs(definition)], definition)
+    assert [run.variant for (run,) in tuning] == ["base", "base", "h = 4", "h = 4"]
+    together = [[run for run in runs if run.variant == name] for name in ("wide", "h = 4", "base")]
+    assert [job[0].variant for job in launch.in_order(together, definition)] == ["base", "wide", "h = 4"]
+
+
+def test_the_cores_of_a_run_do_not_follow_jobs(folder, monkeypatch, capsys):
+    """The last digits of its numbers depend on them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(
+        Launcher, "run", lambda self: len(launch.slots(self.options.jobs, self.definition.cores)[0].cores)
+    )
+    monkeypatch.setattr(launch, "prepare_data", lambda *_: None)
+    for jobs, cores in ((2, 2), (1, 2), (4, 2)):
+        assert launch.launch(folder, defined(), LaunchOptions(jobs=jobs)) == cores == folder.load().cores
+    assert "2 of the CPU cores" in capsys.readouterr().err
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert launch.launch(folder, defined(), LaunchOptions()) == 1
+    assert "warning" in capsys.readouterr().err
 
 
 def test_data_is_prepared_once_and_refused_at_once(folder):
@@ -222,8 +276,8 @@ class FakePool:
     def start(self, jobs):
         free = self.slots - len(self.running)
         for job in jobs[:free]:
-            self.started.append([run.address for run in job])
-            self.running += [(run, self.script.get(run.address, ["finished"]).pop(0)) for run in job]
+            self.started.append([run.run_id for run in job])
+            self.running += [(run, self.script.get(run.run_id, ["finished"]).pop(0)) for run in job]
         return jobs[free:]
 
     def is_busy(self):
@@ -249,7 +303,7 @@ def states(folder):
         runs, pool = folder.runs(definition), FakePool(script, slots)
         display = Display(runs, io.StringIO())
         run_jobs(pool, [[run] for run in runs], display, signals or StopSignals(), **options)
-        return {status.run.address: status.state for status in display.statuses()}, pool
+        return {status.run.run_id: status.state for status in display.statuses()}, pool
 
     return states
 

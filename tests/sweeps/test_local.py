@@ -19,6 +19,9 @@ def test_the_machine_is_divided(monkeypatch):
     assert [slot.cores for slot in local.slots(None)] == [(0, 1, 2, 3, 4, 5)]
     assert [slot.cores for slot in local.slots(2)] == [(0, 1, 2), (3, 4, 5)]
     assert [slot.cores for slot in local.slots(7)] == [(0,), (1,), (2,), (3,), (4,), (5,), (0,)]
+    assert [len(slot.cores) for slot in local.slots(4)] == [1] * 4, "all as many"
+    assert [slot.cores for slot in local.slots(2, 2)] == [(0, 1), (2, 3)]
+    assert [slot.cores for slot in local.slots(2, 6)] == [(0, 1, 2, 3, 4, 5)] * 2
     monkeypatch.setattr(local, "gpus", lambda: ["0", "1", "2", "3"])
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     assert [slot.environment for slot in local.slots(None)] == [{"CUDA_VISIBLE_DEVICES": str(n)} for n in range(4)]
@@ -41,7 +44,7 @@ class FakeProcess:
         return True
 
     def outcomes(self):
-        return {run.address: Outcome("finished") for run in self.runs}
+        return {run.run_id: Outcome("finished") for run in self.runs}
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -51,8 +54,8 @@ def test_a_job_that_cannot_start_is_split_into_its_runs(folder, monkeypatch, slo
     runs = folder.runs(defined(FOUR))
     display = Display(runs, io.StringIO())
     run_jobs(local.LocalPool(folder, [local.Slot()] * slots), [runs], display, StopSignals())
-    found = {status.run.address: status for status in display.statuses()}
-    assert {address: status.state for address, status in found.items()} == {
+    found = {status.run.run_id: status for status in display.statuses()}
+    assert {run_id: status.state for run_id, status in found.items()} == {
         "base/seed-0": "finished",
         "h-=-4/seed-0": "failed",
     }

@@ -1,7 +1,9 @@
 """A worker process as its launcher sees it: how it ended, and which code it runs."""
 
 import dataclasses
+import json
 import signal
+import sys
 
 import pytest
 
@@ -52,3 +54,13 @@ def test_a_worker_that_finds_another_package_refuses(folder, run, monkeypatch, t
     monkeypatch.setattr(process, "PACKAGE", tmp_path / "transformer_jax")
     (outcome,) = WorkerProcess(folder, [run]).outcomes().values()
     assert outcome.state == "failed" and f"the sweep's launcher from {tmp_path / 'transformer_jax'}" in outcome.error
+
+
+def test_messages_of_any_length_block_no_process(folder, run, tmp_path, monkeypatch):
+    """Nobody reads them before the end; a pipe holds 64 KiB."""
+    line = json.dumps({"run": "base/seed-0", "state": "failed", "error": "x" * 300_000})
+    (tmp_path / "told.py").write_text(f"print({line!r})\n")
+    monkeypatch.setattr(process, "PYTHON", (sys.executable, str(tmp_path / "told.py")))
+    worker = WorkerProcess(folder, [run])
+    worker.process.wait(timeout=60)
+    assert len(worker.outcomes()["base/seed-0"].error) == 300_000

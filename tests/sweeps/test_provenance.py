@@ -7,7 +7,7 @@ import pytest
 
 from tests.runs.test_code import LOSS, begun
 from tests.support import sweep_runs
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import ConfigError, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import provenance, spec
 from transformer_jax.sweeps.folder import SweepFolder
@@ -26,7 +26,7 @@ def mine(tmp_path, monkeypatch):
 def sweep(mine):
     """A sweep of two variants with a custom loss; the first run is finished, the second begun."""
     base = {**sweep_runs.BASE, "train": {**sweep_runs.BASE["train"], "loss": "mine.py:loss"}}
-    definition = spec.define(sweep_runs.sweep(sweep_runs.FOUR, base=base), "file.py", None)
+    definition = sweep_runs.defined(sweep_runs.FOUR, base=base)
     definition = dataclasses.replace(definition, code=provenance.digests(definition))
     folder = SweepFolder(mine / "sweep")
     finished, other = folder.runs(definition)
@@ -43,8 +43,11 @@ def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
     provenance.check(folder, definition)
     (mine / "mine.py").write_text(LOSS + "loss.is_edited = True\n")
     edited = dataclasses.replace(definition, code=provenance.digests(definition))
-    with pytest.raises(BadInput, match=r"mine\.py:loss has changed since these were made: base, seed 0; h = 4, seed 0"):
+    with pytest.raises(
+        ConfigError, match=r"mine\.py:loss has changed since these were made: base, seed 0; h = 4, seed 0"
+    ) as error:
         provenance.check(folder, edited)
+    assert not any("\n" in problem for problem in error.value.problems), "a line each"
     provenance.check(folder, dataclasses.replace(edited, accept_changed_code=True))
     assert "accepted, and the report mentions it" in capsys.readouterr().err
     with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):

@@ -8,32 +8,39 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.commands.sweep import overview
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.run import read_json
-from transformer_jax.sweeps.slurm import Slurm, SlurmPool
+from transformer_jax.sweeps.slurm import NoAnswer, Slurm, SlurmPool
 from transformer_jax.sweeps.status import Display
 
 
 class Cluster:
-    """Jobs by number: the states that squeue shows, one a call, the last one for ever."""
+    """Jobs by number: the states that squeue shows, one a call, the last one for ever; None is not listed.
 
-    def __init__(self, *states):
-        self.states, self.submitted, self.cancelled = dict(enumerate(states)), [], []
+    `fails`: the numbers of the calls to which squeue does not answer.
+    """
+
+    def __init__(self, *states, fails=()):
+        self.states, self.submitted, self.fails, self.asked = dict(enumerate(states)), [], fails, 0
 
     def job_states(self):
+        self.asked += 1
+        if self.asked in self.fails:
+            raise NoAnswer("squeue does not answer")
         shown = {}
         for number in range(len(self.submitted)):
             states = self.states[number]
             shown[f"7_{number}"] = states.pop(0) if len(states) > 1 else states[0]
-        return shown
+        return {job: state for job, state in shown.items() if state is not None}
 
     def submit_array(self, tasks):
         first = len(self.submitted)
-        self.submitted += [task.addresses for task in tasks]
+        self.submitted += [task.run_ids for task in tasks]
         return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
 
@@ -43,13 +50,14 @@ def states(folder, monkeypatch):
 
     def states(cluster, runs, detach=False, **options):
         monkeypatch.setattr(slurm, "job_states", cluster.job_states)
+        monkeypatch.setattr(slurm, "SECONDS_TO_SETTLE", 0.0)
         monkeypatch.setattr(Slurm, "executor", lambda *_: cluster)
         monkeypatch.setattr(SlurmPool, "seconds_between_polls", 0.0)
         folder.path.mkdir(exist_ok=True)
         display = Display(runs, io.StringIO())
         pool = SlurmPool(folder, Slurm({}, 10, detach=detach), display)
         run_jobs(pool, [[run] for run in runs], display, StopSignals(), **options)
-        return {found.run.address: found.state for found in display.statuses()}, display.stream.getvalue()
+        return {found.run.run_id: found.state for found in display.statuses()}, display.stream.getvalue()
 
     return states
 
@@ -77,7 +85,7 @@ def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
     assert states(cluster, runs[:1], detach=True)[0] == {"base/seed-0": "queued"}
     assert set(states(cluster, runs, detach=True)[0].values()) == {"queued"}
     assert cluster.submitted == [["base/seed-0"], ["h-=-4/seed-0"]]
-    assert slurm.in_flight(folder) == {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"]}
+    assert read_json(folder.path / "slurm/jobs.json") == {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"]}
 
 
 def test_a_refused_submission_shows_the_reason(folder, states):
@@ -87,11 +95,80 @@ def test_a_refused_submission_shows_the_reason(folder, states):
         states(cluster, folder.runs(defined()))
 
 
-def test_only_jobs_that_squeue_lists_are_in_flight(folder, monkeypatch):
-    (folder.path / "slurm").mkdir(parents=True)
-    write_json(folder.path / "slurm/jobs.json", {"1": ["a"], "2": ["b"], "3": ["c"]})
-    monkeypatch.setattr(slurm, "job_states", lambda: {"1": "R", "2": "CA"})
-    assert slurm.in_flight(folder) == {"1": ["a"]}
+def test_one_answer_without_a_job_or_none_at_all_ends_nothing(folder, states):
+    (run,) = folder.runs(defined())
+    cluster = Cluster(["R", None, None, "R", None, "R", "OOM"], fails=(2, 5, 6))
+    found, printed = states(cluster, [run])
+    assert found == {"base/seed-0": "failed"} and len(cluster.submitted) == 1
+    assert printed.count("squeue does not answer") == 1
+
+
+def test_a_job_that_squeue_has_forgotten_is_over_when_its_run_has_ended_or_after_some_answers(folder, states):
+    (run,) = folder.runs(defined())
+    run.path.mkdir(parents=True)
+    run.record_attempt(state="diverged", error="at step 3")
+    cluster = Cluster([None])
+    assert states(cluster, [run])[0] == {"base/seed-0": "diverged"} and cluster.asked == 1
+    run.record_attempt(state="running", host="a node that died")
+    cluster = Cluster([None])
+    assert states(cluster, [run])[0] == {"base/seed-0": "failed"} and cluster.asked == slurm.ABSENT
+
+
+def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, states):
+    (run,) = folder.runs(defined())
+    cluster = Cluster(["PD", None, None, "R"])
+    for _ in range(2):
+        assert states(cluster, [run], detach=True)[0] == {"base/seed-0": "queued"}
+    cluster.states[0] = [None]
+    cluster.states[1] = ["PD"]
+    states(cluster, [run], detach=True)
+    assert cluster.submitted == [["base/seed-0"]] * 2
+    with pytest.raises(NoAnswer):
+        states(Cluster(fails=(1,)), [run], detach=True)
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """Puts a squeue into the path that is this shell script; none if it is empty."""
+
+    def squeue(script):
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        if script:
+            (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "bin/squeue").chmod(0o755)
+
+    return squeue
+
+
+@pytest.mark.parametrize("script", ["", "exit 0", "echo slurm_load_jobs error >&2; exit 1"])
+def test_a_squeue_that_is_missing_or_fails_or_says_nothing_is_no_answer(squeue, script):
+    squeue(script)
+    with pytest.raises(NoAnswer):
+        slurm.job_states()
+
+
+def test_the_states_of_jobs(squeue):
+    squeue("echo JOBID ST")
+    assert slurm.job_states() == {}
+    squeue("echo JOBID ST; echo 7_0 R; echo 7_1 PD")
+    assert slurm.job_states() == {"7_0": "R", "7_1": "PD"}
+
+
+def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue):
+    definition = defined(FOUR, seeds=2)
+    folder.save(definition)
+    (folder.path / "slurm").mkdir()
+    write_json(
+        folder.path / "slurm/jobs.json", {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"], "7_2": ["base/seed-1"]}
+    )
+    for run in folder.runs(definition)[:2]:
+        run.path.mkdir(parents=True)
+        run.record_attempt(state="running", host="another machine")
+    squeue("")
+    assert "2 running, 2 waiting" in overview(folder) and "squeue" in overview(folder)
+    squeue("echo JOBID ST; echo 7_0 NF; echo 7_1 R; echo 7_2 PD")
+    assert overview(folder).endswith("1 running, 1 queued, 1 waiting, 1 interrupted")
 
 
 def test_signals_are_ignored_while_a_worker_starts():

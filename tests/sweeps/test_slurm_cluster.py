@@ -73,7 +73,7 @@ def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
     launcher = launch(place, "--jobs=2", "--only=[bh]*")
     jobs = json.loads(until(lambda: (file := place / "sweep/slurm/jobs.json").is_file() and file.read_text()))
     assert sorted(jobs.values()) == [["base/seed-0"], ["h-=-4/seed-0"]]
-    (base,) = (job for job, addresses in jobs.items() if addresses == ["base/seed-0"])
+    (base,) = (job for job, run_ids in jobs.items() if run_ids == ["base/seed-0"])
     assert base.endswith("_0")  # of an array
     metrics = place / "sweep/runs/base/seed-0/metrics.jsonl"
     until(lambda: metrics.is_file() and metrics.read_text())

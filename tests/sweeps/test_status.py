@@ -62,7 +62,7 @@ def test_run_that_ran_is_not_waiting_again(folder):
     run.path.mkdir(parents=True)
     run.record_attempt(state="stopped", error="by SIGINT")
     display = status.Display([run], io.StringIO())
-    display.pending = {run.address: "waiting"}
+    display.pending = {run.run_id: "waiting"}
     assert [at.state for at in display.statuses()] == ["waiting"]  # what it came to before
     with run.held():
         run.record_attempt(state="running", host=os.uname().nodename)

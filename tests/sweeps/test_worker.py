@@ -1,14 +1,16 @@
 """A worker: a run that fails does not affect the others, and what is finished is not repeated."""
 
+import errno
 import json
 import os
 
 import pytest
 
+from tests.support.sweep_runs import FOUR, defined
 from tests.sweeps.conftest import one_device, work
-from transformer_jax.errors import Failed
+from transformer_jax.errors import BadInput, Diverged, Failed
 from transformer_jax.extension import UserCodeError
-from transformer_jax.sweeps.worker import reason_of
+from transformer_jax.sweeps.worker import Stopped, Worker, reason_of
 
 
 def result_of(folder):
@@ -17,11 +19,11 @@ def result_of(folder):
 
 def test_a_failure_is_reported_and_affects_no_other_run(worked):
     folder, definition, ended = worked
-    for address, reason in (("dropout/seed-0", "config.json:1: is"), ("h-=-4/seed-0", "the disk is full")):
-        status, report = ended[address]
-        (line,) = (line for line in map(json.loads, report.splitlines()) if line["run"] == address)
+    for run_id, reason in (("dropout/seed-0", "config.json:1: is"), ("h-=-4/seed-0", "the disk is full")):
+        status, report = ended[run_id]
+        (line,) = (line for line in map(json.loads, report.splitlines()) if line["run"] == run_id)
         assert status == 1 and line["state"] == "failed" and reason in line["error"]
-        run = folder.find(definition, address)
+        run = folder.find(definition, run_id)
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
     assert '{"run": "base/seed-0", "state": "finished", "error": null}' in ended["base/seed-0"][1]
     assert os.readlink(folder.path / "runs/base/seed-0/data").startswith("../../../data/")
@@ -49,3 +51,35 @@ def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked,
 )
 def test_the_reason_of_a_failure(error, reason):
     assert reason in reason_of(error)
+
+
+@pytest.mark.parametrize(("error", "state"), [(Failed("no room"), "failed"), (Diverged("at step 3"), "diverged")])
+def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
+    """Of a group, one run has failed when the process is asked to stop."""
+    definition = defined(FOUR)
+    folder.save(definition)
+
+    def train(self, runs):
+        self.fail(runs[0], error)
+        raise Stopped
+
+    monkeypatch.setattr(Worker, "_trained", train)
+    _, report = work(folder, definition, "base/seed-0", "h-=-4/seed-0")
+    assert [json.loads(line)["state"] for line in report.splitlines()] == [state, "stopped"]
+    base, four = folder.runs(definition)
+    assert base.attempt()["state"] == state and base.has_diverged() == (state == "diverged")
+    assert four.attempt()["state"] == "stopped"
+
+
+def test_a_file_system_without_locks_is_named_in_a_line(folder, monkeypatch):
+    definition = defined()
+    folder.save(definition)
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(BadInput, match=r"^\S+: .*flock"), folder.held():
+        pass
+    with pytest.raises(BadInput, match=r"^\S+: .*flock"), folder.runs(definition)[0].held():
+        pass

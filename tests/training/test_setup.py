@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from tests.support.small_runs import experiment
-from tests.support.sweep_runs import BASE, sweep
+from tests.support.sweep_runs import BASE, defined
 from transformer_jax.cli import main
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
@@ -66,7 +66,7 @@ def test_the_drawn_schedule_is_as_long_as_the_run(tmp_path, drawn, capsys, monke
 
 def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
-    definition, folder = spec.define(sweep(base=base), "file.py", None), SweepFolder(tmp_path)
+    definition, folder = defined(base=base), SweepFolder(tmp_path)
     (config,) = definition.experiments.values()
     assert UNCOUNTED in next(plan(folder, definition, ["base"]))
     prepare(config, folder.data(config))
@@ -77,7 +77,7 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
 
 def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
-    (run,) = SweepFolder(tmp_path).runs(spec.define(sweep(base=base), "file.py", None))
+    (run,) = SweepFolder(tmp_path).runs(defined(base=base))
     run.path.mkdir(parents=True)
     assert status_of(run).steps == 100_000  # as long as nothing is known
     run.folder.record(run.experiment, 19)

@@ -29,8 +29,9 @@ from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
+    from transformer_jax.sweeps.launch import LaunchOptions
     from transformer_jax.sweeps.slurm import Slurm
-    from transformer_jax.sweeps.spec import Definition
+    from transformer_jax.sweeps.spec import ResolvedSweep
 
 # The default time limit of a job.
 MINUTES = 240
@@ -159,8 +160,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.folder import SweepFolder
-    from transformer_jax.sweeps.launch import LaunchOptions, launch, try_data, use_cpu_only
-    from transformer_jax.sweeps.plan import plan
+    from transformer_jax.sweeps.launch import LaunchOptions, launch, use_cpu_only
 
     folder = SweepFolder(arguments.workdir)
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
@@ -169,31 +169,40 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         use_cpu_only()
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
-        if arguments.dry_run:
-            merged = sweep.merged(definition, arguments.together is not None)
-            jobs = 1 if slurm else arguments.jobs
-            chosen = definition.chosen(arguments.only)
-            try_data(sweep, merged, chosen)
-            for text in plan(sweep, merged, chosen, jobs, arguments.together):
-                print(text, flush=True)
-            return 0
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
         options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
-        return launch(sweep, definition, options)
+        return dry_run(sweep, definition, options) if arguments.dry_run else launch(sweep, definition, options)
+
+
+def dry_run(sweep: "SweepFolder", definition: "ResolvedSweep", options: "LaunchOptions") -> int:
+    """Prints what would run and what it would cost. Raises what `launch` would."""
+    from transformer_jax.sweeps.launch import ready, trial_data
+    from transformer_jax.sweeps.plan import plan
+
+    variants = definition.chosen(options.only)
+    definition = ready(sweep, definition, options)
+    with trial_data(sweep, definition, variants) as places:
+        for text in plan(sweep, definition, variants, places, 1 if options.slurm else options.jobs):
+            print(text, flush=True)
+    return 0
 
 
 def overview(sweep: "SweepFolder", only: Sequence[str] | None = None) -> str:
     """The state of every run of a sweep, or of those of the variants that match any pattern of `only`."""
-    from transformer_jax.sweeps.slurm import in_flight
+    from transformer_jax.sweeps.slurm import NoAnswer, in_queue
     from transformer_jax.sweeps.status import Display, counts, failure, table, tracker_failures
 
     definition = sweep.load()
-    names = definition.chosen(only)
-    display = Display(sweep.all_runs(definition, names))
-    display.pending = {address: "queued" for addresses in in_flight(sweep).values() for address in addresses}
-    statuses = display.statuses()
-    failed = [failure(status) for status in statuses if status.state == "failed"]
-    return "\n\n".join(filter(None, [table(statuses), *failed, tracker_failures(statuses), counts(statuses)]))
+    display, unknown = Display(sweep.all_runs(definition, definition.chosen(only))), ""
+    try:
+        queued = in_queue(sweep)
+    except NoAnswer as problem:
+        queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
+    display.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
+    statuses = [status.of_job(queued.get(status.run.run_id)) for status in display.statuses()]
+    failed = [failure(status) for status in statuses if status.state in ("failed", "diverged")]
+    lines = [table(statuses), *failed, tracker_failures(statuses), unknown, counts(statuses)]
+    return "\n\n".join(filter(None, lines))
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
@@ -210,7 +219,7 @@ def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
     return Slurm(parameters, arguments.time_limit or MINUTES, arguments.jobs, arguments.detach)
 
 
-def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Definition":
+def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "ResolvedSweep":
     """The file's sweep with the command line's changes; without a file, the sweep in the folder."""
     from transformer_jax.sweeps.spec import load
 

@@ -33,6 +33,11 @@ NOT_WRITABLE = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
     errno.EROFS: "it is on a read-only file system",
+    # Of flock.
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),
+        "its file system has no file locks (flock); use another directory",
+    ),
 }
 # The end of the name of a file that is being written.
 UNFINISHED = ".unfinished"
@@ -112,7 +117,8 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     while True:
         with open(path, "a+") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with explained(path):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip()

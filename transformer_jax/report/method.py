@@ -102,7 +102,7 @@ def _computes_otherwise(options: Mapping[str, Any]) -> bool:
 
 def variance_of_seeds(sweep: SweepResult) -> str:
     """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
-    vary = variance.of_record(sweep.definition) or (variance.INITIALIZATION,)
+    vary = sweep.definition.get("vary") or (variance.INITIALIZATION,)
     text = f"Differences between seeds include: {variance.listed(vary)}."
     if constant := [source for source in variance.SOURCES if source not in vary]:
         text += f" The same for all seeds, so that the intervals do not account for it: {variance.listed(constant)}."
@@ -139,11 +139,12 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
 def command(sweep: SweepResult) -> str:
     """The command that makes this sweep."""
     definition = sweep.definition
+    if "command" in definition:
+        return shlex.join(["transformer-jax", *definition["command"], f"--workdir={sweep.path}"])
+    # A sweep of 1.0.0 did not store the options that changed its base.
     words = ["transformer-jax", "sweep", str(definition["file"]), f"--workdir={sweep.path}"]
     if definition.get("scale"):
         words.append(f"--scale={definition['scale']}")
-    words += [f"--config.{path}={text}" for path, text in definition.get("overrides") or ()]
-    words += [f"--only={pattern}" for pattern in definition.get("only") or ()]
     words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
     if definition["tune"] is not None:
         words.append(f"--tune={tune_text(sweep.factors)}")

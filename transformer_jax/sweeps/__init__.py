@@ -1,5 +1,5 @@
 """Ablations: one file that says what differs, runs launched from it, one page that says what was found."""
 
-from transformer_jax.sweeps.spec import Sweep, Variant, grid
+from transformer_jax.sweeps.definition import Sweep, Variant, grid
 
 __all__ = ["Sweep", "Variant", "grid"]

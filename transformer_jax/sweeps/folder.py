@@ -25,18 +25,14 @@ from typing import Any
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, made, write_json
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec, variance
 from transformer_jax.sweeps.run import SweepRun, read_json
-from transformer_jax.sweeps.spec import Definition
+from transformer_jax.sweeps.spec import ResolvedSweep
 
-# Options that have always been part of the name of prepared data, though its recipe has them too.
-IN_NAMES_OF_DATA = ("valid_size", "test_size", "target_tokenizer_file")
-# Options of later versions: part of the name where they have an effect, so that earlier sweeps find their data.
-LATER = ("corpus_folder", "task.split", "task.cutoff", "task.language", "task.size")
 SHOWN_DIFFERENCES = 12
 # Of prepared data, of unfinished preparation, and of its lock.
 DATA_NAME = re.compile(r"[0-9a-f]{12}(\.partial|\.lock)?")
@@ -49,7 +45,7 @@ class SweepFolder:
         self.path = Path(paths.expanded(path))
         self.definition_file = self.path / "sweep.json"
 
-    def load(self) -> Definition:
+    def load(self) -> ResolvedSweep:
         """The sweep in this folder."""
         if not self.definition_file.is_file():
             raise BadInput(f"{self.path}: is not a sweep (no sweep.json); transformer-jax sweep FILE.py creates one")
@@ -75,16 +71,18 @@ class SweepFolder:
         with contextlib.chdir(directory):
             yield absolute
 
-    def merged(self, definition: Definition, together: bool = False) -> Definition:
-        """The definition with the seeds and settings already in the folder; refused if the folder has another sweep.
+    def merged(
+        self, definition: ResolvedSweep, together: bool = False, only: Sequence[str] | None = None
+    ) -> ResolvedSweep:
+        """The definition with the seeds and settings already in the folder; raises if the folder has another sweep.
 
         Runs that train together see the same batches: unless a sweep states what varies, one that is started with
         `together` has one data order for all seeds.
         """
         if not self.definition_file.is_file():
-            self.refuse_foreign()
+            definition = dataclasses.replace(definition, only=None if only is None else tuple(only))
             if together and definition.sweep.vary is None:
-                return dataclasses.replace(definition, vary=(variance.INITIALIZATION,))
+                return dataclasses.replace(definition, vary=(variance.INITIALIZATION,), began_together=True)
             return definition
         stored = self.load()
         if definition.tune is None:
@@ -92,18 +90,31 @@ class SweepFolder:
         if definition.sweep.vary is None:
             definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
-            more = [f"... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
-            raise BadInput(
-                f"{self.path}: contains another sweep; use another --workdir. Variants and seeds may be added, "
-                "but it differs in:\n  " + "\n  ".join([*found[:SHOWN_DIFFERENCES], *more])
+            more = [f"  ... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
+            raise ConfigError(
+                [
+                    f"{self.path}: contains another sweep; use another --workdir. Variants and seeds may be added, "
+                    "but it differs in:",
+                    *(f"  {line}" for line in found[:SHOWN_DIFFERENCES]),
+                    *more,
+                ]
             )
-        seeds = tuple(dict.fromkeys([*stored.seeds, *definition.seeds]))
-        return dataclasses.replace(definition, seeds=seeds)
+        return dataclasses.replace(
+            definition,
+            seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
+            began_together=stored.began_together,
+            only=None if only is None or stored.only is None else tuple(dict.fromkeys([*stored.only, *only])),
+            cores=stored.cores,
+        )
 
-    def refuse_foreign(self) -> None:
-        """Refuses a folder that contains something other than a sweep, before anything is written there."""
+    def check_place(self) -> None:
+        """Raises for a place where no sweep can be, before anything is written there."""
+        refuse_patterns(self.path)
         with explained(self.path):
             names = {file.name for file in self.path.iterdir()} if self.path.exists() else set()
+            for parent in self.path.parents:
+                if parent.exists() and not parent.is_dir():
+                    raise BadInput(f"{parent}: is a file; must be a directory")
             if self.definition_file.name in names:
                 self._record()
             # A launcher killed while it prepared data leaves its lock and a data folder.
@@ -112,7 +123,7 @@ class SweepFolder:
             ):
                 raise BadInput(f"{self.path}: is not a sweep, and not empty; use an empty or new directory")
 
-    def save(self, definition: Definition) -> None:
+    def save(self, definition: ResolvedSweep) -> None:
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.definition_file, definition.to_json())
@@ -120,15 +131,15 @@ class SweepFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Locks the sweep against a second launcher."""
-        refuse_patterns(self.path)
-        self.refuse_foreign()
+        self.check_place()
         with contextlib.ExitStack() as stack:
             with explained(self.path):
                 stack.enter_context(made(self.path))
                 lock = stack.enter_context(open(self.path / ".lock", "a+"))
             lock.seek(0)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with explained(self.path):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(
                     f"{self.path}: process {lock.read().strip()} is working on this sweep; wait, or use --status"
@@ -150,17 +161,16 @@ class SweepFolder:
 
     def tuned(self) -> dict[str, dict[str, Any]]:
         """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, "seed": ...,
-        "cost": ...}. Earlier versions had neither seed nor cost, used the chosen run as that of the first seed, and
-        rounded the factor to the six digits of its name."""
+        "cost": ...}. The loss of a run that diverged is None."""
         return read_json(self.path / "tuned.json") or {}
 
     def record_tuned(self, variant: str, facts: Mapping[str, Any]) -> None:
         with explained(self.path):
             write_json(self.path / "tuned.json", {**self.tuned(), variant: facts})
 
-    def runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """All runs that are compared, seed by seed, so that a sweep that is cut short has all variants of the first
-        seeds; with a tuned learning rate, those at the variant's own rate follow if the sweep asks for them."""
+    def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
+        """All runs that are compared; with a tuned learning rate, those at the variant's own rate follow if the sweep
+        asks for them."""
         tuned, sweep = self.tuned() if definition.tune else {}, definition.sweep
         names = [variant.name for variant in sweep.variants if variants is None or variant.name in variants]
         runs, untuned = [], []
@@ -171,29 +181,29 @@ class SweepFolder:
             runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
             if sweep.untuned and factor != 1.0:
                 path, experiment = path.with_name(f"untuned-{path.name}"), definition.experiment(name, seed)
-                untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), what="untuned"))
+                untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), kind="untuned"))
         return runs + untuned
 
-    def tuning_runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
+    def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """The runs that try learning rates, for variants whose rate is not chosen yet. Their seed is no other run's."""
         tuned, runs = self.tuned(), []
         for factor, variant in itertools.product(definition.tune or (), definition.sweep.variants):
             if variant.name not in tuned and (variants is None or variant.name in variants):
                 path = self.path / "runs" / variant.slug / f"tuning-{factor:g}"
                 experiment = definition.experiment(variant.name, spec.TUNING_SEED, factor)
-                runs.append(SweepRun(path, variant.name, spec.TUNING_SEED, experiment, what="tuning", factor=factor))
+                runs.append(SweepRun(path, variant.name, spec.TUNING_SEED, experiment, kind="tuning", factor=factor))
         return runs
 
-    def all_runs(self, definition: Definition, variants: Sequence[str] | None = None) -> list[SweepRun]:
+    def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """What is to be done, in this order: runs that tune, and runs that are compared."""
         return self.tuning_runs(definition, variants) + self.runs(definition, variants)
 
-    def find(self, definition: Definition, address: str) -> SweepRun:
-        """The run with this address."""
+    def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
+        """The run with this id."""
         for run in self.all_runs(definition):
-            if run.address == address:
+            if run.run_id == run_id:
                 return run
-        raise BadInput(f"{address}: {self.path} has no such run")
+        raise BadInput(f"{run_id}: {self.path} has no such run")
 
 
 def data_key(experiment: ExperimentConfig) -> str:
@@ -201,27 +211,26 @@ def data_key(experiment: ExperimentConfig) -> str:
     corpus = {
         option.path: schema.value_at(experiment.data, option.path)
         for option in schema.options(type(experiment.data))
-        if (option.affects == "corpus" and (option.path not in LATER or option.has_effect(experiment)))
-        or option.path in IN_NAMES_OF_DATA
+        if option.affects == "corpus" and option.has_effect(experiment)
     }
     recipe = recipe_of(experiment, corpus)
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def differences(stored: Definition, given: Definition) -> list[str]:
+def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     """How two definitions differ, where a sweep may not change, a line each."""
-    kept = [variant.name for variant in stored.sweep.variants if variant.name in given.experiments]
-    analyses = stored.sweep.analyses.keys() & given.sweep.analyses.keys()
-    old, new = _fixed(stored, kept, analyses), _fixed(given, kept, analyses)
-    pairs = {what: (old.get(what, "not changed"), new.get(what, "not changed")) for what in {**old, **new}}
-    return [f"{what}: {there} there, {here} here" for what, (there, here) in pairs.items() if there != here] + [
+    kept = [variant.name for variant in stored.sweep.variants if variant.name in wanted.experiments]
+    analyses = stored.sweep.analyses.keys() & wanted.sweep.analyses.keys()
+    old, new = _fixed(stored, kept, analyses), _fixed(wanted, kept, analyses)
+    pairs = {name: (old.get(name, "not changed"), new.get(name, "not changed")) for name in {**old, **new}}
+    return [f"{name}: {there} there, {here} here" for name, (there, here) in pairs.items() if there != here] + [
         f"variant {variant.name!r}: there, but not here (use --only to leave it out)"
         for variant in stored.sweep.variants
         if variant.name not in kept
     ]
 
 
-def _fixed(definition: Definition, variants: Sequence[str], analyses: Collection[str]) -> dict[str, Any]:
+def _fixed(definition: ResolvedSweep, variants: Sequence[str], analyses: Collection[str]) -> dict[str, Any]:
     """What may not change in a sweep, described in words, with its value as JSON has it."""
     fixed: dict[str, Any] = {
         "name": definition.sweep.name,

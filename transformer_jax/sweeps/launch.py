@@ -1,16 +1,15 @@
-"""Launches a sweep: runs what is missing, and does not repeat what is finished."""
+"""Launches a sweep: checks it, prepares its data, runs what is missing, and repeats nothing that is finished."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
-import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -20,14 +19,16 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import MANIFEST
 from transformer_jax.data_config import TASKS, DataConfig
 from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import checks, provenance
+from transformer_jax.sweeps import checks, provenance, tuning
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.run import Job, SweepRun, now, seconds_of
+from transformer_jax.sweeps.process import Pool
+from transformer_jax.sweeps.run import Job, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import TUNING_SEED, Definition, training_flops
-from transformer_jax.sweeps.status import Display, failure, tracker_failures
+from transformer_jax.sweeps.spec import TUNING_SEED, ResolvedSweep, training_flops
+from transformer_jax.sweeps.status import Display, RunStatus, failure, tracker_failures
 from transformer_jax.sweeps.variance import ORDER, SPLIT
 
 # The exit status after a signal, as shells have it.
@@ -62,35 +63,56 @@ def use_cpu_only() -> None:
     jax.config.update("jax_platforms", "cpu")
 
 
-def launch(sweep: SweepFolder, definition: Definition, options: LaunchOptions) -> int:
+def launch(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> int:
     """Runs what is missing; returns the exit status."""
     variants = definition.chosen(options.only)
-    if options.slurm is not None:
-        options.slurm.executor(sweep.path)  # refused now rather than after an hour of preparing data
-    together = options.together is not None
     with sweep.held():
-        definition = sweep.merged(definition, together)
-        definition = dataclasses.replace(
-            definition,
-            together=together,
-            code=provenance.digests(definition),
-            accept_changed_code=options.accept_changed_code,
-        )
-        provenance.check(sweep, definition)
-        for group in grouped(sweep.runs(definition), options.together):
-            if len(group) > 1:  # refused now rather than when runs start to train together
-                from transformer_jax.training.together import refuse_incompatible
-
-                refuse_incompatible([run.experiment for run in group])
+        definition = ready(sweep, definition, options)
         prepare_data(definition, data_sets(sweep, definition, variants))
         sweep.save(definition)
-        if together:
+        if definition.together:
             print(TOGETHER[bool({ORDER, SPLIT} & set(definition.vary))], flush=True)
         with StopSignals() as signals:
             return Launcher(sweep, definition, variants, options, signals).run()
 
 
-def data_sets(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> dict[Path, SweepRun]:
+def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> ResolvedSweep:
+    """The definition as it will be launched. Raises for all that cannot be launched, before data is prepared."""
+    if options.slurm is not None:
+        options.slurm.executor(sweep.path)
+    sweep.check_place()
+    definition = sweep.merged(definition, options.together is not None, options.only)
+    definition = dataclasses.replace(
+        definition,
+        together=options.together is not None,
+        cores=definition.cores if options.slurm else cores_of_a_run(options.jobs, definition.cores),
+        code=provenance.digests(definition),
+        accept_changed_code=options.accept_changed_code,
+    )
+    provenance.check(sweep, definition)
+    for group in grouped(sweep.runs(definition), options.together):
+        if len(group) > 1:
+            from transformer_jax.training.together import refuse_incompatible
+
+            refuse_incompatible([run.experiment for run in group])
+    return definition
+
+
+def cores_of_a_run(jobs: int | None, recorded: int | None) -> int | None:
+    """How many CPU cores each run gets: as many as the sweep began with, because the last digits depend on it."""
+    cores = len(slots(jobs, recorded)[0].cores)
+    if not cores:  # GPUs
+        return recorded
+    if recorded is not None and cores < recorded:
+        tell(
+            f"warning: the sweep's runs had {recorded} CPU cores each, here are {cores}: their last digits will differ"
+        )
+    elif recorded is not None and cores != len(slots(jobs)[0].cores):
+        tell(f"each run has {recorded} of the CPU cores, as when the sweep began; its last digits depend on that")
+    return recorded or cores
+
+
+def data_sets(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> dict[Path, SweepRun]:
     """The folder of each data set, with a run that uses it."""
     places: dict[Path, SweepRun] = {}
     for run in sweep.all_runs(definition, variants):
@@ -98,16 +120,22 @@ def data_sets(sweep: SweepFolder, definition: Definition, variants: Sequence[str
     return places
 
 
-def try_data(sweep: SweepFolder, definition: Definition, variants: Sequence[str]) -> None:
-    """Refuses what `prepare_data` would, as far as that takes seconds, without writing to the sweep."""
+@contextlib.contextmanager
+def trial_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> Iterator[dict[Path, Path]]:
+    """Where the data of each data folder is: data whose preparation takes seconds is prepared in a temporary folder.
+
+    Raises what `prepare_data` would of this data; other data is left out.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        places = {}
-        for number, (place, run) in enumerate(data_sets(sweep, definition, variants).items()):
+        places: dict[Path, Path] = {}
+        sets = data_sets(sweep, definition, variants)
+        for number, (place, run) in enumerate(sets.items()):
             if (place / MANIFEST).is_file():
-                places[place] = run
+                places[place] = place
             elif _is_small(run.experiment.data):
-                places[Path(scratch) / str(number)] = run
-        prepare_data(definition, places)
+                places[place] = Path(scratch) / str(number)
+        prepare_data(definition, {now: sets[place] for place, now in places.items()})
+        yield places
 
 
 def _is_small(data: DataConfig) -> bool:
@@ -119,7 +147,7 @@ def _is_small(data: DataConfig) -> bool:
     return False
 
 
-def prepare_data(definition: Definition, places: Mapping[Path, SweepRun]) -> None:
+def prepare_data(definition: ResolvedSweep, places: Mapping[Path, SweepRun]) -> None:
     """Prepares each data set once; refuses what could not be trained or evaluated on."""
     problems: list[tuple[str, str]] = []  # of variants
     for place, run in places.items():
@@ -142,76 +170,69 @@ class Launcher:
     """One launch: first the runs that tune learning rates, if the sweep has them, then the runs themselves."""
 
     sweep: SweepFolder
-    definition: Definition
+    definition: ResolvedSweep
     variants: list[str]
     options: LaunchOptions
     signals: StopSignals
     failed: list[str] = dataclasses.field(default_factory=list)  # names of runs
+    diverged: list[str] = dataclasses.field(default_factory=list)
     unfinished: int = 0
 
     def run(self) -> int:
         if self.definition.tune:
             self._tune()
         if not self._is_over():
-            self.failed += self._run_missing(self.sweep.runs(self.definition, self.variants))
+            statuses = self._run_missing(self.sweep.runs(self.definition, self.variants))
+            self.diverged += [status.run.name for status in statuses if status.state == "diverged"]
         return self._conclude()
 
     def _tune(self) -> None:
-        """Chooses a learning rate for each variant, which is left out if its runs all failed, or some only stopped."""
+        """Chooses the learning rate of each variant whose runs are over, and leaves out the others."""
         runs = self.sweep.tuning_runs(self.definition, self.variants)
         if not runs:
             return
         print(f"{len(runs)} runs to choose learning rates", flush=True)
-        failed = self._run_missing(runs)
-        if self._is_over(failed):
-            self.failed += failed
+        self._run_missing(runs)
+        if self._is_over():
             return
         for name in dict.fromkeys(run.variant for run in runs):
             of_variant = [run for run in runs if run.variant == name]
-            if not all(run.name in failed or run.is_finished() or _has_failed(run) for run in of_variant):
-                self.variants.remove(name)  # until the same command has resumed them
-                continue
-            losses = {f"{run.factor:g}": valid_loss(run) for run in of_variant}  # by the names of factors
-            known = {factor: loss for factor, loss in losses.items() if loss is not None}
-            if not known:
-                self.failed += [run.name for run in of_variant if run.name in failed]
+            if not all(map(tuning.is_over, of_variant)):
                 self.variants.remove(name)
-                continue
-            best = min(known, key=lambda factor: known[factor])
-            exact = {f"{factor:g}": float(factor) for factor in self.definition.tune or ()}
-            facts = {"factor": exact[best], "losses": losses, "seed": TUNING_SEED, "cost": cost(of_variant)}
-            self.sweep.record_tuned(name, facts)
-            listed = ", ".join(f"x {f}: {'failed' if loss is None else f'{loss:.4f}'}" for f, loss in losses.items())
-            print(f"{name}: rate x {best} (validation loss {listed})", flush=True)
+            elif (choice := tuning.choice(of_variant)) is None:
+                self.variants.remove(name)
+                self.diverged += [run.name for run in of_variant]
+            else:
+                self.sweep.record_tuned(name, choice)
+                losses = {
+                    factor: "diverged" if loss is None else f"{loss:.4f}" for factor, loss in choice["losses"].items()
+                }
+                shown = ", ".join(f"x {factor}: {loss}" for factor, loss in losses.items())
+                print(f"{name}: rate x {choice['factor']:g} (validation loss {shown})", flush=True)
 
-    def _run_missing(self, runs: Sequence[SweepRun]) -> list[str]:
-        """Runs those that are not finished; returns the names of those that failed."""
+    def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
+        """Runs those that are not finished; returns how all stand then."""
         display, options = Display(runs), self.options
-        missing = [run for run in runs if not run.is_finished()]
-        if options.slurm is not None and options.slurm.detach:
-            # A launch that does not wait cannot know whether a tuning run failed in it or in an earlier one.
-            missing = [run for run in missing if run.factor is None or not _has_failed(run)]
-        pool = (
-            LocalPool(self.sweep, slots(options.jobs))
+        missing = [run for run in runs if not run.is_finished() and not run.has_diverged()]
+        pool: Pool = (
+            LocalPool(self.sweep, slots(options.jobs, self.definition.cores))
             if options.slurm is None
             else SlurmPool(self.sweep, options.slurm, display)
         )
-        # The most expensive job first, so that no device is idle while the last long one runs.
-        jobs = sorted(
-            grouped(missing, options.together), key=lambda job: -sum(training_flops(run.experiment) for run in job)
-        )
+        jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
         statuses = display.close()
-        self.unfinished += sum(status.state not in ("finished", "failed") for status in statuses)
-        failed = [status for status in statuses if status.state == "failed"]
-        for status in failed:
-            print(f"\n{failure(status)}", flush=True)
+        self.unfinished += sum(status.state not in ("finished", "failed", "diverged") for status in statuses)
+        self.failed += [status.run.name for status in statuses if status.state == "failed"]
+        for status in statuses:
+            if status.state in ("failed", "diverged"):
+                print(f"\n{failure(status)}", flush=True)
         if warning := tracker_failures(statuses):
             print(f"\n{warning}", flush=True)
-        return [status.run.name for status in failed]
+        return statuses
 
-    def _is_over(self, failed: Sequence[str] = ()) -> bool:
-        return bool(self.signals.asked or self._is_detached() or ((self.failed or failed) and self.options.fail_fast))
+    def _is_over(self) -> bool:
+        return bool(self.signals.asked or self._is_detached() or (self.failed and self.options.fail_fast))
 
     def _is_detached(self) -> bool:
         """Whether runs remain that this launch does not wait for."""
@@ -222,23 +243,45 @@ class Launcher:
             print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
             return EXIT_STATUS[self.signals.asked]
         if self._is_detached():
-            tuning = bool(self.definition.tune and self.sweep.tuning_runs(self.definition, self.variants))
+            tuning_runs = bool(self.definition.tune and self.sweep.tuning_runs(self.definition, self.variants))
             print(
                 f"\n{self.unfinished} runs are left to the cluster; --status shows their state"
-                + ("; when they are done, the same command chooses the learning rates and submits the rest" * tuning)
+                + (
+                    "; when they are done, the same command chooses the learning rates and submits the rest"
+                    * tuning_runs
+                )
             )
             return 0
         if self.failed:
             stopped = "; --fail-fast stopped the others" if self.options.fail_fast else ""
             raise Failed(f"{len(self.failed)} runs: {'; '.join(self.failed)}{stopped}. The same command retries them")
+        if self.diverged:
+            raise Failed(
+                f"{len(self.diverged)} runs diverged: {'; '.join(self.diverged)}. The same command does not repeat "
+                "them unless their folders are removed"
+            )
         if self.unfinished:
             raise Failed(f"{self.unfinished} runs are not finished; the same command resumes the sweep")
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
 
 
+def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
+    """The order in which jobs start: seed by seed, so that a sweep that is cut short has whole comparisons.
+
+    Within a seed the baseline is first, because all others are compared with it, and then the most expensive.
+    """
+    baselines, seeds = definition.baselines(), [TUNING_SEED, *definition.seeds]
+
+    def place(job: Job) -> tuple[bool, int, bool, float]:
+        first = min((run.kind == "untuned", seeds.index(run.seed), run.variant not in baselines) for run in job)
+        return *first, -sum(training_flops(run.experiment) for run in job)
+
+    return sorted(jobs, key=place)
+
+
 def run_jobs(
-    pool: LocalPool | SlurmPool,
+    pool: Pool,
     jobs: Sequence[Job],
     display: Display,
     signals: StopSignals,
@@ -246,28 +289,28 @@ def run_jobs(
     fail_fast: bool = False,
 ) -> None:
     """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved."""
-    waiting, failures, stopping = list(jobs), collections.Counter[str](), False
-    display.pending |= {run.address: "waiting" for job in jobs for run in job}
-    while waiting or pool.is_busy():
+    pending, failures, stopping = list(jobs), collections.Counter[str](), False
+    display.pending |= {run.run_id: "waiting" for job in jobs for run in job}
+    while pending or pool.is_busy():
         if not stopping and (signals.asked or (fail_fast and any(count > retries for count in failures.values()))):
             stopping = True
             pool.stop()
-        waiting = [] if stopping else pool.start(waiting)
+        pending = [] if stopping else pool.start(pending)
         for run, outcome in pool.ended():
-            display.outcomes[run.address] = outcome
-            display.pending.pop(run.address, None)
+            display.outcomes[run.run_id] = outcome
+            display.pending.pop(run.run_id, None)
             if outcome.state != "failed":
                 continue
-            failures[run.address] += 1
+            failures[run.run_id] += 1
             if run.attempt().get("state") == "running":  # the process could not record the failure itself
                 with contextlib.suppress(OSError):
                     run.record_attempt(state="failed", error=outcome.error, ended=now())
-            if failures[run.address] <= retries and not stopping:
+            if failures[run.run_id] <= retries and not stopping:
                 display.print(f"{run.name}: failed, retrying: {outcome.error.splitlines()[0]}")
-                display.pending[run.address] = "waiting"
-                waiting.append([run])
+                display.pending[run.run_id] = "waiting"
+                pending.append([run])
         display.refresh()
-        if waiting or pool.is_busy():
+        if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     display.refresh(now=True)
 
@@ -288,25 +331,3 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
         else:
             groups.append([run])
     return groups
-
-
-def _has_failed(run: SweepRun) -> bool:
-    return run.attempt().get("state") == "failed"
-
-
-def valid_loss(run: SweepRun) -> float | None:
-    """The validation loss at the end of a tuning run; None if it failed or diverged."""
-    result = run.result()
-    loss = None if result is None else result["valid"].get("loss")
-    return loss if loss is not None and math.isfinite(loss) else None
-
-
-def cost(runs: Sequence[SweepRun]) -> dict[str, float]:
-    """What tuning runs took; of those that failed only their number is known."""
-    results = [result for run in runs if (result := run.result()) is not None]
-    return {
-        "runs": len(runs),
-        "updates": sum(result["steps"] for result in results),
-        "train_seconds": sum(map(seconds_of, results)),
-        "training_flops": sum(result["training_flops"] for result in results),
-    }

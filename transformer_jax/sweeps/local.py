@@ -26,24 +26,29 @@ class Slot(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
 
 
-def slots(jobs: int | None) -> list[Slot]:
-    """The machine in `jobs` parts; by default one for each GPU, or a single one without GPUs.
+def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
+    """The machine in `jobs` shares; by default one for each GPU, or a single one without GPUs.
 
-    Cores and GPUs are divided evenly. With more processes than GPUs, several share one, and its memory.
+    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. All processes get the
+    same number of cores, on which the last digits of results depend: `cores_of_a_run` if it is given, and they share
+    cores if there are too few.
     """
     devices = gpus()
     jobs = jobs or max(len(devices), 1)
     if devices:
         return [_gpu_slot(portion(devices, jobs, number), -(-jobs // len(devices))) for number in range(jobs)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return [Slot(tuple(portion(cores, jobs, number)) if cores else ()) for number in range(jobs)]
+    if not cores:
+        return [Slot() for _ in range(jobs)]
+    each = min(cores_of_a_run or max(len(cores) // jobs, 1), len(cores))
+    return [Slot(tuple(cores[(job * each + n) % len(cores)] for n in range(each))) for job in range(jobs)]
 
 
-def portion(items: Sequence, parts: int, number: int) -> list:
-    """Part `number` of `parts` even ones; with too few items, one that several parts share."""
-    if parts > len(items):
+def portion(items: Sequence[str], shares: int, number: int) -> list[str]:
+    """Share `number` of even `shares`; with too few items, one that several shares have."""
+    if shares > len(items):
         return [items[number % len(items)]]
-    return list(items[number * len(items) // parts : (number + 1) * len(items) // parts])
+    return list(items[number * len(items) // shares : (number + 1) * len(items) // shares])
 
 
 def _gpu_slot(devices: Sequence[str], processes_on_each: int) -> Slot:
@@ -81,7 +86,7 @@ def pinned(slot: Slot) -> Iterator[None]:
 
 
 class LocalPool:
-    """Worker processes on this machine, one in each slot."""
+    """Worker processes on this machine, one in each slot: a `Pool`."""
 
     seconds_between_polls = 0.2
 
@@ -91,19 +96,18 @@ class LocalPool:
         self.not_started: list[tuple[SweepRun, Outcome]] = []
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
-        """Starts as many jobs as there is room for; returns those that have to wait."""
-        waiting = list(jobs)
-        while waiting and self.free:
-            job = waiting.pop(0)
+        pending = list(jobs)
+        while pending and self.free:
+            job = pending.pop(0)
             try:
                 self._start(job)
             except OSError as error:
                 if len(job) > 1:  # one run's folder stands in the way of the others
-                    waiting += [[run] for run in job]
+                    pending += [[run] for run in job]
                     continue
                 error_text = f"{job[0].path}: no process could be started in it: {error}"
                 self.not_started.append((job[0], Outcome("failed", error_text)))
-        return waiting
+        return pending
 
     def _start(self, job: Job) -> None:
         slot = self.free[0]
@@ -112,11 +116,9 @@ class LocalPool:
         self.free.pop(0)
 
     def is_busy(self) -> bool:
-        """Whether there is anything to wait for."""
         return bool(self.busy or self.not_started)
 
     def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
-        """The runs that have ended since the last call."""
         yield from self.not_started
         self.not_started = []
         for process, slot in list(self.busy):
@@ -124,9 +126,8 @@ class LocalPool:
                 self.busy.remove((process, slot))
                 self.free.append(slot)
                 outcomes = process.outcomes()
-                yield from ((run, outcomes[run.address]) for run in process.runs)
+                yield from ((run, outcomes[run.run_id]) for run in process.runs)
 
     def stop(self) -> None:
-        """Asks all processes to save and end."""
         for process, _ in self.busy:
             process.ask_to_stop()

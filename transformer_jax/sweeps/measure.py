@@ -3,6 +3,7 @@
 import json
 import os
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,22 +15,23 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, write_json, write_record
+from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.runs.best import is_validation
-from transformer_jax.runs.folder import identifying_versions
+from transformer_jax.runs.folder import RunFolder, identifying_versions
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
+from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps.provenance import digests_of_run
-from transformer_jax.sweeps.publish import publish
 from transformer_jax.sweeps.run import SweepRun, read_json
-from transformer_jax.sweeps.spec import Definition
+from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate
 
 
-def finish(run: SweepRun, definition: Definition, together: int, watch: CompileWatch) -> None:
+def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     model = load_run(run.path)
     if model.steps[-1] > run.experiment.train.steps:
@@ -61,7 +63,7 @@ def finish(run: SweepRun, definition: Definition, together: int, watch: CompileW
     }
     with explained(run.path):
         write_record(run.path / "result.json", result)
-    publish(run, definition, config, result)
+    report_to_tracker(run, definition, config, result)
 
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
@@ -123,6 +125,30 @@ def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
     }
+
+
+def report_to_tracker(
+    run: SweepRun, definition: ResolvedSweep, config: ExperimentConfig, result: Mapping[str, Any]
+) -> None:
+    """Reports the scores to the run's tracker. What fails here is a warning: result.json has them already."""
+    scores = {f"{split}/{name}": value for split, test in result["tests"].items() for name, value in _numbers(test)}
+    scores |= {f"valid/{name}": value for name, value in _numbers(result["valid"])}
+    try:
+        tracking = RunFolder(run.path, labels=labels_of(run, definition)).tracking(config)
+        if tracking is not None:
+            tracking.log(result["steps"], scores)
+            tracking.finish()
+    except (OSError, BadInput) as problem:
+        tell(f"warning: {run.name}: {problem}; its scores are in result.json")
+
+
+def labels_of(run: SweepRun, definition: ResolvedSweep) -> Labels:
+    """What the run is called where its metrics are reported: runs are grouped by variant."""
+    return Labels(definition.sweep.name, run.variant, run.name)
+
+
+def _numbers(values: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in values.items() if isinstance(value, (int, float))]
 
 
 def devices() -> str:

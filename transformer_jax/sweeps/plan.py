@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.prepared import MANIFEST
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.schema import is_address
-from transformer_jax.sweeps.estimate import Work, left, pace_of, total
+from transformer_jax.sweeps import estimate
+from transformer_jax.sweeps.definition import Variant
+from transformer_jax.sweeps.estimate import Counts, Work
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
-from transformer_jax.sweeps.spec import LENGTH, Definition, Variant, parameters, training_flops
+from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
+from transformer_jax.sweeps.status import RunStatus, status_of
 from transformer_jax.sweeps.variance import listed
 from transformer_jax.training.setup import updates
 from transformer_jax.update.optimizer import peak_rate
@@ -24,72 +26,106 @@ UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run
 
 def plan(
     sweep: SweepFolder,
-    definition: Definition,
+    definition: ResolvedSweep,
     variants: Sequence[str],
+    places: Mapping[Path, Path],
     jobs: int | None = None,
-    together: int | None = None,
 ) -> Iterator[str]:
-    """A table of the variants; then, once programs were timed, how long what is not finished yet will take."""
-    runs, experiments = sweep.all_runs(definition, variants), definition.experiments
-    counted = {name: updates(experiments[name], functools.partial(sweep.data, experiments[name])) for name in variants}
-    flops = {name: training_flops(experiments[name], counted[name]) for name in variants}
-    works = left(runs, counted)
-    rows = [("variant", "differs in", "parameters", "FLOPs a run", "peak rate")]
-    for name in variants:
-        count = f"{parameters(experiments[name].model):,}"
-        rows.append(
-            (name, changes(definition.variant(name)), count, count_text(flops[name]), _peak_rate(experiments[name]))
-        )
-    seeds = ", ".join(map(str, definition.seeds))
-    tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
-    unchosen = (
-        {work.run.variant for work in works if work.run.factor is not None} if definition.sweep.untuned else set()
-    )
-    at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
+    """A table of the variants; then, once updates were timed, how long what is not finished yet will take.
+
+    `places`: where the data of each data folder is now, of data that is prepared.
+    """
+    experiments = {name: definition.experiments[name] for name in variants}
+    data = {name: places.get(sweep.data(config)) for name, config in experiments.items()}
+    counted = {name: updates(config, lambda place=data[name]: place) for name, config in experiments.items()}  # type: ignore[misc]
+    counts = {name: estimate.counts(config, data[name], definition.sweep.tests) for name, config in experiments.items()}
+    statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
+    works = [_work(status, counted) for status in statuses if status.state not in ("finished", "diverged")]
+    rows = [("variant", "differs in", "parameters", "FLOPs a run", "programs", "peak rate")]
+    for name, config in experiments.items():
+        flops = count_text(training_flops(config, counted[name]))
+        programs = str(counts[name].programs + counts[name].other_programs)
+        shown = changes(definition.variant(name))
+        rows.append((name, shown, f"{parameters(config.model):,}", flops, programs, _peak_rate(config)))
     yield "\n".join(
         [
             f"{definition.sweep.name}: {definition.sweep.question}",
             "",
             _aligned(rows, texts=2),
             "",
-            f"{number(len(variants), 'variant')}, seeds {seeds}{tune}: {number(len(works), 'run')} to train{at_most}, "
-            f"{len(runs) - len(works)} finished",
+            _runs_text(definition, variants, works, len(statuses) - len(works)),
             f"differences between seeds include: {listed(definition.vary)}",
             f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on), "
             "parameters of the vocabulary asked for",
             *([UNCOUNTED] if None in counted.values() else []),
+            *_unchecked(data),
         ]
     )
     if works:
-        yield _times(sweep, definition, works, jobs, together)
+        yield _times(sweep, definition, works, counts, data, jobs)
+
+
+def _work(status: RunStatus, counted: Mapping[str, int | None]) -> Work:
+    whole = counted[status.run.variant] or status.run.experiment.train.steps
+    return Work(status.run, max(whole - status.step, 0))
+
+
+def _runs_text(definition: ResolvedSweep, variants: Sequence[str], works: Sequence[Work], finished: int) -> str:
+    seeds = ", ".join(map(str, definition.seeds))
+    tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
+    unchosen = {work.run.variant for work in works if work.run.factor is not None} if definition.sweep.untuned else ()
+    at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
+    runs = f"{number(len(works), 'run')} to train{at_most}, {finished} finished"
+    return f"{number(len(variants), 'variant')}, seeds {seeds}{tune}: {runs}"
+
+
+def _unchecked(data: Mapping[str, Path | None]) -> list[str]:
+    missing = [name for name, place in data.items() if place is None]
+    if not missing:
+        return []
+    return [
+        f"the data of {number(len(missing), 'variant')} is not prepared, and is missing or large: what it may "
+        "not support, such as the size of a vocabulary, is not checked now"
+    ]
 
 
 def _times(
     sweep: SweepFolder,
-    definition: Definition,
+    definition: ResolvedSweep,
     works: Sequence[Work],
+    counts: Mapping[str, Counts],
+    data: Mapping[str, Path | None],
     jobs: int | None,
-    together: int | None,
 ) -> str:
     """How long the next run of each variant takes, and all that is left."""
-    runs = sweep.all_runs(definition)
-    pace = pace_of(sweep, definition, runs, works, jobs)
-    following: dict[str, Work] = {}
-    for work in works:
-        following.setdefault(work.run.variant, work)
+    here = slots(jobs, definition.cores)
+    first = {work.run.variant: work for work in reversed(works)}
+    known = {run: estimate.seconds_taken(run) for run in sweep.all_runs(definition) if run.is_finished()}
+    finished = {run: seconds for run, seconds in known.items() if seconds is not None}
+    if finished:
+        seconds = {work: estimate.seconds_by_finished(work, finished) for work in works}
+    else:
+        experiments = {name: definition.experiments[name] for name in counts if name in first}
+        timed = estimate.timed_updates(experiments, data, here[0])
+        seconds = {
+            work: estimate.seconds_by_timing(
+                work, counts[work.run.variant], timed[work.run.variant], first[work.run.variant] is work
+            )
+            for work in works
+        }
     rows = [("variant", "time of the next run")]
-    rows += [(name, duration(pace.start + pace.seconds(work))) for name, work in following.items()]
-    data = {place for work in works if not ((place := sweep.data(work.run.experiment)) / MANIFEST).is_file()}
-    processes = len(slots(jobs))
-    seconds = total(works, pace, processes, together) + pace.start + (pace.preparation or 0) * len(data)
-    how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
+    rows += [
+        (name, duration(seconds[work])) for name, work in sorted(first.items(), key=lambda item: works.index(item[1]))
+    ]
+    whole = max(sum(seconds.values()) / len(here), *seconds.values())
+    how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
+    by = f"by {number(len(finished), 'finished run')}" if finished else "by one update of each variant, timed now"
     return "\n".join(
         [
             "",
             _aligned(rows, texts=1),
             "",
-            f"about {duration(seconds)} {how} on this machine, if no run ends early and it stays as busy as now",
-            *(f"  {words}" for words in pace.words()),
+            f"about {duration(whole)} {how} on this machine, {by}; right within a factor of two, if no run ends early",
         ]
     )
 
@@ -100,9 +136,9 @@ def _peak_rate(config: ExperimentConfig) -> str:
     return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
 
 
-def number(count: int, what: str) -> str:
+def number(count: int, noun: str) -> str:
     """A number of things: "1 run", "2 runs"."""
-    return f"{count} {what}{'s' * (count != 1)}"
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def changes(variant: Variant) -> str:
@@ -116,7 +152,7 @@ def _short(value: Any) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], texts: int) -> str:
-    """A table: so many columns of text aligned left, the others right."""
+    """A table whose first columns, `texts` of them, are aligned left, and the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [[*map(str.ljust, row[:texts], widths), *map(str.rjust, row[texts:], widths[texts:])] for row in rows]
     return "\n".join(map("  ".join, aligned))

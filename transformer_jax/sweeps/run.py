@@ -1,7 +1,8 @@
 """One run of a sweep as it is on disk. Whether it is finished, running or failed is derived here, from its files alone.
 
 A run folder as `train` makes it, and besides: log.txt, attempt.json (how the last attempt went), translations/,
-analysis/, and result.json, which is written last.
+analysis/, and result.json, which is written last. The states of a run: waiting, running, finished; stopped (it can be
+resumed), interrupted (its process is gone), failed (it is tried again), diverged (it would diverge again).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Literal
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_json
+from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.records import difference
@@ -36,17 +37,17 @@ class SweepRun:
     experiment: ExperimentConfig
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
-    what: Literal["compared", "untuned", "tuning"] = "compared"
+    kind: Literal["compared", "untuned", "tuning"] = "compared"
     factor: float | None = None  # of the learning rate, in a run that tunes it
 
     @property
     def name(self) -> str:
         if self.factor is not None:
             return f"{self.variant}, rate x {self.factor:g}"
-        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.what == "untuned" else "")
+        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.kind == "untuned" else "")
 
     @property
-    def address(self) -> str:
+    def run_id(self) -> str:
         """SLUG/seed-N, the run's name on a worker's command line."""
         return f"{self.path.parent.name}/{self.path.name}"
 
@@ -75,7 +76,7 @@ class SweepRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config and has all test sets and analyses."""
         result = read_json(self.path / "result.json")
-        if result is None or not self._has_config_of(result) or set(self.tests) - set(result["tests"]):
+        if result is None or result.get("config_digest") != self.digest or set(self.tests) - set(result["tests"]):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None
 
@@ -84,29 +85,25 @@ class SweepRun:
         result = self.result()
         return result is not None and all(self._has_record(result, split) for split in self.tests)
 
+    def has_diverged(self) -> bool:
+        """Whether its training diverged, which it would do again."""
+        return self.attempt().get("state") == "diverged" and self.result() is None
+
     def _has_record(self, result: Mapping[str, Any], split: str) -> bool:
-        record = read_json(self.path / result["tests"][split].get("file", f"translations/{split}.latest.json"))
+        record = read_json(self.path / result["tests"][split]["file"])
         try:
             return record is not None and not mismatch(record, result, split)
         except (KeyError, TypeError):  # not a record of an evaluation
             return False
 
-    def _has_config_of(self, result: Mapping[str, Any]) -> bool:
-        """Whether the result is of this config.
-
-        An earlier version knew, and hashed, fewer options. The run's config.json has those that it knew; all others
-        must have their defaults, which reproduce the behaviour of that version.
-        """
-        if (found := result.get("config_digest")) == self.digest:
-            return True
-        return found == digest(self.experiment, schema.flattened(read_json(self.folder.config) or {}))
-
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Locks the run; waits while another process has it. The kernel releases the lock of a killed process."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".worker.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with explained(self.path):
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
@@ -115,13 +112,10 @@ Job = Sequence[SweepRun]
 
 
 def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
-    """The state of an unfinished run, from its folder and its attempt.json, and the reason if there is one.
-
-    One of waiting, running, interrupted, stopped, failed.
-    """
+    """The state of an unfinished run, from its folder and its attempt.json, and the reason if there is one."""
     state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
-    if state == "failed":
-        return "failed", error or "no error was recorded"
+    if state in ("failed", "diverged"):
+        return state, error or "no error was recorded"
     if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path):
         return "interrupted", "its process is gone"  # on another machine the lock may not be visible
     # Finished without a valid result: the sweep asks for more than it did then.
@@ -142,31 +136,17 @@ def is_held(path: Path) -> bool:
 
 def mismatch(record: Mapping[str, Any], result: Mapping[str, Any], split: str) -> str:
     """How the record of an evaluation differs from the one that result.json was made from; empty if it does not."""
-    recorded = result["tests"][split]
-    if "test_set_sha256" in recorded:
-        return difference(record, recorded)
-    # Earlier versions recorded only the scores.
-    if found := difference(record, {"steps": [result["steps"]]} if "steps" in result else {}):
-        return found
-    score, expected = record["measures"]["bleu"]["score"], recorded.get("bleu")
-    return "" if score == expected else f"has BLEU {score}, and result.json {expected}"
+    return difference(record, result["tests"][split])
 
 
-def digest(experiment: ExperimentConfig, recorded: Mapping[str, Any] | None = None) -> str:
-    """Identifies a run's result by the options that affect it.
-
-    Options that affect only how it is computed count as their defaults. `recorded` are the options of a run by an
-    earlier version, which hashed the values of these as well, and no options that it did not know.
-    """
-    values = {}
-    for option in schema.options(ExperimentConfig):
-        if option.affects == "environment":
-            continue
-        value = schema.value_at(experiment, option.path)
-        if option.affects == "computation":
-            value = (recorded or {}).get(option.path, option.default)
-        if recorded is None or option.path in recorded or value != option.default:
-            values[option.path] = value
+def digest(experiment: ExperimentConfig) -> str:
+    """Identifies a run's result by the options that affect it and are not at their defaults."""
+    values = {
+        option.path: value
+        for option in schema.options(ExperimentConfig)
+        if option.affects not in ("environment", "computation")
+        and (value := schema.value_at(experiment, option.path)) != option.default
+    }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

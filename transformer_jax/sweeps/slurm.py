@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import getpass
@@ -11,6 +12,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from transformer_jax.sweeps.process import PYTHON, Outcome, WorkerProcess, last_
 from transformer_jax.sweeps.run import Job, SweepRun, read_json
 from transformer_jax.sweeps.status import Display
 
+# So many answers of squeue without a job mean that it is over; and the seconds between them before jobs are submitted.
+ABSENT, SECONDS_TO_SETTLE = 3, 5.0
 # A job is requeued whenever its time is up; it ends when its runs do.
 MAX_REQUEUES = 1000
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
@@ -36,14 +40,14 @@ NO_OPTIONS = ("setup", "teardown", "srun_args", "use_srun", "map_count", "additi
 class SlurmTask:
     """What a job does: it starts a worker, and has it save when SLURM signals that the time is up."""
 
-    def __init__(self, sweep: Path, addresses: Sequence[str]):
-        self.sweep, self.addresses = sweep, list(addresses)
+    def __init__(self, sweep: Path, run_ids: Sequence[str]):
+        self.sweep, self.run_ids = sweep, list(run_ids)
 
     def __call__(self) -> dict[str, Any]:
         with SweepFolder(self.sweep).in_original_directory() as sweep, ignored(signal.SIGUSR1, signal.SIGUSR2):
             definition = sweep.load()
-            self.worker = WorkerProcess(sweep, [sweep.find(definition, address) for address in self.addresses])
-        return {address: outcome._asdict() for address, outcome in self.worker.outcomes().items()}
+            self.worker = WorkerProcess(sweep, [sweep.find(definition, run_id) for run_id in self.run_ids])
+        return {run_id: outcome._asdict() for run_id, outcome in self.worker.outcomes().items()}
 
     def checkpoint(self) -> Any:
         """Called by submitit in the middle of `__call__`, before the job is requeued."""
@@ -52,7 +56,7 @@ class SlurmTask:
         self.worker.ask_to_stop()
         # WNOWAIT: `__call__`, which was interrupted, may be waiting for the process too.
         os.waitid(os.P_PID, self.worker.process.pid, os.WEXITED | os.WNOWAIT)
-        return DelayedSubmission(SlurmTask(self.sweep, self.addresses))
+        return DelayedSubmission(SlurmTask(self.sweep, self.run_ids))
 
 
 @contextlib.contextmanager
@@ -114,54 +118,55 @@ def refuse_unprintable(what: str, text: str) -> None:
 
 
 class SlurmPool:
-    """The jobs of a sweep on a cluster."""
+    """The jobs of a sweep on a cluster: a `Pool`."""
 
-    seconds_between_polls = 2.0
+    seconds_between_polls = 30.0
 
     def __init__(self, sweep: SweepFolder, slurm: Slurm, display: Display):
         self.sweep, self.slurm, self.display = sweep, slurm, display
         self.folder = sweep.path.absolute() / "slurm"
-        self.runs = {run.address: run for run in display.runs}
-        self.jobs = self._of_these_runs(in_flight(sweep))
+        self.runs = {run.run_id: run for run in display.runs}
+        self.watch = JobWatch(sweep)
+        self.watch.settle()
         self.stopping = False
 
-    def _of_these_runs(self, jobs: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        return {job: addresses for job, addresses in jobs.items() if not self.runs.keys().isdisjoint(addresses)}
+    def _jobs(self) -> dict[str, list[str]]:
+        """The jobs in flight that have runs of this launch."""
+        jobs = self.watch.jobs
+        return {job: run_ids for job, run_ids in jobs.items() if not self.runs.keys().isdisjoint(run_ids)}
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
         """Submits all that is not submitted yet, as one array."""
-        submitted = {address for addresses in self.jobs.values() for address in addresses}
-        new = [addresses for job in jobs if (addresses := [r.address for r in job if r.address not in submitted])]
+        submitted = {run_id for run_ids in self.watch.jobs.values() for run_id in run_ids}
+        new = [run_ids for job in jobs if (run_ids := [r.run_id for r in job if r.run_id not in submitted])]
         if new:
             self.folder.mkdir(exist_ok=True)
-            tasks = [SlurmTask(self.sweep.path.absolute(), addresses) for addresses in new]
+            tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in new]
             try:
-                ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
+                job_ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
             except Exception as error:  # of submitit's own types, with sbatch's message
-                raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
-            added = dict(zip(ids, new, strict=True))
-            write_json(self.folder / "jobs.json", {**in_flight(self.sweep), **added})
-            for job, addresses in added.items():
-                self.display.print(f"job {job}: {', '.join(addresses)}")
-            self.jobs |= added
-        self.display.pending |= {address: "queued" for addresses in self.jobs.values() for address in addresses}
+                message = "\n  ".join(str(error).strip().splitlines())
+                raise Failed(f"sbatch did not accept the jobs: {message}") from None
+            self.watch.add(dict(zip(job_ids, new, strict=True)))
+            for job, run_ids in zip(job_ids, new, strict=True):
+                self.display.print(f"job {job}: {', '.join(run_ids)}")
+        self.display.pending |= {run_id: "queued" for run_ids in self._jobs().values() for run_id in run_ids}
         return []
 
     def is_busy(self) -> bool:
-        return bool(self.jobs) and not self.slurm.detach
+        return bool(self._jobs()) and not self.slurm.detach
 
     def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
         if self.slurm.detach:
             return
-        known = with_states(self.sweep)
-        alive = {job: addresses for job, (addresses, state) in known.items() if state not in OVER}
-        self.jobs = self._of_these_runs(alive)
-        for job in known.keys() - alive.keys():
-            addresses, state = known[job]
-            for run in (self.runs[address] for address in addresses if address in self.runs):
+        try:
+            over = self.watch.look()
+        except NoAnswer as problem:
+            self.display.print_once(f"{problem}; asking again every {self.seconds_between_polls:.0f} s")
+            return
+        for job, (run_ids, state) in over.items():
+            for run in (self.runs[run_id] for run_id in run_ids if run_id in self.runs):
                 yield run, self._outcome(run, job, state in BROKEN)
-        if known:
-            write_json(self.folder / "jobs.json", alive)
 
     def _outcome(self, run: SweepRun, job: str, broke: bool) -> Outcome:
         """How a run went whose job is over; if the job broke, its worker could not report it."""
@@ -169,7 +174,7 @@ class SlurmPool:
             return Outcome("finished")
         attempt = run.attempt()
         state = attempt.get("state")
-        if state == "failed" or (state == "stopped" and not broke):
+        if state in ("failed", "diverged") or (state == "stopped" and not broke):
             return Outcome(state, attempt.get("error") or "")
         error = f"job {job} ended without a result; its last lines:\n{last_lines(self.folder / f'{job}_0_log.out')}"
         return Outcome("stopped" if self.stopping else "failed", error)
@@ -177,25 +182,73 @@ class SlurmPool:
     def stop(self) -> None:
         """SLURM asks the jobs to end, and kills them half a minute later; they save meanwhile."""
         self.stopping = True
-        subprocess.run(["scancel", *self.jobs], capture_output=True)
+        subprocess.run(["scancel", *self._jobs()], capture_output=True)
 
 
-def in_flight(sweep: SweepFolder) -> dict[str, list[str]]:
-    """The jobs of a sweep that are queued or running, with the addresses of their runs."""
-    return {job: addresses for job, (addresses, state) in with_states(sweep).items() if state not in OVER}
+class NoAnswer(Failed):
+    """squeue is not here, or does not answer now."""
 
 
-def with_states(sweep: SweepFolder) -> dict[str, tuple[list[str], str]]:
-    """The jobs of a sweep, with the addresses of their runs and their states; one that squeue has forgotten ended."""
-    jobs = read_json(sweep.path / "slurm" / "jobs.json") or {}
-    states = job_states() if jobs else {}
-    return {job: (addresses, states.get(job, "CD")) for job, addresses in jobs.items()}
+class JobWatch:
+    """The jobs of a sweep that are queued or running, in SWEEP/slurm/jobs.json, with the ids of their runs.
+
+    A job is over if squeue says so, or if squeue, which forgets jobs minutes after their end, does not list it. The
+    latter must be confirmed by its runs, which have ended, or by `ABSENT` answers: one answer may be incomplete.
+    """
+
+    def __init__(self, sweep: SweepFolder):
+        self.sweep = sweep
+        self.file = sweep.path / "slurm" / "jobs.json"
+        self.jobs: dict[str, list[str]] = read_json(self.file) or {}
+        self.absent = collections.Counter[str]()
+
+    def add(self, jobs: Mapping[str, list[str]]) -> None:
+        self.jobs |= jobs
+        write_json(self.file, self.jobs)
+
+    def look(self) -> dict[str, tuple[list[str], str]]:
+        """Asks squeue; returns the jobs that have ended since, each with its runs and its state."""
+        if not self.jobs:
+            return {}
+        states, over = job_states(), {}
+        for job, run_ids in self.jobs.items():
+            self.absent[job] = 0 if job in states else self.absent[job] + 1
+            has_ended = self.absent[job] and all(map(self._has_ended, run_ids))
+            if states.get(job) in OVER or has_ended or self.absent[job] >= ABSENT:
+                over[job] = run_ids, states.get(job, "CD")
+        self.jobs = {job: run_ids for job, run_ids in self.jobs.items() if job not in over}
+        if over:
+            write_json(self.file, self.jobs)
+        return over
+
+    def settle(self) -> None:
+        """Looks until it is known of every job whether it is over."""
+        self.look()
+        while any(self.absent[job] for job in self.jobs):
+            time.sleep(SECONDS_TO_SETTLE)
+            self.look()
+
+    def _has_ended(self, run_id: str) -> bool:
+        attempt = read_json(self.sweep.path / "runs" / run_id / "attempt.json") or {}
+        return attempt.get("state") in ("finished", "failed", "diverged", "stopped")
 
 
 def job_states() -> dict[str, str]:
     """The states of the user's jobs, in squeue's abbreviations; it forgets a job minutes after its end."""
-    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %t", "--user", getpass.getuser()]
-    listed = subprocess.run(command, capture_output=True, text=True)
-    if listed.returncode != 0:
-        raise Failed(f"squeue does not answer: {listed.stderr.strip()}")
-    return dict(line.split() for line in listed.stdout.splitlines())
+    command = ["squeue", "--array", "--states=all", "--format=%i %t", "--user", getpass.getuser()]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise NoAnswer(f"squeue cannot be run here: {error.strerror}") from None
+    header, *lines = answer.stdout.splitlines() or [""]
+    if answer.returncode != 0 or not header.startswith("JOBID"):
+        reason = answer.stderr.strip().partition("\n")[0] or "its answer is empty"
+        raise NoAnswer(f"squeue does not answer: {reason}")
+    return dict(line.split() for line in lines)
+
+
+def in_queue(sweep: SweepFolder) -> dict[str, bool]:
+    """Of each run that was submitted, whether its job is queued or running."""
+    jobs = read_json(sweep.path / "slurm" / "jobs.json") or {}
+    states = job_states() if jobs else {}
+    return {run_id: states.get(job, "CD") not in OVER for job, run_ids in jobs.items() for run_id in run_ids}

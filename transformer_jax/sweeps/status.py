@@ -19,8 +19,8 @@ from transformer_jax.sweeps.run import SweepRun, state_of
 
 SECONDS_BETWEEN_TABLES = 1.0
 # In the order of the summary, and in the order of interest where not all runs fit on the screen.
-STATES = ("finished", "running", "measuring", "queued", "waiting", "stopped", "interrupted", "failed")
-INTEREST = ("running", "measuring", "failed", "interrupted", "stopped", "queued", "waiting", "finished")
+STATES = ("finished", "running", "measuring", "queued", "waiting", "stopped", "interrupted", "diverged", "failed")
+INTEREST = ("running", "measuring", "failed", "diverged", "interrupted", "stopped", "queued", "waiting", "finished")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,12 @@ class RunStatus:
     def share(self) -> float:
         return 1.0 if self.state == "finished" else min(self.step / max(self.steps, 1), 1.0)
 
+    def of_job(self, is_in_queue: bool | None) -> RunStatus:
+        """The status given whether the run's SLURM job is queued or running; None is unknown."""
+        if is_in_queue is False and self.state in ("running", "measuring"):  # its node died, for example
+            return dataclasses.replace(self, state="interrupted", error="its job is over")
+        return self
+
 
 def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
     """The status from the run's files; an `outcome` its process reported counts where files could not be written."""
@@ -49,7 +55,7 @@ def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
         steps = result["steps"]
         return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), tested[0] if tested else None)
     state, error = state_of(run.path, run.attempt())
-    if outcome is not None and outcome.state in ("failed", "stopped"):
+    if outcome is not None and outcome.state in ("failed", "diverged", "stopped"):
         state, error = outcome
     try:
         lines = read_metrics(run.folder.metrics)
@@ -94,18 +100,19 @@ class Display:
         self._shown: dict[str, str] = {}
         self._drawn_lines, self._next, self._begin = 0, 0.0, time.monotonic()
         self._share_before: float | None = None
+        self._printed_once = ""
 
     def statuses(self) -> list[RunStatus]:
-        return [self._finished.get(run.address) or self._status(run) for run in self.runs]
+        return [self._finished.get(run.run_id) or self._status(run) for run in self.runs]
 
     def _status(self, run: SweepRun) -> RunStatus:
-        status = status_of(run, self.outcomes.get(run.address))
+        status = status_of(run, self.outcomes.get(run.run_id))
         if status.state == "finished":
-            self._finished[run.address] = status  # which will not change
+            self._finished[run.run_id] = status  # which will not change
         elif status.state in ("running", "measuring"):
-            self.pending.pop(run.address, None)  # how it ends is its state, before its process has ended too
-        elif run.address in self.pending:
-            return dataclasses.replace(status, state=self.pending[run.address], error="")
+            self.pending.pop(run.run_id, None)  # how it ends is its state, before its process has ended too
+        elif run.run_id in self.pending:
+            return dataclasses.replace(status, state=self.pending[run.run_id], error="")
         return status
 
     def refresh(self, now: bool = False) -> None:
@@ -132,11 +139,17 @@ class Display:
             self._drawn_lines = 0
         print(line, file=self.stream, flush=True)
 
+    def print_once(self, line: str) -> None:
+        """Prints a line unless it is the one that was printed last in this way."""
+        if line != self._printed_once:
+            self.print(line)
+        self._printed_once = line
+
     def _print_changes(self, statuses: Sequence[RunStatus]) -> None:
         for status in statuses:
-            if status.state != self._shown.get(status.run.address, "waiting"):
+            if status.state != self._shown.get(status.run.run_id, "waiting"):
                 self.print(f"{datetime.datetime.now():%H:%M:%S}  {status.run.name}: {described(status)}")
-            self._shown[status.run.address] = status.state
+            self._shown[status.run.run_id] = status.state
 
     def _draw(self, statuses: Sequence[RunStatus]) -> None:
         size = shutil.get_terminal_size()
@@ -166,7 +179,7 @@ def described(status: RunStatus) -> str:
     if status.state == "finished":
         details += [f"valid loss {status.loss:.3f}"] if status.loss is not None else []
         details += [f"test BLEU {status.bleu:.2f}"] if status.bleu is not None else []
-    elif status.state not in ("waiting", "queued", "failed") and status.step:
+    elif status.state not in ("waiting", "queued", "failed", "diverged") and status.step:
         details.append(f"step {status.step:,} of {status.steps:,}")
     details += status.error.splitlines()[:1]
     return status.state + (": " + ", ".join(details) if details else "")
@@ -194,9 +207,9 @@ def table(statuses: Sequence[RunStatus], most: int | None = None) -> str:
 
 
 def failure(status: RunStatus) -> str:
-    """A failed run and its last error."""
+    """A run that failed or diverged, and its last error."""
     reason = status.error.replace("\n", "\n    ")
-    return f"{status.run.name} failed:\n    {reason}\n    its log: {status.run.log}"
+    return f"{status.run.name} {status.state}:\n    {reason}\n    its log: {status.run.log}"
 
 
 def tracker_failures(statuses: Sequence[RunStatus]) -> str:

@@ -20,8 +20,6 @@ SOURCES = {
     ORDER: "the order of the training pairs",
     SPLIT: "which pairs are for training and which for validation",
 }
-# What sweep.json called it before `vary`: whether each seed sees the training pairs in another order.
-BY_SEED, SAME_FOR_ALL = "by seed", "same for all seeds"
 
 
 def resolved(vary: Sequence[str] | None, base: ExperimentConfig) -> tuple[str, ...]:
@@ -41,10 +39,10 @@ def type_problems(vary: Any) -> list[str]:
 
 def problems(vary: Sequence[str] | None, base: ExperimentConfig, variants: Mapping[str, ExperimentConfig]) -> list[str]:
     """Sources that cannot vary here."""
-    given = {ORDER: base.data.order_seed, SPLIT: base.data.split_seed}
+    fixed = {ORDER: base.data.order_seed, SPLIT: base.data.split_seed}
     found = [
         f"vary has {source!r}, and the base sets data.{source}_seed = {seed}: leave one out"
-        for source, seed in given.items()
+        for source, seed in fixed.items()
         if vary is not None and source in vary and seed is not None
     ]
     if SPLIT in (vary or ()) and base.data.directory is not None:
@@ -68,14 +66,6 @@ def seeded(config: ExperimentConfig, vary: Sequence[str], seed: int) -> Experime
     if SPLIT in vary:
         data = dataclasses.replace(data, split_seed=seed)
     return dataclasses.replace(config, data=data, seed=seed if INITIALIZATION in vary else config.seed)
-
-
-def of_record(record: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The sources in a sweep.json; earlier versions recorded only the order. None if it has neither."""
-    if (vary := record.get("vary")) is not None:
-        return None if type_problems(vary) else tuple(vary)
-    by_order = {BY_SEED: (INITIALIZATION, ORDER), SAME_FOR_ALL: (INITIALIZATION,)}
-    return by_order.get(str(record.get("data_order")))
 
 
 def listed(sources: Iterable[str]) -> str:

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from transformer_jax.data.prepare import prepare
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, Diverged, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.shipped import PACKAGE
-from transformer_jax.sweeps import provenance, publish
+from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, is_held, now
-from transformer_jax.sweeps.spec import Definition
+from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.ending import Ending
 
 BAD_INPUT = 2
@@ -42,12 +42,12 @@ class Stopped(BaseException):
 
 
 class Worker:
-    """The runs of one process; `report` is the file descriptor of the launcher's pipe."""
+    """The runs of one process; `report` is the file descriptor of the file that the launcher reads."""
 
-    def __init__(self, sweep: SweepFolder, definition: Definition, runs: Sequence[SweepRun], report: int):
+    def __init__(self, sweep: SweepFolder, definition: ResolvedSweep, runs: Sequence[SweepRun], report: int):
         self.sweep, self.definition, self.runs, self.report = sweep, definition, runs, report
         self.stopping = False
-        self.failed = 0
+        self.failed: set[str] = set()  # ids of runs, those that diverged included
 
     def work(self) -> int:
         """Trains and evaluates all runs; returns the exit status."""
@@ -59,7 +59,7 @@ class Worker:
                     self._train_and_evaluate(unfinished)
             except Stopped:
                 for run in self.runs:
-                    if run.result() is None:
+                    if run.result() is None and run.run_id not in self.failed:
                         self.record(run, "stopped")
         return 1 if self.failed else 0
 
@@ -80,7 +80,7 @@ class Worker:
     def _lock(self, locks: contextlib.ExitStack) -> list[SweepRun]:
         """Waits until no other process works on these runs; returns those that are not finished then."""
         unfinished = []
-        for run in sorted(self.runs, key=lambda run: run.address):  # always in this order, to prevent a deadlock
+        for run in sorted(self.runs, key=lambda run: run.run_id):  # always in this order, to prevent a deadlock
             with self._failing(run):
                 if is_held(run.path):
                     tell(f"{run.name}: another process is working on it; waiting")
@@ -127,21 +127,22 @@ class Worker:
     def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
         """Trains the runs; returns those whose training is complete."""
         from transformer_jax.experiment import train_run, train_runs_together
+        from transformer_jax.sweeps.measure import labels_of
 
         accept, endings = self.definition.accept_changed_code, []
-        named = [publish.labels(run, self.definition) for run in runs]
+        labels = [labels_of(run, self.definition) for run in runs]
         with self._failing(*runs):
             if len(runs) == 1:
-                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=named[0])
+                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=labels[0])
                 endings = [Ending(why, why.startswith("finished"))]
             else:
                 endings = train_runs_together(
-                    [run.experiment for run in runs], [run.path for run in runs], accept, named
+                    [run.experiment for run in runs], [run.path for run in runs], accept, labels
                 )
         complete = []
         for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
             if ending.failed:
-                self.fail(run, Failed(ending.why))
+                self.fail(run, Diverged(ending.why) if ending.diverged else Failed(ending.why))
             elif ending.final:
                 complete.append(run)
             else:
@@ -152,18 +153,18 @@ class Worker:
         """Records the state of a run in its folder, and reports it to the launcher."""
         if state != "running":
             values = {"ended": now(), **values}
-            line = {"run": run.address, "state": state, "error": values.get("error")}
+            line = {"run": run.run_id, "state": state, "error": values.get("error")}
             with contextlib.suppress(OSError):  # the launcher may be gone
                 os.write(self.report, (json.dumps(line) + "\n").encode())
         with explained(run.path):
             run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
 
     def fail(self, run: SweepRun, error: Exception) -> None:
-        self.failed += 1
-        reason = reason_of(error)
-        tell(f"{run.name}: failed: {reason}")
-        with contextlib.suppress(OSError, BadInput):  # the disk may be what failed
-            self.record(run, "failed", error=reason)
+        self.failed.add(run.run_id)
+        state, reason = "diverged" if isinstance(error, Diverged) else "failed", reason_of(error)
+        tell(f"{run.name}: {state}: {reason}")
+        with contextlib.suppress(OSError, BadInput, Failed):  # the disk may be what failed
+            self.record(run, state, error=reason)
 
     @contextlib.contextmanager
     def _failing(self, *runs: SweepRun) -> Iterator[None]:
@@ -207,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()  # must come before any thread is started
     with SweepFolder(options.sweep).in_original_directory() as sweep:
         definition = sweep.load()
-        worker = Worker(sweep, definition, [sweep.find(definition, address) for address in options.runs], report)
+        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in options.runs], report)
         if options.until_stdin_ends:
             threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
         return worker.work()
