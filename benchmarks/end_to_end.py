@@ -69,7 +69,7 @@ class Bare:
         config = folder.load_config()
         self.inputs = RunSetup(config, Prepared.open(folder.data(config)), has_evaluators=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-        self.programs = CompiledSteps(config, schedule, self.inputs.mesh)
+        self.programs = CompiledSteps([config], [schedule], self.inputs.mesh)
         self.state: Any = self.programs.new_state()
 
     def seconds(self, first: int, last: int) -> float:

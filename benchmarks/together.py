@@ -25,7 +25,6 @@ from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfi
 from transformer_jax.data.batching import Batch
 from transformer_jax.training.progress import VERSIONS, count
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -39,9 +38,7 @@ class Case:
             for run in range(runs)
         ]
         schedule = make_schedule(base.optimizer, base.model.d_model, base.train.steps)
-        self.programs = (
-            VmappedSteps(configs, [schedule] * runs, mesh) if runs > 1 else CompiledSteps(configs[0], schedule, mesh)
-        )
+        self.programs = CompiledSteps(configs, [schedule] * runs, mesh)
         self.batch, self.runs = batch, runs
         self.state = self.programs.new_state()
         begin = time.perf_counter()
@@ -70,7 +67,7 @@ def main() -> None:
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS))
     cases = [Case(base, runs, batch, mesh) for runs in arguments.runs]
     print(
-        f"{count(cases[0].programs.plan.params):,} parameters each; batches of {rows} x {arguments.length} = "
+        f"{count(cases[0].programs.abstract_state.params):,} parameters each; batches of {rows} x {arguments.length} = "
         f"{tokens.size:,} target tokens; {arguments.dtype}; medians of {arguments.repeats} times {arguments.steps} "
         "steps (lowest to highest)\n"
     )

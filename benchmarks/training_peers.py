@@ -73,7 +73,7 @@ class System(NamedTuple):
 def ours(config: ModelConfig, batch: Batch) -> Step:
     experiment = ExperimentConfig(model=config)
     mesh = sharding.make_mesh(experiment.mesh)
-    programs = CompiledSteps(experiment, make_schedule(experiment.optimizer, config.d_model, 100_000), mesh)
+    programs = CompiledSteps([experiment], [make_schedule(experiment.optimizer, config.d_model, 100_000)], mesh)
     return repeated(programs.step, programs.new_state(), (sharding.place_batch(batch, mesh),))
 
 

@@ -123,7 +123,7 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
     mesh = sharding.make_mesh(config.mesh)
     constant = dataclasses.replace(config.optimizer, schedule="constant")
     peak = float(make_schedule(constant, config.model.base_d_model, 1)(constant.warmup_steps))
-    steps = CompiledSteps(config, lambda count: peak + 0.0 * count, mesh)
+    steps = CompiledSteps([config], [lambda count: peak + 0.0 * count], mesh)
     placed = [sharding.place_batch(_cut(batch, sharding.batch_devices(mesh)), mesh) for batch in batches]
 
     @jax.jit

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +17,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import UNK
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.evaluation import (
     bleu_evaluator,
     bleu_statistics,
@@ -33,14 +34,14 @@ from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
-from transformer_jax.runs.folder import RunFolder, refuse_foreign
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.ending import Ending
 from transformer_jax.training.setup import last_step, refuse_unmeasured
-from transformer_jax.training.together import refuse_incompatible, train_together
 from transformer_jax.training.train import train
+from transformer_jax.training.vmapped import refuse_incompatible
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
@@ -87,31 +88,99 @@ def train_run(
     experiment: ExperimentConfig,
     workdir: str | Path,
     params: Any = None,
-    probes: Debugging | None = None,
+    debugging: Debugging | None = None,
     accept_changed_code: bool = False,
     labels: Labels | None = None,
-) -> str:
-    """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns why it ended.
+) -> Ending:
+    """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
     A new run starts from `params` if they are given, and from random parameters otherwise. A run whose custom code was
-    edited is resumed only with `accept_changed_code`.
+    edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
     """
-    try_out(experiment)
-    keep_freed_memory()
-    use_cache(experiment.train.compile_cache)
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
-    with folder.held():
-        prepared = processes().on_first_then_on_others(
-            lambda: prepared_data(experiment, folder), seen_by_all=folder.lock
-        )
-        experiment = in_updates(with_vocabulary(experiment, prepared), prepared)
-        if params is not None and (differences := other_shapes(experiment, params)):
+    (ending,) = _train([experiment], [folder], params, debugging)
+    if ending.diverged:
+        raise Diverged(ending.why)
+    return ending
+
+
+def train_runs_together(
+    experiments: Sequence[ExperimentConfig],
+    workdirs: Sequence[str | Path],
+    accept_changed_code: bool = False,
+    labels: Sequence[Labels | None] | None = None,
+) -> list[Ending]:
+    """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
+
+    Raises BadInput if they cannot train together; training/vmapped.py says what may differ.
+    """
+    refuse_incompatible(experiments)
+    folders = [
+        RunFolder(workdir, accept_changed_code=accept_changed_code, labels=label)
+        for workdir, label in zip(workdirs, labels or [None] * len(workdirs), strict=True)
+    ]
+    endings: dict[int, Ending] = {}
+    for group in resumable_together([folder.saved_steps() for folder in folders]):
+        stopped = next((ending for ending in endings.values() if not ending.final), None)
+        if stopped is None:
+            found = _train([experiments[number] for number in group], [folders[number] for number in group])
+        else:
+            found = [stopped] * len(group)
+        endings.update(zip(group, found, strict=True))
+    return [endings[number] for number in range(len(folders))]
+
+
+def resumable_together(saved: Sequence[set[int]]) -> list[list[int]]:
+    """The runs in groups that have the step of a checkpoint in common, or no checkpoint at all.
+
+    A kill while they were saving leaves some with the step before the newest of the others.
+    """
+    groups: list[tuple[list[int], set[int]]] = []
+    for run, steps in enumerate(saved):
+        for members, common in groups:
+            if common & steps or not (common or steps):
+                members.append(run)
+                common &= steps
+                break
+        else:
+            groups.append(([run], set(steps)))
+    return [members for members, _ in groups]
+
+
+def _train(
+    experiments: Sequence[ExperimentConfig],
+    folders: Sequence[RunFolder],
+    params: Any = None,
+    debugging: Debugging | None = None,
+) -> list[Ending]:
+    """Prepares the data of one run, or of several that train together, and trains them."""
+    for experiment in experiments:
+        try_out(experiment)
+    keep_freed_memory()
+    use_cache(experiments[0].train.compile_cache)
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(folder.held())
+        # Without data.directory each run has the data in its folder.
+        places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
+        prepared, *others = [
+            processes().on_first_then_on_others(
+                functools.partial(prepared_data, config, folder), seen_by_all=folder.lock
+            )
+            for config, folder in places.values()
+        ]
+        if any(other.fingerprint != prepared.fingerprint for other in others):
+            raise BadInput(
+                f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
+            )
+        experiments = [in_updates(with_vocabulary(experiment, prepared), prepared) for experiment in experiments]
+        if params is not None and (differences := other_shapes(experiments[0], params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
             raise BadInput(
                 f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}"
             )
-        evaluators = [bleu_evaluator(experiment, prepared)] if experiment.decode.bleu_sentences else []
-        return train(experiment, prepared, folder, evaluators, params, probes)
+        evaluators = [bleu_evaluator(experiments[0], prepared)] if experiments[0].decode.bleu_sentences else []
+        return train(experiments, prepared, folders, evaluators, params, debugging)
 
 
 def try_out(config: ExperimentConfig) -> None:
@@ -135,39 +204,6 @@ def try_out(config: ExperimentConfig) -> None:
             abstract_params(shallow)
     if config.optimizer.groups:  # each must have parameters
         jax.eval_shape(lambda: new_state(config, optimizer))
-
-
-def train_runs_together(
-    experiments: Sequence[ExperimentConfig],
-    workdirs: Sequence[str | Path],
-    accept_changed_code: bool = False,
-    labels: Sequence[Labels | None] | None = None,
-) -> list[Ending]:
-    """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
-
-    Raises BadInput if they cannot train together; training/together.py says what may differ.
-    """
-    refuse_incompatible(experiments)
-    for experiment in experiments:
-        try_out(experiment)
-    keep_freed_memory()
-    use_cache(experiments[0].train.compile_cache)
-    folders = [
-        RunFolder(workdir, accept_changed_code=accept_changed_code, labels=label)
-        for workdir, label in zip(workdirs, labels or [None] * len(workdirs), strict=True)
-    ]
-    for folder in folders:
-        refuse_foreign(folder.path)  # before any data is prepared there
-    # Without data.directory each run has the data in its folder.
-    places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
-    data, *others = [prepared_data(*each) for each in places.values()]
-    if any(other.fingerprint != data.fingerprint for other in others):
-        raise BadInput(
-            f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
-        )
-    experiments = [in_updates(with_vocabulary(experiment, data), data) for experiment in experiments]
-    evaluators = [bleu_evaluator(experiments[0], data)] if experiments[0].decode.bleu_sentences else []
-    return train_together(experiments, data, folders, evaluators)
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:

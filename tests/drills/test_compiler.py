@@ -21,7 +21,6 @@ from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Rows, Translator, tail_of
 from transformer_jax.update import sharding
@@ -113,16 +112,16 @@ def programs(config, runs):
     schedule = make_schedule(config.optimizer, config.model.d_model, 100)
     batch = batch_of(config.model)
     if runs == 1:
-        alone: Any = CompiledSteps(config, schedule, mesh())
+        alone: Any = CompiledSteps([config], [schedule], mesh())
         state = alone.new_state()
         yield "step", alone.step.func, (*alone.step.args, state, batch)
         yield "validation", alone.evaluate, (state.params, batch)
     else:
-        together: Any = VmappedSteps(
+        together: Any = CompiledSteps(
             [dataclasses.replace(config, seed=run) for run in range(runs)], [schedule] * runs, mesh()
         )
-        states, numbers = together.new_state(), together.numbers
-        yield f"step of {runs} runs", together.step.args[0], (numbers, states, batch)
+        states, (step, numbers) = together.new_state(), together.step.args
+        yield f"step of {runs} runs", step, (numbers, states, batch)
         yield f"validation of {runs}", together.evaluate.args[0], (numbers, states.params, batch)
 
 
@@ -155,7 +154,7 @@ def test_loss_and_gradients(name, runs):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_scores(name):
     config, batch = EXPERIMENTS[name], batch_of(EXPERIMENTS[name].model)
-    params = CompiledSteps(config, lambda count: 1e-3, mesh()).new_state().params
+    params = CompiledSteps([config], [lambda count: 1e-3], mesh()).new_state().params
     fused, plain, kernels = with_and_without(Scorer(config.model, mesh())._score.lower(params, batch), params, batch)
     report(name, "scores", kernels, different := difference(fused, plain))
     assert kernels > 0
@@ -174,7 +173,7 @@ def test_scores(name):
 def test_searches(name, search, decode):
     config = EXPERIMENTS[name]
     rows = SENTENCES * BEAM // decode.beam
-    params = CompiledSteps(config, lambda count: 1e-3, mesh()).new_state().params
+    params = CompiledSteps([config], [lambda count: 1e-3], mesh()).new_state().params
     limits, ids = np.full(rows, LONGEST, np.int32), np.arange(rows, dtype=np.int32)
     given = jax.device_put(Rows(tokens(config.model, rows, LONGEST, 2), limits, ids), sharding.batch_sharding(mesh()))
     options = {"model": config.model, "decode": decode, "max_length": LONGEST, "tail": tail_of(rows, mesh())}

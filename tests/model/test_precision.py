@@ -17,7 +17,7 @@ from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax import Transformer
 from transformer_jax.config import DecodeConfig, from_json, to_json
 from transformer_jax.model.transformer import matmul_precision
-from transformer_jax.training.together_programs import VmappedSteps
+from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation.score import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search
 from transformer_jax.update.sharding import make_mesh
@@ -53,15 +53,15 @@ def evaluate(config):
 
 
 def together(config):
-    programs = VmappedSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
-    states = jax.eval_shape(programs._new, programs.numbers)
-    return jax.jit(programs.step_of_all).trace(programs.numbers, states, BATCH)
+    steps = CompiledSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
+    program, numbers = steps.step.args
+    return program.trace(numbers, jax.eval_shape(steps.new_state), BATCH)
 
 
 def evaluate_together(config):
-    programs = VmappedSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
-    params = jax.eval_shape(programs._new, programs.numbers).params
-    return jax.jit(jax.vmap(programs.evaluate_run, in_axes=(0, 0, None))).trace(programs.numbers, params, BATCH)
+    steps = CompiledSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
+    program, numbers = steps.evaluate.args
+    return program.trace(numbers, jax.eval_shape(steps.new_state).params, BATCH)
 
 
 def params_of(config):

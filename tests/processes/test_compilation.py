@@ -18,7 +18,6 @@ from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
 from transformer_jax.processes.compilation import FUSION, announced_when_slow, unfused, unfused_if_custom
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update import sharding
@@ -121,11 +120,11 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
     Scorer(model, trainer.mesh)
     Translator(config, None, None, trainer.mesh)
     assert options == [expected] * 4
-    assert CompiledSteps(config, lambda count: 1e-3, trainer.mesh).compiler_options == expected
+    assert CompiledSteps([config], [lambda count: 1e-3], trainer.mesh).compiler_options == expected
 
 
 def together():
-    return VmappedSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
+    return CompiledSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
@@ -136,7 +135,8 @@ def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
 @pytest.mark.parametrize(("versions", "fused"), [((INSTALLED,), False), ((), True)])
 def test_the_options_take_the_fusion_out_of_what_is_compiled(versions, fused, faulty, monkeypatch):
     monkeypatch.setattr(compilation, "MISCOMPILING", versions)
-    programs: Any = together()
-    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), programs.plan.params)
-    program = programs.evaluate.args[0].lower(programs.numbers, params, batches(1)[0]).compile()
+    steps: Any = together()
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), steps.abstract_state.params)
+    evaluate, numbers = steps.evaluate.args
+    program = evaluate.lower(numbers, params, batches(1)[0]).compile()
     assert (FUSED in program.as_text()) == fused

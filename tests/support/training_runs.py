@@ -22,10 +22,8 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.schema import to_dict
-from transformer_jax.training import together
 from transformer_jax.training import train as train_module
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.together_programs import VmappedSteps
 from transformer_jax.update.optimizer import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
@@ -80,13 +78,8 @@ def environment(devices: int = 1) -> dict[str, str]:
 
 
 @functools.cache
-def programs_once(config: ExperimentConfig, mesh: Any, schedule: "_Equal") -> CompiledSteps:
-    return CompiledSteps(config, schedule.value, mesh)
-
-
-@functools.cache
-def _together_programs(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> VmappedSteps:
-    return VmappedSteps(configs, schedules.value, mesh)
+def steps_once(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> CompiledSteps:
+    return CompiledSteps(configs, schedules.value, mesh)
 
 
 class _Equal:
@@ -102,7 +95,7 @@ class _Equal:
         return 0
 
 
-def _of_programs(config: ExperimentConfig) -> ExperimentConfig:
+def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
     """The part of a config that its compiled programs depend on."""
     values = to_dict(config)
     values["train"] = {
@@ -112,27 +105,21 @@ def _of_programs(config: ExperimentConfig) -> ExperimentConfig:
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
 
 
-def _shared(config: ExperimentConfig, schedule: Any, mesh: Any, params: Any = None) -> CompiledSteps:
+def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, params: Any = None) -> CompiledSteps:
+    config = configs[0]
     custom = config.train.loss is not None or config.model.parts != PartsConfig()
-    if params is not None or custom or ends_with_the_run(config.optimizer):
-        return CompiledSteps(config, schedule, mesh, params)
-    programs = copy.copy(programs_once(_of_programs(config), mesh, _Equal(schedule)))
-    programs.config, programs.schedule = config, schedule
-    return programs
-
-
-def _shared_together(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any) -> VmappedSteps:
-    return _together_programs(tuple(configs), mesh, _Equal(schedules))
+    if params is not None or custom or (len(configs) == 1 and ends_with_the_run(config.optimizer)):
+        return CompiledSteps(configs, schedules, mesh, params)
+    key = tuple(configs) if len(configs) > 1 else (_of_steps(config),)
+    steps = copy.copy(steps_once(key, mesh, _Equal(schedules)))
+    steps.configs, steps.schedules = configs, schedules
+    return steps
 
 
 @contextlib.contextmanager
 def shared_programs() -> Iterator[None]:
     """Trainings with the same programs trace and compile them once in this process. Not for custom modules."""
-    with (
-        mock.patch.object(train_module, "CompiledSteps", _shared),
-        mock.patch.object(together, "CompiledSteps", _shared),
-        mock.patch.object(together, "VmappedSteps", _shared_together),
-    ):
+    with mock.patch.object(train_module, "CompiledSteps", _shared):
         yield
 
 

@@ -34,7 +34,7 @@ def loss(logits, targets, weights):
 @functools.cache
 def programs_of(config, devices=1):
     schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-    return CompiledSteps(config, schedule, sharding.make_mesh(config.mesh, jax.devices()[:devices]))
+    return CompiledSteps([config], [schedule], sharding.make_mesh(config.mesh, jax.devices()[:devices]))
 
 
 def steps(programs, count, state=None):

@@ -11,10 +11,9 @@ from transformer_jax.update import sharding
 def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
     config = experiment()
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
-    params = jax.tree.map(
-        lambda leaf: np.full(leaf.shape, 0.5, leaf.dtype), CompiledSteps(config, lambda count: 1e-3, mesh).plan.params
-    )
-    programs = CompiledSteps(config, lambda count: 1e-3, mesh, params)
+    abstract = CompiledSteps([config], [lambda count: 1e-3], mesh).abstract_state
+    params = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, leaf.dtype), abstract.params)
+    programs = CompiledSteps([config], [lambda count: 1e-3], mesh, params)
     state = programs.new_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, params)
     state, pulse = programs.step(state, sharding.place_batch(batches(1)[0], mesh))

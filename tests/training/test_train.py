@@ -18,7 +18,7 @@ from tests.support.training_runs import (
     errors,
     fast_compilation,
     metrics,
-    programs_once,
+    steps_once,
     train_here,
     weights,
 )
@@ -213,20 +213,28 @@ def test_a_run_until_its_loss_is_flat(place):
 
 
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
-    """Best, patience and the checkpoints that are kept are as if it had been this metric from the start."""
+    """The best starts anew, and with it the patience."""
     workdir = shutil.copytree(straight, place / "other metric")
-    accuracies = {line["step"]: line["valid_accuracy"] for line in metrics(straight) if "valid_loss" in line}
-    since = len(accuracies) - 1 - list(accuracies.values()).index(max(accuracies.values()))
-    assert since > 0  # or this test shows nothing
-    options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=48")
-    printed = train_here(workdir, *options, f"train.patience={since}")
-    assert "best is the highest valid_accuracy now, it was the lowest valid_loss" in printed
-    assert "updates = " in printed and f"earlier after train.patience = {since} validations without" in printed
-    why = f"no better valid_accuracy in {since} validations (a higher train.patience trains on)"
-    assert f"finished: {why} at step 24" in printed
-    kept = SavedWeights(RunFolder(workdir))
-    steps = [step for step in accuracies if (workdir / f"checkpoints/{step}").is_dir()]
-    assert kept.best_steps(1) == [max(steps, key=accuracies.__getitem__)]
+    options = ("train.best_metric=valid_accuracy", "train.best_is=highest", "train.steps=36")
+    printed = train_here(workdir, *options, "train.patience=3")
+    assert "the highest valid_accuracy now, it was the lowest valid_loss: the best starts anew" in printed
+    assert "finished at step 36; the highest valid_accuracy is " in printed
+    scores = {line["step"]: line["valid_accuracy"] for line in metrics(workdir) if "valid_loss" in line}
+    new = {step: score for step, score in scores.items() if step > 24}
+    assert sorted(new) == [30, 36]
+    assert SavedWeights(RunFolder(workdir)).best_steps(1) == [max(new, key=new.__getitem__)]
+
+
+def test_a_kill_between_a_checkpoint_and_its_validation(place, straight):
+    """Checkpoints are saved first: resumed, the run validates there and is the uninterrupted one."""
+    workdir = shutil.copytree(straight, place / "unvalidated")
+    shutil.rmtree(workdir / "checkpoints/24")
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["step"] <= 18]
+    assert "valid_loss" in kept[-1]
+    (workdir / "metrics.jsonl").write_text("\n".join(kept[:-1]) + "\n")
+    train_here(workdir)
+    assert_same_run(workdir, straight)
 
 
 def test_another_length_is_refused_where_the_schedule_ends_with_the_run(by_epochs):
@@ -306,7 +314,7 @@ def test_the_compile_cache(place):
     options = ("train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
 
     def trained(name, seed=39):
-        programs_once.cache_clear()
+        steps_once.cache_clear()
         seeds = (f"seed={seed}", f"data.order_seed={seed}")
         return train_here(place / name, f"train.compile_cache={cache}", *seeds, *options)
 

@@ -19,6 +19,7 @@ from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.files.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
-    from transformer_jax.processes.distributed import joined
+    from transformer_jax.processes.distributed import joined, processes
     from transformer_jax.training.debugging import Debugging, Span
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
@@ -71,8 +72,10 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)
-        probes = Debugging(profile, arguments.debug_nans)
-        train_run(experiment, arguments.workdir, params, probes, arguments.accept_changed_code)
+        debugging = Debugging(profile, arguments.debug_nans)
+        ending = train_run(experiment, arguments.workdir, params, debugging, arguments.accept_changed_code)
+        if ending.final and processes().is_first:
+            tell(f"next: transformer-jax evaluate --workdir={arguments.workdir}")
 
 
 def span(text: str) -> tuple[int, int]:

@@ -65,11 +65,11 @@ def compiled_step(
     rows, source, length = shape
     source_BS, target_BT = (jax.ShapeDtypeStruct((rows, size), np.int32) for size in (source, length))
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
-    programs = CompiledSteps(config, schedule, mesh)
-    step: Any = programs.step
+    steps = CompiledSteps([config], [schedule], mesh)
+    step: Any = steps.step
     packed = (source_BS, source_BS, target_BT, target_BT) if config.data.batching == "packing" else ()
     batch = Batch(source_BS, target_BT, target_BT, *packed)  # type: ignore[arg-type]
-    return _compiled(step.func.trace(*step.args, programs.plan, batch), target)
+    return _compiled(step.func.trace(*step.args, steps.abstract_state, batch), target)
 
 
 def compiled_search(

@@ -2,9 +2,11 @@
 
 import contextlib
 import ctypes
+import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -155,6 +157,12 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in ((arena_max, 1), (mmap_max, 0), (trim_threshold, -1)):
             mallopt(parameter, value)
+
+
+def seconds_since_start() -> float:
+    """Seconds since this process was started."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # since the machine was
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_peak() -> int | None:

@@ -185,6 +185,12 @@ class RunFolder:
             lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
         return lines
 
+    def saved_steps(self) -> set[int]:
+        """The steps of the checkpoints, damaged or not."""
+        if not self.checkpoints.is_dir():
+            return set()
+        return {int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal()}
+
     def _newest_step(self) -> int | None:
         """The newest checkpoint, damaged or not; None if the run has not started."""
         if not (self.config.is_file() and self.checkpoints.is_dir()):

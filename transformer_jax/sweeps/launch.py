@@ -92,7 +92,7 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     provenance.check(sweep, definition)
     for group in grouped(sweep.runs(definition), options.together):
         if len(group) > 1:
-            from transformer_jax.training.together import refuse_incompatible
+            from transformer_jax.training.vmapped import refuse_incompatible
 
             refuse_incompatible([run.experiment for run in group])
     return definition
@@ -319,7 +319,7 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
     """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
         return [[run] for run in runs]
-    from transformer_jax.training.together import incompatible
+    from transformer_jax.training.vmapped import incompatible
 
     groups: list[list[SweepRun]] = []
     for run in runs:

@@ -44,7 +44,7 @@ def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
         batch = Batch(*[np.full((max(rows, multiple), LENGTH), LENGTH, np.int32)] * 3)
     timed = few_rows(config, batch, multiple)
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
-    steps = CompiledSteps(config, schedule, mesh)
+    steps = CompiledSteps([config], [schedule], mesh)
     state, placed = steps.new_state(), sharding.place_batch(timed, mesh)
 
     def update() -> Any:

@@ -30,7 +30,6 @@ from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, is_held, now
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.training.ending import Ending
 
 BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.
@@ -133,16 +132,15 @@ class Worker:
         labels = [labels_of(run, self.definition) for run in runs]
         with self._failing(*runs):
             if len(runs) == 1:
-                why = train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=labels[0])
-                endings = [Ending(why, why.startswith("finished"))]
+                endings = [train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=labels[0])]
             else:
                 endings = train_runs_together(
                     [run.experiment for run in runs], [run.path for run in runs], accept, labels
                 )
         complete = []
         for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
-            if ending.failed:
-                self.fail(run, Diverged(ending.why) if ending.diverged else Failed(ending.why))
+            if ending.diverged:
+                self.fail(run, Diverged(ending.why))
             elif ending.final:
                 complete.append(run)
             else:

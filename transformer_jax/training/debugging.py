@@ -39,34 +39,34 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Debugging:
-    """What was asked for."""
+    """What was asked for. It is of one run, not of several that train together."""
 
     profile: Span | None = None
     debug_nans: bool = False
 
-    def check(self, inputs: RunSetup) -> None:
+    def check(self, setup: RunSetup) -> None:
         """Refuses what this training cannot show."""
-        if self.profile is not None and self.profile.last > inputs.last_step:
+        if self.profile is not None and self.profile.last > setup.last_step:
             raise BadInput(
-                f"--profile: this run ends at update {inputs.last_step:,}, before update {self.profile.last:,}, the "
+                f"--profile: this run ends at update {setup.last_step:,}, before update {self.profile.last:,}, the "
                 "last to be traced"
             )
         if self.debug_nans and jax.process_count() > 1:
             raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
 
     @contextlib.contextmanager
-    def installed(self, programs: CompiledSteps, directory: Path) -> Iterator[None]:
-        """Wraps the step of the programs while it is entered. A trace is written into the directory."""
-        step = programs.step
+    def installed(self, steps: CompiledSteps, directory: Path) -> Iterator[None]:
+        """Wraps the compiled step while it is entered. A trace is written into the directory."""
+        step = steps.step
         with contextlib.ExitStack() as stack:
             if self.debug_nans:
-                programs.step = halting(programs)
+                steps.step = halting(steps)
             if self.profile is not None:
-                programs.step = stack.enter_context(traced(programs.step, self.profile, directory))
+                steps.step = stack.enter_context(traced(steps.step, self.profile, directory))
             try:
                 yield
             finally:
-                programs.step = step
+                steps.step = step
 
 
 @contextlib.contextmanager
@@ -107,31 +107,31 @@ def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
             finish()
 
 
-def halting(programs: CompiledSteps) -> Step:
+def halting(steps: CompiledSteps) -> Step:
     """The step, which ends the run at the first non-finite gradient and finds the operation that it came from.
 
     Such a step changes no parameter, so it can be repeated, one operation after another.
     """
-    step = programs.step
+    step = steps.step
 
     def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
         state, pulse = step(state, batch)
         if int(pulse.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)
-            raise Failed(f"update {int(state.step):,}: {_origin(programs, before, batch)}")
+            raise Failed(f"update {int(state.step):,}: {_origin(steps, before, batch)}")
         return state, pulse
 
     return halting_step
 
 
-def _origin(programs: CompiledSteps, state: TrainState, batch: Any) -> str:
+def _origin(steps: CompiledSteps, state: TrainState, batch: Any) -> str:
     """Runs a step again without jit, on one device."""
     device = jax.local_devices()[0]
     mesh = sharding.make_mesh(MeshConfig(), [device])
     state, batch = jax.device_put((state, batch), device)
     try:
         with jax.debug_nans(True), jax.disable_jit():
-            train_step(programs.config, programs.optimizer, load_loss(programs.config.train), state, batch, mesh)
+            train_step(steps.configs[0], steps.optimizer, load_loss(steps.configs[0].train), state, batch, mesh)
     except FloatingPointError as error:
         return f"{error}, {_place(error)}"
     return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"

@@ -17,8 +17,7 @@ class Ending:
 
     why: str
     final: bool = True
-    failed: bool = False
-    diverged: bool = False  # a failure that would repeat
+    diverged: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

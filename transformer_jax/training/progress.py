@@ -124,6 +124,7 @@ class ProgressLine:
         pace = self._pace(step, counted)
         if self._is_shown and line:
             speed = left = ""
+            perplexity = f"{line['perplexity']:{'.2f' if line['perplexity'] < 1e6 else '.2g'}}"
             if counted > 0:
                 share = counted / steps * line["seconds"] / (line["seconds"] - excluded_seconds)
                 speed = f"{line['target_tokens_per_second'] * share:,.0f} tokens/s  "
@@ -131,7 +132,7 @@ class ProgressLine:
                 left = f"  left {duration(pace * (self._last_step - step))}"
             tell(
                 (f"{line['runs']} runs  " if "runs" in line else "")
-                + f"step {step:>7,}  loss {line['loss']:.3f}  perplexity {line['perplexity']:.2f}  "
+                + f"step {step:>7,}  loss {line['loss']:.3f}  perplexity {perplexity}  "
                 f"rate {line['learning_rate']:.2e}  {speed}data wait {line['data_wait']:.0%}{left}"
             )
 
@@ -146,9 +147,9 @@ class ProgressLine:
         return self._seconds_per_step
 
 
-def header(inputs: RunSetup, programs: CompiledSteps, throughput: Throughput) -> str:
+def header(setup: RunSetup, steps: CompiledSteps, throughput: Throughput) -> str:
     """What a run should say before its first step: all that people forget to write down."""
-    config, batches, mesh, statistics = programs.config, inputs.batches, inputs.mesh, inputs.batches.statistics()
+    config, batches, mesh, statistics = setup.config, setup.batches, setup.mesh, setup.batches.statistics()
     model = config.model
     kinds = {device.device_kind for device in mesh.devices.flat}
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -160,33 +161,33 @@ def header(inputs: RunSetup, programs: CompiledSteps, throughput: Throughput) ->
     optimizer += "".join(f" {name}={value}" for name, value in config.optimizer.kwargs.items())
     groups = "".join(f"; {pattern}: {settings}" for pattern, settings in config.optimizer.groups)
     lines = {
-        "model": f"{count(programs.plan.params):,} parameters: {model.in_words}, "
+        "model": f"{count(steps.abstract_state.params):,} parameters: {model.in_words}, "
         + model.dtype
         + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
         "vocabulary": f"{model.vocab_size:,}"
         + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
         + f"; embeddings tied: {model.tie_embeddings}; positions: {model.parts.positions or model.positions}",
         "data": f"{statistics.pairs:,} pairs an epoch in {per_step:,} batches of {len(batches.shapes)} shapes; "
-        + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *inputs.left_out]),
+        + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *setup.left_out]),
         "an update": f"{statistics.source_tokens / per_step:,.0f} source + {statistics.target_tokens / per_step:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of the positions in a batch, the rest is padding)"
         + (f", in {config.train.accumulate} parts" if config.train.accumulate > 1 else ""),
-        "optimizer": f"{optimizer}, {config.optimizer.schedule}, {_rates(inputs, programs)}{groups}; "
+        "optimizer": f"{optimizer}, {config.optimizer.schedule}, {_rates(setup, steps)}{groups}; "
         f"{loss}; dropout {model.dropout:g}",
-        "length": f"{inputs.last_step:,} updates = {inputs.last_step / per_step:.1f} epochs ({_limits(inputs)})",
+        "length": f"{setup.last_step:,} updates = {setup.last_step / per_step:.1f} epochs ({_limits(setup)})",
         "devices": f"{mesh.devices.size} {', '.join(sorted(kinds))} as {axes}; "
         + ("one process" if jax.process_count() == 1 else f"{jax.process_count()} processes"),
         "peak": str(throughput),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-        + (f"; {UNFUSED}" if programs.compiler_options else ""),
+        + (f"; {UNFUSED}" if steps.compiler_options else ""),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 
 
-def _limits(inputs: RunSetup) -> str:
+def _limits(setup: RunSetup) -> str:
     """Which option ends the run, and those that may end it earlier."""
-    train = inputs.config.train
-    limits = ["train.steps" if inputs.last_step == train.steps else "train.epochs"]
+    train = setup.config.train
+    limits = ["train.steps" if setup.last_step == train.steps else "train.epochs"]
     if train.tokens is not None:
         limits.append(f"earlier after train.tokens = {train.tokens:,} target tokens")
     if train.patience is not None:
@@ -198,8 +199,8 @@ def _limits(inputs: RunSetup) -> str:
     return "; ".join(limits)
 
 
-def _rates(inputs: RunSetup, programs: CompiledSteps) -> str:
-    optimizer, schedule, last_step = programs.config.optimizer, programs.schedule, inputs.last_step
+def _rates(setup: RunSetup, steps: CompiledSteps) -> str:
+    optimizer, schedule, last_step = setup.config.optimizer, steps.schedules[0], setup.last_step
     if is_address(optimizer.schedule):
         first, half, last = (float(schedule(step)) for step in (0, last_step // 2, last_step - 1))
         return f"rate {first:.3g} at first, {half:.3g} half-way, {last:.3g} at last"

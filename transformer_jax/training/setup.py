@@ -15,6 +15,7 @@ from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes.compilation import CompileWatch
+from transformer_jax.schema import is_address
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
@@ -83,6 +84,12 @@ class RunSetup:
 
     def schedule(self, config: ExperimentConfig) -> optax.Schedule:
         """The learning rate of a run on this data."""
+        optimizer = config.optimizer
+        if optimizer.warmup_steps > self.last_step and not is_address(optimizer.schedule):
+            raise BadInput(
+                f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.last_step:,} updates "
+                f"(train.epochs = {config.train.epochs}): the learning rate would never reach its peak"
+            )
         return make_schedule(config.optimizer, config.model.base_d_model, self.last_step)
 
     def placed_batch(self, step: int) -> Any:

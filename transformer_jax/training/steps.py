@@ -1,21 +1,22 @@
-"""The compiled programs of a run, laid out over a mesh."""
+"""The compiled programs of a run, laid out over a mesh; or of several runs that train as one program."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.processes.compilation import unfused_if_custom
+from transformer_jax.processes.compilation import unfused, unfused_if_custom
+from transformer_jax.training.vmapped import VmappedPrograms
 from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
 from transformer_jax.update.step import (
     IntervalSums,
-    Pulse,
     TrainState,
     abstract_state,
     init_state,
@@ -25,32 +26,81 @@ from transformer_jax.update.step import (
 
 
 class CompiledSteps:
-    """The programs of one run. `plan` is the abstract state; `together.VmappedSteps` is the same for several runs.
+    """The programs of n >= 1 runs, which start from `params` if they are given, or from random parameters.
 
-    A new run starts from `params` if they are given, and from random parameters otherwise.
+    `abstract_state` is the state of one run. With several runs the states, and what is computed of them, have one more
+    axis in front: the runs.
+
+    - `new_state()`: the states at step 0
+    - `step(states, batch)`: the states after one more update, and its metrics
+    - `evaluate(params, batch)`: the sums of a batch without dropout
     """
 
-    def __init__(self, config: ExperimentConfig, schedule: optax.Schedule, mesh: Mesh, params: Any = None):
-        self.config, self.schedule, self.mesh, self._params = config, schedule, mesh, params
-        self.optimizer = make_optimizer(config.optimizer, schedule, mup_rate_factor(config.model))
-        self.plan = abstract_state(config, self.optimizer, mesh)
-        # Those of `step`.
-        self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
-        step = functools.partial(make_train_step(config, self.optimizer, mesh, self.plan), np.uint32(config.seed))
-        self.step: Callable[[TrainState, Any], tuple[TrainState, Pulse]] = step
-        self.evaluate = make_eval_step(config, mesh)
-        places = jax.tree.map(lambda leaf: leaf.sharding, self.plan.params)
-        self._average = jax.jit(lambda state: state.evaluated_params, out_shardings=places)
-        self._zero_sums = jax.jit(IntervalSums.zero, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    def __init__(
+        self, configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, params: Any = None
+    ):
+        self.configs, self.schedules, self.mesh = configs, schedules, mesh
+        config, self.is_vmapped = configs[0], len(configs) > 1
+        self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factor(config.model))
+        self.abstract_state = abstract_state(config, self.optimizer, mesh)
+        one = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
+        if self.is_vmapped:
+            self.compiler_options = unfused(mesh)
+            states = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
+            vmapped = VmappedPrograms(configs, schedules, mesh, states)
+            self.new_state, self.step, self.evaluate = vmapped.new_state, vmapped.step, vmapped.evaluate
+        else:
+            self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
+            states = one
+            self.new_state = functools.partial(init_state, config, self.optimizer, self.abstract_state, params)
+            step: Any = make_train_step(config, self.optimizer, mesh, self.abstract_state)
+            self.step = functools.partial(step, np.uint32(config.seed))
+            self.evaluate = make_eval_step(config, mesh)
+        self._join = jax.jit(
+            lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=states
+        )
+        self._take = jax.jit(lambda states, run: jax.tree.map(lambda leaf: leaf[run], states), out_shardings=one)
+        self._take_params = jax.jit(
+            lambda params, run: jax.tree.map(lambda leaf: leaf[run], params), out_shardings=one.params
+        )
+        average = jax.vmap(_average) if self.is_vmapped else _average
+        self._average = jax.jit(average, out_shardings=states.params)
+        self._zero_sums = jax.jit(self._zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def new_state(self) -> TrainState:
-        """The state at step 0."""
-        return init_state(self.config, self.optimizer, self.plan, self._params)
+    def join(self, states: Sequence[TrainState]) -> TrainState:
+        """The states of all runs, from the state of each."""
+        return self._join(*states) if self.is_vmapped else states[0]
 
-    def evaluated_params(self, state: TrainState) -> Any:
-        """The parameters to evaluate: those of the state, or an average of schedule-free optimizers."""
-        return self._average(state) if self.plan.is_averaged else state.params
+    def split(self, states: TrainState) -> Iterator[TrainState]:
+        """The state of each run, laid out as if it were alone."""
+        for run in range(len(self.configs)):
+            yield self._take(states, run) if self.is_vmapped else states
 
-    def reset_sums(self, state: TrainState) -> TrainState:
-        """The state with its interval sums at zero."""
-        return dataclasses.replace(state, sums=self._zero_sums())
+    def params_of(self, params: Any, run: int) -> Any:
+        """The parameters of one of the runs, from those of all."""
+        return self._take_params(params, run) if self.is_vmapped else params
+
+    def fetch(self, values: Any) -> list[Any]:
+        """Values on the devices, fetched: those of each run."""
+        values = jax.device_get(values)
+        if not self.is_vmapped:
+            return [values]
+        leaves, structure = jax.tree.flatten(values)
+        return [jax.tree.unflatten(structure, of_run) for of_run in zip(*leaves, strict=True)]
+
+    def evaluated_params(self, states: TrainState) -> Any:
+        """The parameters to evaluate: those of the states, or an average of schedule-free optimizers."""
+        return self._average(states) if self.abstract_state.is_averaged else states.params
+
+    def reset_sums(self, states: TrainState) -> TrainState:
+        """The states with their interval sums at zero."""
+        return dataclasses.replace(states, sums=self._zero_sums())
+
+    def _zeros(self) -> IntervalSums:
+        if not self.is_vmapped:
+            return IntervalSums.zero()
+        return jax.tree.map(lambda leaf: jnp.zeros(len(self.configs), leaf.dtype), IntervalSums.zero())
+
+
+def _average(state: TrainState) -> Any:
+    return state.evaluated_params

@@ -1,0 +1,250 @@
+"""Tokens are counted exactly, and a run ends at the update that reaches train.tokens, whenever lines are written.
+
+The trainer and the recorders are the real ones; the devices are numpy, with int32 and float32 sums as they have.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.small_runs import experiment
+from tests.support.training_runs import CLOCK
+from transformer_jax.errors import BadInput
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.recorder import Recorder
+from transformer_jax.training.setup import EXACT
+from transformer_jax.training.train import Trainer
+from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.step import IntervalSums, Pulse, TrainState
+
+ROWS = 4
+SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None)
+
+
+class Devices:
+    """The compiled steps of runs in numpy: batch b has tokens[b], and steps in `skipped` have no finite gradient."""
+
+    evaluate = None
+
+    def __init__(self, config, tokens, *skipped):
+        self.configs, self.tokens, self.skipped = [config] * len(skipped), tokens, skipped
+        self.shape = () if len(skipped) == 1 else (len(skipped),)
+
+    def new_state(self):
+        none, zero = np.zeros(self.shape, np.int32), np.zeros(self.shape, np.float32)
+        sums = IntervalSums(zero, zero, zero, none, none, zero, none)
+        return TrainState(none, none, none, {}, {}, sums)
+
+    def step(self, state, batch):
+        finite = np.array([batch not in skipped for skipped in self.skipped]).reshape(self.shape)
+        more = np.where(finite, self.tokens[batch], 0)
+        with np.errstate(over="ignore"):
+            sums = jax.tree.map(lambda total: np.asarray(total + more.astype(total.dtype)), state.sums)
+        sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
+        state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
+        state = dataclasses.replace(state, bad_in_a_row=np.where(finite, 0, state.bad_in_a_row + 1))
+        return state, Pulse(np.ones(self.shape, np.float32), state.bad_in_a_row)
+
+    def fetch(self, values):
+        if not self.shape:
+            return [values]
+        return [jax.tree.map(lambda leaf, run=run: leaf[run], values) for run in range(len(self.skipped))]
+
+    def reset_sums(self, state):
+        return dataclasses.replace(state, sums=jax.tree.map(np.zeros_like, state.sums))
+
+    def split(self, states):
+        return [states] * len(self.skipped)
+
+    def evaluated_params(self, states):
+        return states.params
+
+
+class Lines:
+    def __init__(self):
+        self.lines = []
+
+    def write(self, step, values):
+        self.lines.append({"step": step, **{name: value for name, value in values.items() if name not in CLOCK}})
+
+
+class Saved:
+    """Checkpoints that are forgotten."""
+
+    def __init__(self):
+        self.scores, self.saved = {}, []
+
+    def wait(self):
+        pass
+
+    def save(self, step, state, notes):
+        self.saved.append((step, json.loads(json.dumps(notes))))
+
+
+def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
+    """Trains runs until they have ended; their recorders, each with its ending. `losses`: at each validation."""
+    validations, ones = iter(losses or ()), np.ones(len(skipped))
+
+    def validation_sums(evaluate, params):
+        return None if losses is None else TokenSums(*map(np.squeeze, (next(validations), ones, ones, ones, ones)))
+
+    options = {"steps": len(batches_of), "max_bad_steps": 100, **train}
+    config = experiment(**{f"train__{name}": value for name, value in options.items()})
+    most_tokens = ((cells or max(batches_of)) // ROWS + 1) * ROWS
+    statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
+    setup = types.SimpleNamespace(
+        config=config,
+        references="",
+        batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
+        last_step=len(batches_of),
+        mesh=types.SimpleNamespace(devices=np.zeros(1)),
+        validation_sums=validation_sums,
+        data="",
+        placed_batch=np.asarray,
+        most_tokens=most_tokens,
+        collect_every=max(1, EXACT // most_tokens),
+        compilations=types.SimpleNamespace(seconds=0.0),
+    )
+    runs = [
+        Recorder(config, lambda step: 0.1, RunFolder(tmp_path / str(number)), setup) for number in range(len(skipped))
+    ]
+    for each in runs:
+        each.metrics, each.checkpoints = Lines(), Saved()
+    trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, (), SIGNALS)
+    trainer.states = trainer.steps.new_state()
+    for each, ending in zip(runs, trainer.train(), strict=True):
+        each.ending = ending
+    return runs
+
+
+def first_step_with(limit, tokens, skipped):
+    counts = itertools.accumulate(0 if step in skipped else count for step, count in enumerate(tokens))
+    return next((step for step, count in enumerate(counts, start=1) if count >= limit), len(tokens))
+
+
+TOKENS = np.random.default_rng(0).integers(1, 100, 60).tolist()
+
+
+@pytest.mark.parametrize("log_every", [1, 7, 1000])
+@pytest.mark.parametrize("skipped", [(), (0, 3, 20, 21, 22)], ids=["none skipped", "some skipped"])
+def test_a_run_ends_at_the_update_that_reaches_the_tokens(tmp_path, log_every, skipped):
+    for limit in (1, TOKENS[0], TOKENS[0] + 1, 500, 1500, sum(TOKENS), 10**9):
+        (recorder,) = run(tmp_path, TOKENS, [skipped], tokens=limit, log_every=log_every)
+        ended, last = first_step_with(limit, TOKENS, skipped), recorder.metrics.lines[-1]
+        trained = sum(count for step, count in enumerate(TOKENS[:ended]) if step not in skipped)
+        assert (recorder.validated, last["step"], last["target_tokens"]) == (ended, ended, trained)
+        assert f"finished {trained:,} target tokens" == recorder.ending.why or trained < limit or ended == len(TOKENS)
+
+
+def test_the_devices_are_asked_seldom(tmp_path, monkeypatch):
+    """No step waits for the one before it: 3,000 batches that are four fifths full are counted a few times."""
+    asked, tokens = [], Recorder.tokens.fget
+    monkeypatch.setattr(Recorder, "tokens", property(lambda self: asked.append(1) or tokens(self)))
+    (recorder,) = run(tmp_path, [80] * 3000, cells=100, tokens=80 * 2000, log_every=10**6)
+    assert recorder.validated == 2000
+    assert len(asked) < 20
+
+
+def test_lines_of_runs_that_train_together_are_those_of_each_alone(tmp_path):
+    skipped = [(), (2, 5, 9), tuple(range(12))]
+    together = run(tmp_path, TOKENS, skipped, log_every=8)
+    for recorder, own in zip(together, skipped, strict=True):
+        (alone,) = run(tmp_path, TOKENS, [own], log_every=8)
+        assert str(recorder.metrics.lines) == str(alone.metrics.lines)
+        assert recorder.checkpoints.saved == alone.checkpoints.saved
+
+
+def test_a_run_ends_when_its_loss_is_flat(tmp_path):
+    options = {"until_flat": 0.005, "eval_every": 1, "keep_best": 0}
+    for losses, ended in ((10 - 0.1 * np.arange(60), 60), (np.maximum(10 - 0.1 * np.arange(60), 7.5), 32)):
+        (recorder,) = run(tmp_path, TOKENS, losses=losses[:, None].tolist(), **options)
+        assert recorder.validated == ended and recorder.ending.final
+
+
+def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):
+    (recorder,) = run(tmp_path, [10] * 30, [(0, 1, *range(4, 30))], max_bad_steps=5)
+    assert recorder.ending.diverged
+    assert "5 steps in a row, up to step 9 (learning rate 0.1)" in recorder.ending.why
+    assert not recorder.checkpoints.saved
+
+
+def test_a_run_that_diverges_harms_no_other(tmp_path):
+    """It is still saved, with the reason, so that all have the same steps."""
+    healthy, diverged = run(
+        tmp_path, [10] * 30, [(), tuple(range(4, 30))], max_bad_steps=5, checkpoint_every=15, keep_best=0
+    )
+    assert not healthy.ending.diverged and diverged.ending.diverged
+    assert [step for step, _ in diverged.checkpoints.saved] == [15, 30]
+    assert all("5 steps in a row" in notes["diverged"] for _, notes in diverged.checkpoints.saved)
+    assert all(not notes["diverged"] for _, notes in healthy.checkpoints.saved)
+
+
+def test_a_run_whose_perplexity_is_absurd_at_its_end_has_diverged(tmp_path):
+    (recorder,) = run(tmp_path, [10] * 8, log_every=8)
+    assert not recorder.ending.diverged
+    recorder.perplexity = 1e12
+    assert recorder.divergence(8) and not recorder.divergence(0)
+
+
+def test_a_checkpoint_is_saved_before_the_validation_of_its_step(tmp_path):
+    """Whatever happens during a validation, the last steps are not lost."""
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        saved = []
+        patched.setattr(Saved, "save", lambda self, step, *rest: saved.append(step))
+        patched.setattr(Recorder, "write_validation", killed)
+        run(tmp_path, [10] * 4, losses=[[1.0]])
+    assert saved == [4]
+
+
+def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):
+    """5,000 steps of a million tokens without a line: int32 ends at 2^31, and float32 no longer counts beyond 2^24."""
+    tokens = [2**20 - 1] * 5000
+    (recorder,) = run(tmp_path, tokens, log_every=10**6)
+    (line,) = recorder.metrics.lines
+    assert line["target_tokens"] == sum(tokens) > 2**32
+    assert line["accuracy"] == 1.0 and line["gradient_norm"] == 2**20 - 1
+
+
+def test_sums_of_an_unfinished_interval_are_saved_and_resumed(tmp_path):
+    """A run that is resumed between two lines continues to count from there."""
+    (recorder,) = run(tmp_path, [10] * 4, log_every=1000)
+    recorder.logged_tokens, recorder.unlogged = 40, {"target_tokens": 2**33 + 1, "loss": 0.1}
+    recorder.save(4, None)
+    notes = recorder.checkpoints.saved[-1][1]
+    resumed = Recorder(recorder.config, recorder.schedule, recorder.folder, recorder.setup)
+    resumed.checkpoints, resumed.is_new = Saved(), True
+    resumed.resume(4, notes)
+    assert (resumed.unlogged["loss"], resumed.tokens) == (0.1, 40 + 2**33 + 1)
+    with pytest.raises(BadInput, match="data has changed"):
+        resumed.resume(4, {**notes, "data": "other"})
+
+
+def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
+    """The line of the checkpoint's own step included, if the validation was made before the run was killed."""
+    (recorder,) = run(tmp_path, [10] * 4, losses=[[3.0], [2.0], [2.5], [2.25]], eval_every=1)
+    notes = recorder.checkpoints.saved[-1][1]
+    lines = [{"step": line["step"], **line} for line in recorder.metrics.lines]
+    recorder.folder.path.mkdir()
+    recorder.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    resumed = Recorder(recorder.config, recorder.schedule, recorder.folder, recorder.setup)
+    resumed.checkpoints, resumed.is_new = Saved(), True
+    resumed.resume(4, notes)
+    assert resumed.scores == recorder.scores == {1: -3.0, 2: -2.0, 3: -2.5, 4: -2.25}
+    assert resumed.validations == recorder.validations and resumed.validated == 4
+    other = dataclasses.replace(recorder.config.train, best_metric="valid_accuracy", best_is="highest")
+    anew = Recorder(
+        dataclasses.replace(recorder.config, train=other), recorder.schedule, recorder.folder, recorder.setup
+    )
+    anew.checkpoints, anew.is_new = Saved(), True
+    anew.resume(4, notes)
+    assert anew.scores == {} and anew.validations.since_best == 0

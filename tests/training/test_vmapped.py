@@ -1,0 +1,326 @@
+"""Runs trained together equal the same runs trained apart, whatever befalls them on the way."""
+
+import os
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from tests.support.training_runs import metrics, shared_programs, weights
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.experiment import resumable_together, train_run, train_runs_together
+from transformer_jax.model.layers import FeedForward
+from transformer_jax.runs.checkpoint import Checkpoints
+from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.ending import Ending
+from transformer_jax.training.recorder import Recorder
+from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.vmapped import incompatible
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule
+
+# As for any reordering of float32 sums over ten updates by Adam (test_step.py).
+WITHIN = 2e-5
+
+
+def experiments(*changes, **common):
+    return [experiment(**{"train__keep_latest": 2, **common, **own}) for own in changes]
+
+
+def together(configs, devices=1):
+    mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
+    schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
+    return CompiledSteps(configs, schedules, mesh)
+
+
+def trained(programs, batches, state=None):
+    state = programs.new_state() if state is None else state
+    for batch in batches:
+        state, _ = programs.step(state, sharding.place_batch(batch, programs.mesh))
+    return state
+
+
+def test_what_may_not_differ_is_named():
+    one = experiment()
+    assert incompatible([one]) == incompatible(experiments({"seed": 1}, {"optimizer__schedule": "linear"})) == []
+    # Where the data is does not matter: what was prepared is compared.
+    assert incompatible(experiments({"data__directory": "/a"}, {"data__directory": "/b"})) == []
+    problems = incompatible(
+        experiments({}, {"model__d_ff": 64, "data__seed": 1, "train__steps": 11, "optimizer__clip_norm": 1.0})
+    )
+    assert problems == [
+        "model.d_ff = 32, 64: must be the same for all",
+        "data.seed = 0, 1: must be the same for all",
+        "optimizer.clip_norm = None, 1.0: all have one, or none has",
+        "train.steps = 10, 11: must be the same for all",
+    ]
+
+
+def test_runs_that_may_end_early_train_apart():
+    for name, value in {"tokens": 500, "patience": 3, "until_flat": 0.1}.items():
+        limits = {f"train__{name}": value, "train__steps": 30, "train__eval_every": 1, "train__keep_best": 0}
+        (problem,) = incompatible(experiments({"seed": 0}, {"seed": 1}, **limits))
+        assert problem.startswith(f"train.{name} = {value}: ")
+    (problem,) = incompatible(experiments({}, {"seed": 1}, train__keep_latest=1))
+    assert problem.startswith("train.keep_latest = 1: ")
+
+
+@pytest.mark.parametrize(
+    ("saved", "groups"),
+    [
+        ([(), ()], [[0, 1]]),
+        ([(6,), ()], [[0], [1]]),
+        ([(6, 12), (6, 12)], [[0, 1]]),
+        ([(6, 12), (6,), (6, 12)], [[0, 1, 2]]),
+        ([(6, 12), (12, 18), (18, 24), ()], [[0, 1], [2], [3]]),
+    ],
+)
+def test_runs_are_resumed_together_that_have_a_step_in_common(saved, groups):
+    assert resumable_together([set(steps) for steps in saved]) == groups
+
+
+@pytest.mark.slow
+def test_ten_updates_are_those_of_a_run_alone():
+    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, where
+    one of the runs diverges, and where a parameter group has a peak of its own; what is taken out lies as it would
+    alone. On a mesh that is divided two ways."""
+    changes = [
+        {"model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
+        {
+            "seed": 2**32 - 1,
+            "model__dropout": 0.3,
+            "model__attention_dropout": 0.2,
+            "train__label_smoothing": 0.0,
+            "train__z_loss": 0.1,
+            "optimizer__beta2": 0.9,
+            "optimizer__learning_rate": 1e-2,
+            "optimizer__weight_decay": 0.01,
+            "optimizer__clip_norm": 0.1,
+        },
+        {"seed": 2, "optimizer__learning_rate": 1e30},
+    ]
+    usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0, "model__mup_base_d_model": 8}
+    usual["optimizer__groups"] = (("table", {"learning_rate_factor": 0.3}),)
+    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
+    devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()
+    programs = together(configs, devices)
+    states = trained(programs, data[:5])
+    states = programs.join(list(programs.split(states)))
+    states = trained(programs, data[5:], states)
+    alone = Trainer(configs[1], devices)
+    of_runs = list(programs.split(states))
+    ours, theirs = of_runs[1], alone.train(data, alone.init())
+    assert worst_difference(ours, theirs) < (WITHIN,)
+    for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
+    assert places[0] == places[1]
+    assert worst_difference(*of_runs[:2]) > (0.01,), "a test of nothing"
+    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True]
+
+    reset = programs.reset_sums(states)
+    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(reset.sums), strict=True):
+        assert not after.any() and after.sharding.is_equivalent_to(before.sharding, after.ndim)
+
+
+class KnowsItsRate(FeedForward):
+    """A custom module that is another program for each rate."""
+
+    dropout: float = 0.0
+
+    def __call__(self, x_BTD, deterministic=True):
+        return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
+
+
+def test_a_module_that_must_know_a_number_is_refused():
+    parts = {"feed_forward": KnowsItsRate}
+    configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
+    with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
+        trained(together(configs), [])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with shared_programs():
+        yield tmp_path_factory.mktemp("together")
+
+
+def run_of(place, **changes):
+    """A run on the copy task, of 18 updates with a checkpoint every six."""
+    task = {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8}
+    usual = {
+        **{f"data__task__{name}": value for name, value in task.items()},
+        "data__corpus": "copy",
+        "data__tokenizer": "words",
+        "data__tokens_per_batch": 256,
+        "data__num_shapes": 1,
+        "data__directory": str(place / "data"),
+        "train__compile_cache": os.environ["CACHE_OF_TESTS"],
+        "train__steps": 18,
+        "train__log_every": 5,
+        "train__eval_every": 6,
+        "train__checkpoint_every": 6,
+        "train__keep_latest": 2,
+        "train__max_bad_steps": 3,
+    }
+    return experiment(**{**usual, **changes})
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """Two that go well and differ in more than the seed, one that diverges, and one that learns nothing."""
+    other = {"seed": 1, "optimizer__learning_rate": 1e-2, "train__label_smoothing": 0.0, "model__dropout": 0.0}
+    changes = (
+        {},
+        other,
+        {"seed": 2, "optimizer__learning_rate": 1e30},
+        {"seed": 3, "optimizer__learning_rate": 1e-12},
+    )
+    return [run_of(place, **{"model__dropout": 0.1, **own}) for own in changes]
+
+
+@pytest.fixture(scope="module")
+def apart(place, runs):
+    """The second alone."""
+    assert train_run(runs[1], place / "apart") == Ending("finished")
+    return place / "apart"
+
+
+def folders_in(place, name, count=4):
+    return [place / name / str(number) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def joined(place, runs):
+    """All four together."""
+    first, second, diverged, idle = train_runs_together(runs, folders_in(place, "joined"))
+    assert first == second == idle == Ending("finished")
+    assert diverged.diverged and "not finite in 3 steps in a row" in diverged.why
+    return place / "joined"
+
+
+def assert_alike(ours, theirs):
+    """Two run folders tell of the same run: but for rounding, and for what the clock has a part in."""
+    assert metrics(ours) == [pytest.approx(line, rel=1e-4, nan_ok=True) for line in metrics(theirs)]
+    ours, theirs = weights(ours), weights(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, atol=WITHIN * np.abs(array).max(), err_msg=name)
+
+
+def saved_steps(folder):
+    with Checkpoints(RunFolder(folder).checkpoints, read_only=True) as checkpoints:
+        return checkpoints.steps
+
+
+def names_in(folder):
+    """Of files and folders, two levels deep."""
+    return sorted(str(path.relative_to(folder)) for pattern in ("*", "*/*") for path in folder.glob(pattern))
+
+
+@pytest.mark.slow
+def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
+    ours = joined / "1"
+    assert_alike(ours, apart)
+    assert names_in(ours) == names_in(apart)
+    assert (ours / "config.json").read_text() == (apart / "config.json").read_text()
+    before = metrics(ours)
+    assert train_run(runs[1], ours) == Ending("finished") and metrics(ours) == before != metrics(joined / "0")
+
+
+@pytest.mark.slow
+def test_all_have_the_same_steps_and_the_same_command_finds_them_ended(runs, joined):
+    folders = [joined / str(number) for number in range(4)]
+    assert [saved_steps(folder)[-2:] for folder in folders] == [[12, 18]] * 4
+    before = [metrics(folder) for folder in folders]
+    endings = train_runs_together(runs, folders)
+    assert [ending.diverged for ending in endings] == [False, False, True, False]
+    assert [metrics(folder) for folder in folders] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (([12, 18], [12]), "resuming from the checkpoint of step 12"),
+        (([12], [], [], []), "together: 3 runs"),  # only the first was saved, and continues alone
+    ],
+    ids=["between the last saves", "between the first saves"],
+)
+def test_resumed_where_a_kill_left_them(place, runs, apart, joined, kept, told, capfd):
+    """Some have a checkpoint more than others, and all have later lines of metrics."""
+    folders = folders_in(place, f"kept {kept[0][-1]}", len(kept))
+    for folder, steps in zip(folders, kept, strict=True):
+        shutil.copytree(joined / folder.name, folder)
+        for step in saved_steps(folder):
+            if step not in steps:
+                shutil.rmtree(folder / "checkpoints" / str(step))
+    assert train_runs_together(runs[: len(kept)], folders)[:2] == [Ending("finished")] * 2
+    assert told in capfd.readouterr().err
+    assert_alike(folders[1], apart)
+    assert [saved_steps(folder) for folder in folders[:2]] == [[12, 18]] * 2
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_of_one_sends_all_back_to_the_one_before(place, runs, apart, joined):
+    folders = folders_in(place, "damaged", 2)
+    for folder in folders:
+        shutil.copytree(joined / folder.name, folder)
+    shutil.rmtree(folders[0] / "checkpoints/18/state")
+    assert train_runs_together(runs[:2], folders) == [Ending("finished")] * 2
+    assert (folders[0] / "damaged_checkpoints/18").is_dir() and not (folders[1] / "damaged_checkpoints").exists()
+    assert_alike(folders[1], apart)
+
+
+@pytest.mark.slow
+def test_stopped_between_checkpoints_and_resumed_alone(place, runs, apart, monkeypatch):
+    folders, log = folders_in(place, "stopped"), Recorder.log
+
+    def log_and_ask_to_stop(self, step, *arguments):
+        if step == 10 and self.folder.path == folders[1]:  # once: asked twice, they would end at once
+            signal.raise_signal(signal.SIGTERM)
+        return log(self, step, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "log", log_and_ask_to_stop)
+        endings = train_runs_together(runs, folders)
+    assert [ending for ending in endings if not ending.diverged] == [Ending("stopped by SIGTERM", final=False)] * 3
+    assert [saved_steps(folder) for folder in folders] == [[6, 10]] * 4
+    assert train_run(runs[1], folders[1]) == Ending("finished")
+    assert_alike(folders[1], apart)
+
+
+@pytest.mark.slow
+def test_an_error_of_one_folder_ends_all_and_the_same_command_resumes_them(place, runs, apart, joined, monkeypatch):
+    """It is in use, or holds another run, or takes no checkpoint."""
+    folders = folders_in(place, "in use", 2)
+    with RunFolder(folders[0]).held(), pytest.raises(BadInput, match="is training here"):
+        train_runs_together(runs[:2], folders)
+    with pytest.raises(BadInput, match="holds another run"):
+        train_runs_together(runs[:2], [joined / "0", joined / "3"])
+
+    save = Checkpoints.save
+
+    def full(self, step, *arguments):
+        if step == 12 and self.directory.parent.name == "0":
+            raise Failed("the disk is full")
+        save(self, step, *arguments)
+
+    folders = folders_in(place, "full", 2)
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.raises(Failed, match="the disk is full"):
+        train_runs_together(runs[:2], folders)
+    monkeypatch.undo()
+    assert [saved_steps(folder) for folder in folders] == [[6]] * 2
+    assert train_runs_together(runs[:2], folders) == [Ending("finished")] * 2
+    assert_alike(folders[1], apart)
+
+
+def test_what_cannot_train_together_leaves_no_trace(place):
+    folders = folders_in(place, "never", 2)
+    with pytest.raises(BadInput, match=r"data.seed = 0, 1: must be the same"):
+        train_runs_together([run_of(place), run_of(place, data__seed=1)], folders)
+    assert not (place / "never").exists()
