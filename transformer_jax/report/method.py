@@ -16,7 +16,6 @@ from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAS
 from transformer_jax.runs.metrics import duration
 from transformer_jax.sweeps import variance
 from transformer_jax.sweeps.provenance import Made, mixtures
-from transformer_jax.sweeps.spec import tune_text
 
 METHOD = (
     "A difference is that of the means over seeds. Its variance is the variance between seeds of both sides plus that "
@@ -102,7 +101,7 @@ def _computes_otherwise(options: Mapping[str, Any]) -> bool:
 
 def variance_of_seeds(sweep: SweepResult) -> str:
     """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
-    vary = sweep.definition.get("vary") or (variance.INITIALIZATION,)
+    vary = sweep.definition["vary"]
     text = f"Differences between seeds include: {variance.listed(vary)}."
     if constant := [source for source in variance.SOURCES if source not in vary]:
         text += f" The same for all seeds, so that the intervals do not account for it: {variance.listed(constant)}."
@@ -137,18 +136,8 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
 
 
 def command(sweep: SweepResult) -> str:
-    """The command that makes this sweep."""
+    """The command that makes this sweep: `sweep` records it, with --config.* and --only."""
     definition = sweep.definition
-    if "command" in definition:
-        return shlex.join(["transformer-jax", *definition["command"], f"--workdir={sweep.path}"])
-    # A sweep of 1.0.0 did not store the options that changed its base.
-    words = ["transformer-jax", "sweep", str(definition["file"]), f"--workdir={sweep.path}"]
-    if definition.get("scale"):
-        words.append(f"--scale={definition['scale']}")
-    words.append(f"--seeds={','.join(map(str, sweep.seeds))}" + ("," if len(sweep.seeds) == 1 else ""))
-    if definition["tune"] is not None:
-        words.append(f"--tune={tune_text(sweep.factors)}")
-    is_one_order = variance.ORDER not in definition["vary"] and sweep.base.get("data.order_seed") is None
-    if is_one_order and (definition.get("together") or _trained_together(sweep)):
-        words.append("--together")  # a sweep that begins with it has one order of the data for all seeds
-    return shlex.join(words)
+    seeds = f"--seeds={','.join(map(str, sweep.seeds))}" + "," * (len(sweep.seeds) == 1)
+    words = definition.get("command") or ["sweep", str(definition["file"]), f"--scale={definition['scale']}", seeds]
+    return shlex.join(["transformer-jax", *words, f"--workdir={sweep.path}"])

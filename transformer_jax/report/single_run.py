@@ -96,8 +96,8 @@ def _state(path: Path, validations: list[dict[str, Any]]) -> str:
 def _facts(path: Path) -> dict[str, str]:
     """What is needed to make the run again."""
     versions = RunFolder(path).versions()
-    _, *words = str(versions.get("command", "?")).partition(" ")
-    facts = {"command": f"transformer-jax {words[-1]}"}
+    _, _, words = str(versions.get("command", "?")).partition(" ")  # without the path of the program
+    facts = {"command": f"transformer-jax {words}"}
     return facts | {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS}
 
 

@@ -30,8 +30,6 @@ PAGES = ("report.json", "report.md", "table.csv", "runs.csv", "index.html")
 # All other files contain it, so that a file of the user's is recognized.
 MADE_BY = "transformer-jax report"
 TEMPLATES = Path(__file__).parent / "templates"
-# Endings of files, which the name of a directory hardly has.
-ENDINGS = {".csv", ".htm", ".html", ".jpg", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".txt"}
 LONGEST_NAME = 80
 # What Jinja's own delimiters mean in LaTeX is something else.
 LATEX: Mapping[str, Any] = {
@@ -71,7 +69,7 @@ def write(report: Report, output: str | Path | None, formats: Sequence[str]) -> 
 
 def write_files(files: dict[str, bytes], folder: Path, output: str | Path | None) -> list[Path]:
     """Writes the files of a report into `output`, or into the report/ of the folder."""
-    directory = folder / "report" if output is None else _directory(output)
+    directory = folder / "report" if output is None else Path(paths.expanded(output))
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if output is not None:
@@ -80,14 +78,6 @@ def write_files(files: dict[str, bytes], folder: Path, output: str | Path | None
             with write_atomically(directory / name) as file:
                 file.write(content)
     return [directory / name for name in files]
-
-
-def _directory(output: str | Path) -> Path:
-    path = Path(paths.expanded(output))
-    if path.suffix.lower() in ENDINGS and not path.is_dir():
-        form = {".tex": "latex", ".svg": "svg", ".pdf": "pdf"}.get(path.suffix.lower(), "html")
-        raise BadInput(f"--output={output}: must be a directory, as in --format={form} --output={path.with_suffix('')}")
-    return path
 
 
 def _files(report: Report, form: str) -> Iterator[tuple[str, bytes]]:
@@ -231,7 +221,7 @@ def _refuse_foreign(directory: Path, names: Sequence[str]) -> None:
     taken = [name for name in names if (directory / name).exists()]
     pages = [name for name in taken if name in PAGES]
     with contextlib.suppress(BadInput):
-        if pages and read_object(directory / PAGES[0]).keys() >= {"format", "question", "state", "runs"}:
+        if pages and read_object(directory / PAGES[0]).keys() >= {"format", "state", "facts"}:
             pages = []
     foreign = pages + [n for n in taken if n not in PAGES and MADE_BY.encode() not in (directory / n).read_bytes()]
     if foreign:

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -318,7 +319,7 @@ def installed_versions() -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
         "directory": os.getcwd(),  # relative addresses in the config refer to it
     }
     for package in PACKAGES:
