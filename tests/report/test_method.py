@@ -1,9 +1,13 @@
 """What a report says about how the runs were made."""
 
+import dataclasses
 import json
 import shlex
 
-from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder
+from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
+from transformer_jax import cli
+from transformer_jax.report.write import read
+from transformer_jax.sweeps import launch
 
 
 def test_what_a_sweep_states_that_differs_between_its_seeds(sweep):
@@ -17,6 +21,22 @@ def test_the_command_is_the_one_that_the_sweep_stored(sweep):
     words = ["sweep", "a file.py", "--seeds=0,1", "--only=h*", "--config.train.steps=20"]
     command = Report(changed(sweep, command=words)).json["facts"]["command"]
     assert shlex.split(command) == ["transformer-jax", *words, f"--workdir={sweep}"]
+
+
+def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
+    """That of COGS, which lacked --config.* and --only and could not run."""
+    launched = []
+    monkeypatch.setattr(launch, "launch", lambda folder, definition, options: launched.append((definition, options)))
+    given = ["sweep", "preset:cogs", "--scale=demo", "--seeds=0,1,2", "--only=[spr]*[len]", "--tune=0.5,1"]
+    given += ["--config.data.corpus_folder=my COGS/data", "--config.train.steps=100", f"--workdir={tmp_path}"]
+    cli.main(given)
+    ((definition, options),) = launched
+    write(tmp_path / "sweep.json", dataclasses.replace(definition, only=tuple(options.only)).to_json())
+    cli.main(shlex.split(read(tmp_path).facts["command"])[1:])
+    _, (again, again_options) = launched
+    assert dataclasses.replace(again, only=None) == dataclasses.replace(definition, only=None)
+    assert again_options.only == options.only == ["[spr]*[len]"]
+    assert again.base.data.corpus_folder == "my COGS/data" and again.base.train.steps == 100
 
 
 def test_tuning_and_joint_training_are_mentioned(sweep):
