@@ -52,6 +52,18 @@ def test_tables_of_positions_are_counted_as_often_as_there_are(positions, row):
     assert row in [tuple(group) for group in groups]
 
 
+def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
+    """Whose devices need not be here."""
+    options = [f"--config.data.{name}" for name in ("corpus=copy", "tokenizer=words", f"directory={tmp_path / 'data'}")]
+    assert cli.main(["prepare", BASE, *options, "--config.data.task.train_size=99", f"--workdir={tmp_path}"]) == 0
+    shares = []
+    for mesh in ("1", "64"):
+        capsys.readouterr()
+        assert cli.main(["inspect", BASE, *options, "--data", f"--config.mesh.data={mesh}"]) == 0
+        shares.append(float(re.search(r"not padding: ([\d.]+)", capsys.readouterr().out)[1]))
+    assert shares[1] < shares[0] - 10
+
+
 def test_one_thing_is_shown_at_a_time(tmp_path, capsys):
     assert cli.main(["inspect", BASE, "--options", f"--program={tmp_path / 'step.txt'}"]) == 2
     assert "not allowed with argument" in capsys.readouterr().err

@@ -257,6 +257,17 @@ def test_the_statistics_are_what_the_batches_show(kind, pair_lengths):
     assert f"{statistics.share:.1%}" in str(statistics)
 
 
+@both_kinds
+@pytest.mark.parametrize("multiple", [1, 5, 64])
+def test_statistics_count_the_rows_that_are_added_for_devices_and_accumulation(kind, multiple):
+    batches = make(kind, random_corpus(300), row_multiple=multiple)
+    made = list(epoch(batches))
+    statistics = batches.statistics()
+    assert Counter((*batch.source.shape, batch.target_output.shape[1]) for batch in made) == dict(statistics.shapes)
+    cells = sum(batch.source.size + batch.target_output.size for batch in made)
+    assert statistics.share == pytest.approx((statistics.source_tokens + statistics.target_tokens) / cells)
+
+
 @pytest.mark.parametrize("batching", ["buckets", "packing"])
 def test_the_order_has_a_seed_that_is_data_seed_unless_given(batching):
     pairs = random_corpus(50)

@@ -212,10 +212,10 @@ FAULTS = [
     ),
     Fault(
         "the last batch of an epoch is dropped",
-        "data/buckets.py",
+        "data/layout.py",
         "batches=tuple(-(-size // n)",
         "batches=tuple(size // n",
-        "data/test_buckets.py data/test_batching.py",
+        "data/test_layout.py data/test_batching.py",
     ),
     Fault(
         "the decoder's input is not shifted",
@@ -233,10 +233,10 @@ FAULTS = [
     ),
     Fault(
         "packed rows are too long",
-        "data/packing.py",
+        "data/layout.py",
         "(target[pairs] <= target_room[rows])",
         "(target[pairs] <= target_room[rows] + 1)",
-        "data/test_packing.py data/test_batching.py",
+        "data/test_layout.py data/test_batching.py",
     ),
     Fault(
         "batches are prefetched from one step too early",

@@ -98,7 +98,9 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
 
 
 def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
-    """The prepared data, and its batches."""
+    """The prepared data, and its batches on the config's mesh, whose devices need not be here."""
+    import jax
+
     from transformer_jax.data.batching import training_batches
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
@@ -106,8 +108,11 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     if experiment.data.directory is None and workdir is None:
         raise BadInput("inspect --data needs --workdir=RUN or --config.data.directory=DIR, where the data was prepared")
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
-    batches = training_batches(experiment.data, prepared.pairs("train"))
-    return f"{prepared.summary()}\n\n{experiment.data.batching}: {batches.statistics()}"
+    mesh, accumulate = experiment.mesh, experiment.train.accumulate
+    data = mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)
+    batches = training_batches(experiment.data, prepared.pairs("train"), data * mesh.fsdp * accumulate)
+    where = f"{data * mesh.fsdp} x {accumulate} parts (devices that share a batch x train.accumulate)"
+    return f"{prepared.summary()}\n\n{experiment.data.batching}, in {where}: {batches.statistics()}"
 
 
 def options_table() -> str:

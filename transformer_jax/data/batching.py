@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.buckets import Buckets, Shape, choose_buckets, even_rows, rows_within
-from transformer_jax.data.packing import pack, row_widths
+from transformer_jax.data.layout import Buckets, Shape, choose_buckets, even_rows, pack, row_widths, rows_within
 from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
@@ -95,8 +94,7 @@ class _Batches:
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
-        multiple = math.lcm(self._row_multiple, process_count)
-        rows = (shape.rows + -shape.rows % multiple) // process_count
+        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, process_count)) // process_count
         begin = min(first + process_index * rows, end)
         starts = plan.row_starts[begin : min(begin + rows, end) + 1]
         members = plan.members[starts[0] : starts[-1]]
@@ -152,7 +150,9 @@ class TrainingBatches(_Batches, ABC):
         return self._cut(self._plan_of(epoch), number, process_index, process_count)[0]
 
     def statistics(self) -> BatchStatistics:
-        counted = tuple(zip(self.shapes, self._batches_of_shape, strict=True))
+        """Statistics of the batches as they are trained on, with the rows added for devices and accumulation."""
+        shapes = [shape._replace(rows=_rounded_up(shape.rows, self._row_multiple)) for shape in self.shapes]
+        counted = tuple(zip(shapes, self._batches_of_shape, strict=True))
         source_tokens, target_tokens = int(self._source_lengths.sum()), int(self._target_lengths.sum())
         source_cells = sum(n * shape.rows * shape.source for shape, n in counted)
         target_cells = sum(n * shape.rows * shape.target for shape, n in counted)
@@ -326,6 +326,10 @@ def assemble(pairs: TokenPairs, members: np.ndarray, row_sizes: np.ndarray, shap
         pairs.target_tokens, pairs.target_offsets, shape.target, is_target=True
     )
     return Batch(source, target_input, target_output, *source_places, *target_places)
+
+
+def _rounded_up(rows: int, multiple: int) -> int:
+    return rows + -rows % multiple
 
 
 def _check_budget(tokens_per_batch: int, longest: int) -> None:

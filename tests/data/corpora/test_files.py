@@ -1,4 +1,4 @@
-"""Text files: every kind gives the same pairs, in order, whatever the size of the chunks."""
+"""Text files: every kind gives the same pairs, in order, whatever the size of the chunks; COGS and inflection."""
 
 import gzip
 import json
@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora import open_corpus
+from tests.support.prepared_data import decoded
+from transformer_jax.config import DataConfig, TaskConfig, from_config_dict
+from transformer_jax.data.corpora import named_files, open_corpus
+from transformer_jax.data.prepare import prepare
+from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import CONVERT
 
 PAIRS = [(f"sentence {i} one\u2028two  {'x' * (i % 7)}", f"Satz {i} é ") for i in range(101)]
 
@@ -90,3 +94,117 @@ def test_the_keys_of_a_split_are_part_of_the_identity(tmp_path):
     assert german.identity() != french.identity()
     aligned = {"source": (valid,), "target": (valid,)}  # read as lines
     assert open_corpus(DataConfig(**aligned)).identity()["keys"] == []
+
+
+# COGS and inflection: three columns.
+
+FILES = ("train.tsv", "dev.tsv", "test.tsv", "gen.tsv")
+
+
+@pytest.fixture
+def cogs(tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text(f"A {name}\tlf ( x _ 1 )\tkind\n" * 3)
+    return tmp_path
+
+
+def opened(folder, corpus="cogs", **task):
+    return open_corpus(DataConfig(corpus=corpus, corpus_folder=folder and str(folder), task=TaskConfig(**task)))
+
+
+def test_files_are_identified_by_their_text_and_counted(cogs):
+    corpus = opened(cogs)
+    before = corpus.identity()
+    assert [chunk.place(0) for chunk in corpus.chunks("train", 2)] == [f"{cogs / 'train.tsv'}:{n}" for n in (1, 3)]
+    assert {source["file"] for source in corpus.sources()} == {str(cogs / name) for name in FILES}
+    assert corpus.sources()[0]["lines"] == 3
+    (cogs / "gen.tsv").write_text("A\tb\tc\n")
+    assert [key for key, value in opened(cogs).identity().items() if before[key] != value] == ["checksum of test_gen"]
+    assert named_files(DataConfig(corpus="cogs", corpus_folder=str(cogs))) == {str(cogs / name) for name in FILES}
+
+
+def test_a_line_of_other_columns_is_a_fault_with_its_place(cogs):
+    (cogs / "gen.tsv").write_bytes(b"A\tb\tc\nA\tb\n\xff\tb\tc\n")
+    (chunk,) = opened(cogs).chunks("test_gen", 9)
+    assert chunk.faults == {
+        1: f"{cogs / 'gen.tsv'}:2: has 2 columns; expected three, separated by tabs: sentence, logical form, category",
+        2: f"{cogs / 'gen.tsv'}:3: is not UTF-8: byte 0xff at 1 ({CONVERT})",
+    }
+    assert len(chunk.labels) == len(chunk.pairs) == 3
+
+
+@pytest.mark.parametrize(
+    ("corpus", "task", "message"),
+    [
+        ("cogs", None, "data.corpus_folder: names no folder; cogs is read from the files of one"),
+        ("cogs", {}, r"test\.tsv: there is no such file"),
+        ("inflection", None, "data.corpus_folder: names no folder; inflection is read"),
+        ("inflection", {}, r"data.task.language = '': .* has no _large.train; it has: kor, tur"),
+        ("inflection", {"language": "deu"}, "has no deu_large.train; it has: kor, tur"),
+        ("inflection", {"language": "kor", "size": "small"}, r"has no kor_small.train; it has: no file \*_small.train"),
+        ("inflection", {"language": "kor"}, r"kor\.dev: there is no such file"),
+    ],
+)
+def test_missing_files_are_named(cogs, corpus, task, message):
+    (cogs / "test.tsv").unlink()
+    for language in ("kor", "tur"):
+        (cogs / f"{language}_large.train").touch()
+    with pytest.raises(BadInput, match=message):
+        opened(None if task is None else cogs, corpus, **(task or {}))
+
+
+COGS = {
+    "train.tsv": [("A rose slept .", "rose ( x _ 1 ) AND sleep . agent ( x _ 2 , x _ 1 )", "in_distribution")] * 2
+    + [("shark", "LAMBDA a . shark ( a )", "primitive")],
+    "dev.tsv": [("A shark slept .", "shark ( x _ 1 ) AND sleep . agent ( x _ 2 , x _ 1 )", "in_distribution")],
+    "test.tsv": [("shark", "LAMBDA a . shark ( a )", "in_distribution")],
+    "gen.tsv": [("A .", "( )", "cp_recursion"), ("A rose .", "AND", "prim_to_subj_common"), (".", "x", "pp_recursion")],
+}
+
+
+def test_the_generalization_set_is_a_test_set_with_groups(tmp_path):
+    for name, rows in COGS.items():
+        (tmp_path / name).write_text("".join("\t".join(row) + "\n" for row in rows))
+    data = {"corpus": "cogs", "corpus_folder": str(tmp_path), "tokenizer": "words"}
+    config = from_config_dict({"data": data})
+    prepared = prepare(config, tmp_path / "data")
+    assert prepared.splits == ("train", "valid", "test", "test_gen") and len(prepared.pairs("train")) == 3
+    assert prepared.texts("valid") == tuple([text] for text in COGS["dev.tsv"][0][:2])
+    assert prepared.texts("test_gen")[1] == ["( )", "AND", "x"]
+    assert prepared.groups("test") is prepared.groups("train") is None
+    assert prepared.clusters("test_gen") == ["cp_recursion", "prim_to_subj_common", "pp_recursion"]
+    assert prepared.groups("test_gen") == [
+        {"category": "cp_recursion", "kind": "structural"},
+        {"category": "prim_to_subj_common", "kind": "lexical"},
+        {"category": "pp_recursion", "kind": "structural"},
+    ]
+    (tmp_path / "gen.tsv").unlink()
+    assert prepare(config, tmp_path / "data").groups("test_gen") == prepared.groups("test_gen")  # not read again
+
+
+INFLECTION = {
+    "xyz_large.train": [("gehen", "ging", "V;PST;3"), ("sehen", "seht ihr", "V;PRS;2"), ("Tag", "Tage", "N;PL")],
+    "xyz_small.train": [("gehen", "ging", "V;PST;3")],
+    "xyz.dev": [("gehen", "geht ", "V;PRS;2")],
+    "xyz.gold": [("gehen", "ging", "V;PST;3"), ("Tag", "sah", "V;PRS"), ("taten", "tatet", "V;PRS;2"), ("a", "b", "X")],
+}
+
+
+def test_a_lemma_and_features_become_a_form(tmp_path):
+    for name, rows in INFLECTION.items():
+        (tmp_path / name).write_text("".join("\t".join(row) + "\n" for row in rows))
+    task = {"language": "xyz", "size": "large"}
+    data = {"corpus": "inflection", "corpus_folder": str(tmp_path), "tokenizer": "characters_and_tags", "task": task}
+    prepared = prepare(from_config_dict({"data": data}), tmp_path / "data")
+    ids = prepared.pairs("train").source_tokens[: prepared.pairs("train").source_offsets[1]].tolist()
+    assert prepared.tokenizer.pieces(ids) == ["g", "e", "h", "e", "n", "\tV", ";PST", ";3"]
+    assert decoded(prepared, "train") == [
+        (f"{lemma}\t{tags}", form) for lemma, form, tags in INFLECTION["xyz_large.train"]
+    ]
+    assert prepared.texts("valid") == (["gehen\tV;PRS;2"], ["geht"])
+    assert prepared.clusters("test") == ["gehen", "Tag", "taten", "a"]
+    seen = [("seen", "seen"), ("seen", "unseen"), ("unseen", "seen"), ("unseen", "unseen")]
+    assert prepared.groups("test") == [{"lemma": lemma, "features": features} for lemma, features in seen]
+    small = {**data, "task": {**task, "size": "small"}}
+    groups = prepare(from_config_dict({"data": small}), tmp_path / "small").groups("test")
+    assert [(each["lemma"], each["features"]) for each in groups] == [seen[0], seen[3], seen[3], seen[3]]

@@ -2,11 +2,9 @@
 (`corpus.py`)."""
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.cogs import CogsCorpus
 from transformer_jax.data.corpora.corpus import Corpus
 from transformer_jax.data.corpora.custom import CustomCorpus
-from transformer_jax.data.corpora.files import FileCorpus
-from transformer_jax.data.corpora.inflection import InflectionCorpus
+from transformer_jax.data.corpora.files import CogsCorpus, FileCorpus, InflectionCorpus
 from transformer_jax.data.corpora.scan import ScanCorpus
 from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
