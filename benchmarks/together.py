@@ -48,8 +48,8 @@ class Case:
     def seconds_a_step(self, steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            self.state, pulse = self.programs.step(self.state, self.batch)
-        jax.block_until_ready(pulse)
+            self.state, metrics = self.programs.step(self.state, self.batch)
+        jax.block_until_ready(metrics)
         return (time.perf_counter() - begin) / steps
 
 

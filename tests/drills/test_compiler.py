@@ -145,7 +145,7 @@ def test_loss_and_gradients(name, runs):
         copies = jax.device_get(arguments)
         fused, plain, kernels = with_and_without(jitted.lower(*arguments), *copies)
         if "step" in program:  # After one step the optimizer's averages are the gradient and its square.
-            fused, plain = ((state.optimizer, pulse.loss) for state, pulse in (fused, plain))
+            fused, plain = ((state.optimizer, metrics.loss) for state, metrics in (fused, plain))
         report(name, program, kernels, different := difference(fused, plain))
         assert kernels > 0
         assert different < ILL_CONDITIONED.get(name, WITHIN)

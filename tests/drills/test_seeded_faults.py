@@ -113,8 +113,8 @@ FAULTS = [
     Fault(
         "label smoothing over one class too few",
         "update/loss.py",
-        "self.epsilon / classes if self.spread",
-        "self.epsilon / (classes - 1) if self.spread",
+        '(classes if self.spread == "all"',
+        '(classes - 1 if self.spread == "all"',
         "update/test_loss.py",
     ),
     Fault(
@@ -134,9 +134,8 @@ FAULTS = [
     Fault(
         "the last tokens of uneven slices are lost",
         "update/loss.py",
-        "missing = -array.shape[axis] % math.prod(counts)",
-        "missing, n = 0, array.shape[axis] // math.prod(counts) * math.prod(counts)\n"
-        "        array = jax.lax.slice_in_dim(array, 0, n, axis=axis)",
+        "missing = -length % count",
+        "missing, array = 0, array[:, : length // count * count]",
         "update/test_loss.py",
     ),
     Fault(
@@ -157,23 +156,23 @@ FAULTS = [
     Fault(
         "of an accumulated batch only the last part counts",
         "update/step.py",
-        "return jax.tree.map(jnp.add, total, more), None",
-        "return more, None",
+        "return jax.tree.map(jnp.add, total, summand), None",
+        "return summand, None",
         "update/test_step.py",
     ),
     Fault(
         "all parts of a batch share a dropout mask",
         "update/step.py",
-        "gradient(params, part, jax.random.fold_in(rng, number))",
-        "gradient(params, part, jax.random.fold_in(rng, 0))",
+        "gradient(params, microbatch, jax.random.fold_in(key, number))",
+        "gradient(params, microbatch, jax.random.fold_in(key, 0))",
         "update/test_step.py",
     ),
     Fault(
-        "gradients are summed along one axis of the mesh",
-        "update/reduction.py",
-        '"data" if "fsdp" in spec else BATCH_AXES',
-        '"data"',
-        "update/test_reduction.py update/test_sharding.py",
+        "gradients are not summed over devices",
+        "update/sharding.py",
+        "return jax.lax.psum(gradient(params, rows, key), BATCH_AXES)",
+        "return gradient(params, rows, key)",
+        "update/test_sharding.py",
     ),
     Fault(
         "the GNMT penalty is off by one",

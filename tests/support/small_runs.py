@@ -89,7 +89,7 @@ class Trainer:
     def train(self, batches, state=None):
         state = self.new() if state is None else state
         for batch in batches:
-            state, self.pulse = self.step(state, sharding.place_batch(batch, self.mesh))
+            state, self.metrics = self.step(state, sharding.place_batch(batch, self.mesh))
         return state
 
 

@@ -21,7 +21,7 @@ from transformer_jax.training.recorder import Recorder
 from transformer_jax.training.setup import EXACT
 from transformer_jax.training.train import Trainer
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.step import IntervalSums, Pulse, TrainState
+from transformer_jax.update.step import IntervalSums, StepMetrics, TrainState
 
 ROWS = 4
 SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None)
@@ -49,7 +49,7 @@ class Devices:
         sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
         state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
         state = dataclasses.replace(state, bad_in_a_row=np.where(finite, 0, state.bad_in_a_row + 1))
-        return state, Pulse(np.ones(self.shape, np.float32), state.bad_in_a_row)
+        return state, StepMetrics(np.ones(self.shape, np.float32), state.bad_in_a_row)
 
     def fetch(self, values):
         if not self.shape:

@@ -1,7 +1,6 @@
 """The loss (section 5.4): textbook values, sums, and the sliced form against the plain one."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +8,20 @@ import numpy as np
 import pytest
 import scipy.special
 
-from transformer_jax.update import loss
-from transformer_jax.update.loss import Objective, label_smoothed_cross_entropy, output_loss, smoothed_targets
+from transformer_jax.config import TrainConfig
+from transformer_jax.errors import BadInput
+from transformer_jax.update.loss import (
+    Objective,
+    check_loss,
+    label_smoothed_cross_entropy,
+    smoothed_targets,
+    sums_of_features,
+)
 
 TARGETS = np.array([[2, 0, 1], [4, 4, 3]])
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 1]])
 # Compiled: one by one the operations take longer.
-token_sums = jax.jit(loss.token_sums, static_argnums=3)
+token_sums = jax.jit(lambda *operands: operands[3].sums(*operands[:3]), static_argnums=3)
 
 
 def logits_of(seed=0, classes=5):
@@ -76,15 +82,29 @@ def test_a_class_that_is_ruled_out_has_no_part_in_the_plain_loss():
     assert ours == pytest.approx(float(theirs), rel=1e-6)
 
 
-@pytest.mark.parametrize(("targets", "options", "message"), [
-    (TARGETS - 100 * (1 - WEIGHTS) + 1, {}, "targets has the id 5, whose weight is not 0: must be between 0 and 4"),
-    (TARGETS, {"spread": "al"}, "spread is 'al': must be one of all, others"),
-    (TARGETS, {"epsilon": 1.0}, "epsilon is 1.0: must be >= 0 and < 1"),
-    (TARGETS, {"epsilon": float("nan")}, "epsilon is nan: must be >= 0 and < 1"),
+@pytest.mark.parametrize(("targets", "options", "word"), [
+    (TARGETS - 100 * (1 - WEIGHTS) + 1, {}, "id 5"),
+    (TARGETS - 3 * WEIGHTS, {}, "id -1"),
+    (TARGETS, {"spread": "al"}, "spread"),
+    (TARGETS, {"epsilon": 1.0}, "epsilon"),
+    (TARGETS, {"epsilon": float("nan")}, "epsilon"),
 ])  # fmt: skip
-def test_bad_arguments_get_one_clear_line(targets, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_bad_arguments_are_errors(targets, options, word):
+    with pytest.raises(ValueError, match=word):
         label_smoothed_cross_entropy(logits_of(), targets, WEIGHTS, **options)
+
+
+@pytest.mark.parametrize("target", [-1, 5])
+def test_a_target_that_is_no_class_is_nan_under_jit_and_so_is_its_gradient(target):
+    targets = np.array(TARGETS)
+    targets[0, 0] = target
+    operands = (jnp.ones((*TARGETS.shape, 3)), jnp.ones((5, 3)), None, targets, WEIGHTS, Objective())
+    run = jax.jit(lambda x: label_smoothed_cross_entropy(x, jnp.asarray(targets), jnp.asarray(WEIGHTS))[0])
+    for loss, gradient in (
+        jax.value_and_grad(run)(logits_of()),
+        jax.jit(jax.value_and_grad(lambda x: sums_of_features(x, *operands[1:]).loss))(operands[0]),
+    ):
+        assert jnp.isnan(loss) and jnp.isnan(gradient[0, 0]).all() and jnp.isfinite(gradient[1]).all()
 
 
 def test_smoothing_over_the_others_needs_others():
@@ -102,7 +122,7 @@ def test_perplexity_is_told_without_smoothing():
 
 def test_counts_the_tokens_that_were_the_likeliest():
     logits = 9 * np.eye(5, dtype=np.float32)[np.array([[2, 3, 1], [4, 4, 3]])]  # one wrong, two right ones are padding
-    assert token_sums(logits, TARGETS, WEIGHTS, Objective()).right == 3
+    assert token_sums(logits, TARGETS, WEIGHTS, Objective()).correct == 3
 
 
 def operands(dtype, length=12, classes=50):
@@ -110,46 +130,48 @@ def operands(dtype, length=12, classes=50):
     return (
         jnp.asarray(random.normal(size=(3, length, 8)), dtype),
         jnp.asarray(random.normal(size=(classes, 8)), jnp.float32),
+        jnp.asarray(10 * random.normal(size=classes), jnp.float32),
         random.integers(0, classes, (3, length)),
         random.random((3, length)) < 0.8,
     )
 
 
-def plainly(features_BTD, table_ND, targets, weights, objective):
+def plainly(features_BTD, table_ND, bias_N, targets, weights, objective):
     """As anybody would write it: all logits at once, and automatic differentiation, all in float32."""
     logits = features_BTD.astype(jnp.float32) @ table_ND.astype(features_BTD.dtype).astype(jnp.float32).T
-    return loss.token_sums(logits, targets, weights, objective)
+    logits = logits if bias_N is None else logits + bias_N[None, None]
+    return objective.sums(logits, targets, weights)
 
 
-# 12 tokens of 3 rows and 50 classes in one slice, in five (12 is no multiple of 5), and in twelve.
-WHOLE, UNEVEN, ONE_TOKEN = 10**9, 12 * 3 * 50 // 5, 1
+# 12 times of 3 rows and 50 classes in one slice, in five (12 is no multiple of 5), and in twelve.
+WHOLE, UNEVEN, ONE_TIME = 10**9, 12 * 3 * 50 // 5, 1
 
 
 @pytest.mark.parametrize(
-    ("held", "dtype", "objective"),
+    ("max_live", "dtype", "objective", "has_bias"),
     [
-        (WHOLE, "float32", Objective(0.1, "others")),
-        (UNEVEN, "float32", Objective(0.1, "all", z_loss=0.01)),
-        (UNEVEN, "bfloat16", Objective(0.1, "others")),
-        (ONE_TOKEN, "bfloat16", Objective(0.1, "all", z_loss=0.01)),
+        (WHOLE, "float32", Objective(0.1, "others"), False),
+        (UNEVEN, "float32", Objective(0.1, "all", z_loss=0.01), True),
+        (UNEVEN, "bfloat16", Objective(0.1, "others"), True),
+        (ONE_TIME, "bfloat16", Objective(0.1, "all", z_loss=0.01), False),
     ],
 )
-def test_sliced_equals_plain_in_value_and_gradient(held, dtype, objective, monkeypatch):
+def test_sliced_equals_plain_in_value_and_gradient(max_live, dtype, objective, has_bias):
     """And the sums are the same where no gradient is asked for."""
-    monkeypatch.setattr(loss, "HELD_LOGITS", 5 * held)
-    run = functools.partial(output_loss, held_logits=held)
-    features, table, targets, weights = operands(dtype)
+    features, table, bias, targets, weights = operands(dtype)
+    run = functools.partial(sums_of_features, max_live_logits=max_live)
+    given = (features, table, bias if has_bias else None)
 
     def value_and_gradients(function):
-        def scaled(features, table):
-            sums = function(features, table, targets, weights, objective)
+        def scaled(*given):
+            sums = function(*given, targets, weights, objective)
             return 0.5 * sums.loss, sums
 
-        return jax.value_and_grad(scaled, argnums=(0, 1), has_aux=True)(features, table)
+        return jax.value_and_grad(scaled, argnums=(0, 1, 2) if has_bias else (0, 1), has_aux=True)(*given)
 
     @jax.jit
     def all_three():
-        alone = run(features, table, targets, weights, objective)
+        alone = run(*given, targets, weights, objective)
         return alone, value_and_gradients(run), value_and_gradients(plainly)
 
     alone, ((_, ours), our_gradients), ((_, theirs), their_gradients) = all_three()
@@ -163,21 +185,52 @@ def test_sliced_equals_plain_in_value_and_gradient(held, dtype, objective, monke
 
 
 @pytest.mark.parametrize("differentiated", [True, False])
-def test_holds_a_slice_of_the_logits_and_not_all(differentiated, monkeypatch):
-    monkeypatch.setattr(loss, "HELD_LOGITS", 2**20)
+def test_holds_a_slice_of_the_logits_and_not_all(differentiated):
     length, classes = 1024, 16_384
     shapes = (
         jax.ShapeDtypeStruct((2, length, 16), jnp.float32),
         jax.ShapeDtypeStruct((classes, 16), jnp.float32),
+        jax.ShapeDtypeStruct((classes,), jnp.float32),
         jax.ShapeDtypeStruct((2, length), jnp.int32),
         jax.ShapeDtypeStruct((2, length), jnp.int32),
     )
 
     def needed(function):
         of = functools.partial(function, objective=Objective())
-        run = jax.grad(lambda *args: of(*args).loss, argnums=(0, 1)) if differentiated else of
+        run = jax.grad(lambda *args: of(*args).loss, argnums=(0, 1, 2)) if differentiated else of
         return jax.jit(run).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
 
     logits = 4 * 2 * length * classes
     assert needed(plainly) >= logits
-    assert needed(output_loss) < logits / 8
+    assert needed(functools.partial(sums_of_features, max_live_logits=2**20)) < logits / 8
+
+
+CUSTOM = """
+import jax, jax.numpy as jnp
+
+def nll(logits, targets, weights):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0] * weights
+
+def right(logits, targets, weights):
+    return nll(logits, targets, weights).sum(), weights.sum()
+
+def mean(logits, targets, weights):
+    return nll(logits, targets, weights).sum() / weights.sum(), jnp.float32(1)
+
+def mean_of_tokens(logits, targets, weights):
+    return nll(logits, targets, weights).mean(), weights.sum()
+
+def with_padding(logits, targets, weights):
+    return nll(logits, targets, jnp.ones_like(weights)).sum(), weights.sum()
+
+def one_number(logits, targets, weights):
+    return nll(logits, targets, weights).sum()
+"""
+
+
+@pytest.mark.parametrize("name", ["mean", "mean_of_tokens", "with_padding", "one_number"])
+def test_a_custom_loss_must_be_a_sum_over_tokens(name, tmp_path):
+    (tmp_path / "custom.py").write_text(CUSTOM)
+    check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:right"))
+    with pytest.raises(BadInput, match=r"sum|padding"):
+        check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))

@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
+from collections import Counter
 
 import jax
 import numpy as np
 import pytest
 from flax import linen as nn
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
+from tests.support.hlo import Configuration, collectives, compiled_elsewhere
 from tests.support.small_models import small
 from tests.support.small_runs import batches, params_of, trainer, worst_difference
 from transformer_jax import Transformer
@@ -113,7 +115,7 @@ def test_the_rules_cover_every_parameter_of_the_library(positions, others):
 def test_other_optimizers_states_find_their_place(name):
     optimizer = {"optimizer__name": name}
     if name == "muon":
-        optimizer["optimizer__groups"] = ("table: name=adafactor learning_rate=0.3x",)
+        optimizer["optimizer__groups"] = (("table", {"name": "adafactor", "learning_rate_factor": 0.3}),)
     state = trainer(devices=4, mesh__fsdp=2, mesh__tensor=2, **optimizer).train(batches(2))
     alone = trainer(**optimizer).train(batches(2))
     assert worst_difference(state, alone) < (1e-3 if name == "muon" else WITHIN,)
@@ -182,3 +184,89 @@ def test_every_mesh_on_a_torus_of_tpus(sizes):
     data, fsdp, tensor = sizes
     mesh = sharding.make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), chips)
     assert mesh.devices.shape == sizes and set(mesh.devices.flat) == set(chips)
+
+
+# What the compiled step sends, and no more: read from its HLO; nothing is run.
+
+SIZE = {
+    "vocab_size": 1000,
+    "d_model": 64,
+    "d_ff": 256,
+    "num_heads": 4,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 2,
+}
+CONFIGURATIONS = {
+    "one": Configuration((1, 1, 1), 64, 32, 1, SIZE),
+    "data in parts": Configuration((8, 1, 1), 256, 24, 4, {**SIZE, "dropout": 0.1}),
+    "data and tensor in parts": Configuration((4, 1, 2), 256, 32, 2, {**SIZE, "activation": "swiglu"}),
+    "fsdp": Configuration((2, 4, 1), 256, 32, 1, {**SIZE, "tie_embeddings": "none"}),
+    "all three in parts": Configuration((2, 2, 2), 256, 32, 2, {**SIZE, "activation": "swiglu"}),
+}
+
+
+def shapes_sent(program, mesh, kind, *axes):
+    """The shapes of all arrays that are sent over these axes, with how often that happens in a step.
+
+    Norms, losses and counts are added up as well: single numbers, left out here.
+    """
+    counted = Counter()
+    for collective in collectives(program.hlo, mesh):
+        if collective.kind == kind and collective.axes in axes:
+            for shape in collective.shapes:
+                counted[shape] += collective.times if shape else 0
+    return +counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one", "data in parts", "data and tensor in parts"])
+def test_each_gradient_is_added_up_once_an_update(name):
+    """Each device's own slice of it, the tied table too, for any number of microbatches; nothing else along data."""
+    configuration = CONFIGURATIONS[name]
+    program, mesh = configuration.compiled(), configuration.mesh
+    over_data = shapes_sent(program, mesh, "all-reduce", ("data",))
+    assert over_data == (Counter(program.parameters) if mesh[0] > 1 else Counter())
+    at_one_go = Counter(made.axes for made in collectives(program.hlo, mesh) if "data" in made.axes)
+    assert set(at_one_go.values()) <= {1}
+    kinds = {(collective.kind, collective.axes) for collective in collectives(program.hlo, mesh)}
+    assert kinds <= {("all-reduce", ("data",)), ("all-reduce", ("tensor",))}
+
+
+@pytest.mark.drill
+def test_each_gradient_is_added_up_once_also_on_64_devices():
+    program = compiled_elsewhere(64, rows=256, train__accumulate=4, model__dropout=0.1)
+    assert {collective.kind for collective in collectives(program.hlo, (64, 1, 1))} == {"all-reduce"}
+    assert shapes_sent(program, (64, 1, 1), "all-reduce", ("data",)) == Counter(program.parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fsdp", "all three in parts"])
+def test_along_fsdp_matrices_are_gathered_once_and_activations_stay_where_they_are(name):
+    configuration = CONFIGURATIONS[name]
+    program, mesh = configuration.compiled(), configuration.mesh
+    sent = collectives(program.hlo, mesh)
+    assert {made.kind for made in sent} <= {"all-reduce", "reduce-scatter", "all-gather"}
+    gathers = [shape for made in sent if made.kind == "all-gather" for shape in made.shapes]
+    assert all(made.axes == ("fsdp",) and made.times == 1 for made in sent if made.kind == "all-gather")
+    matrices = [shape for shape in program.parameters if len(shape) == 2]
+    assert len(gathers) <= len(matrices) and {len(shape) for shape in gathers} == {2}
+    assert max(len(shape) for made in sent if "fsdp" in made.axes for shape in made.shapes) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 1), (3, 3)])
+def test_heads_that_tensor_does_not_divide_are_not_summed_over_devices(heads, kv_heads):
+    """With columns sharded across heads XLA would sum the scores of every pair of tokens."""
+    options = {"num_heads": heads, "num_key_value_heads": kv_heads, "d_model": 24 * heads // 3 * 3}
+    configuration = Configuration((1, 1, 2), 16, 32, 1, {**SIZE, **options})
+    program = configuration.compiled()
+    summed = shapes_sent(program, configuration.mesh, "all-reduce", ("tensor",))
+    assert not [shape for shape in summed if shape[-2:] == (32, 32)]
+
+
+def test_a_mesh_of_explicit_axes_is_an_error_that_names_auto():
+    explicit = jax.make_mesh((8, 1, 1), sharding.AXES, axis_types=(AxisType.Explicit,) * 3)
+    others = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    for mesh in (explicit, others):
+        with pytest.raises(BadInput, match=r"AxisType\.Auto"):
+            sharding.state_shardings({"params": {}}, mesh)

@@ -1,6 +1,8 @@
 """One update: what it counts, what it skips, and that cutting a batch up changes nothing."""
 
 import functools
+import re
+from types import SimpleNamespace
 
 import jax
 import jax.export
@@ -8,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.hlo import compiled
 from tests.support.small_runs import batch_of, batches, experiment, params_of, sentences, trainer, worst_difference
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.update.loss import Objective, token_sums
+from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
-from transformer_jax.update.step import batch_sums, make_eval_step
+from transformer_jax.update.step import batch_sums, for_mesh, make_eval_step, train_step
 
 # Ten updates by Adam in float32. Adam divides by the root of the second moment, so a gradient that is nearly nothing
 # (1e-9 and less) moves its parameter by a good share of the rate whichever way it is rounded: SGD shows the gradients.
@@ -31,7 +34,7 @@ def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_to
     @jax.value_and_grad
     def mean_loss(params, batch):
         logits = Transformer(run.config.model).apply({"params": params}, batch.source, batch.target_input)
-        sums = token_sums(logits, batch.target_output, batch.target_output != 0, Objective(z_loss=0.1))
+        sums = Objective(z_loss=0.1).sums(logits, batch.target_output, batch.target_output != 0)
         return sums.loss / sums.tokens
 
     state = run.new()
@@ -40,7 +43,7 @@ def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_to
         loss, gradients = mean_loss(jax.device_get(state.params), batch)
         state = run.train([batch], state)
         after = params_of(state)
-        assert float(run.pulse.loss) == pytest.approx(float(loss), rel=1e-5)
+        assert float(run.metrics.loss) == pytest.approx(float(loss), rel=1e-5)
         for name, gradient in params_of(state.replace(params=gradients)).items():
             moved, within = before[name] - after[name], 1e-5 * rate * np.abs(gradient).max() + 1e-7
             np.testing.assert_allclose(moved, rate * gradient, atol=within)
@@ -68,7 +71,7 @@ def test_dropout_follows_from_seed_and_step_and_each_part_of_a_batch_has_its_own
         """Part 0 has the even rows, part 1 the odd ones."""
         copy = jax.tree.map(jnp.copy, state).replace(step=jnp.asarray(step, jnp.int32))
         run.train([batch_of([pair for pairs in zip(*parts, strict=True) for pair in pairs])], copy)
-        return float(run.pulse.loss)
+        return float(run.metrics.loss)
 
     losses = [loss(step, first, second) for step in range(3)]
     assert len(set(losses)) == 3
@@ -125,7 +128,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted():
     for name, array in params_of(state).items():
         np.testing.assert_array_equal(array, before[name])
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.optimizer), moments)
-    counts = (state.step, state.updates, state.step - state.updates, state.bad_in_a_row, run.pulse.bad_in_a_row)
+    counts = (state.step, state.updates, state.step - state.updates, state.bad_in_a_row, run.metrics.bad_in_a_row)
     assert tuple(map(int, counts)) == (5, 2, 3, 3, 3)
     assert (float(state.sums.loss), float(state.sums.target_tokens)) == (loss, tokens)
     assert int(run.train(batches(1), run.new().replace(bad_in_a_row=state.bad_in_a_row)).bad_in_a_row) == 0
@@ -143,7 +146,7 @@ def test_bfloat16_trains_with_float32_parameters():
     state, losses = run.new(), []
     for _ in range(30):
         state = run.train(batches(1), state)
-        losses.append(float(run.pulse.loss))
+        losses.append(float(run.metrics.loss))
     assert losses[-1] < losses[0] - 0.5
     assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
     assert {leaf.dtype for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim} == {jnp.dtype("float32")}
@@ -158,10 +161,10 @@ def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied, dtype):
 
     def plain(params):
         logits = Transformer(config.model).apply({"params": params}, batch.source, batch.target_input)
-        return token_sums(logits, batch.target_output, batch.target_output != 0, Objective()).loss
+        return Objective().sums(logits, batch.target_output, batch.target_output != 0).loss
 
     def ours(params):
-        return batch_sums(config, None, params, batch, None).loss
+        return batch_sums(config, Objective(), params, batch).loss
 
     both = jax.jit(lambda params: [jax.value_and_grad(loss)(params) for loss in (ours, plain)])
     (loss, gradients), (expected, by_hand) = both(params)
@@ -177,7 +180,7 @@ def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     trained = run.train([batch]).sums
     np.testing.assert_allclose(evaluated.loss, trained.loss, rtol=1e-5)
     np.testing.assert_allclose(evaluated.nll, trained.nll, rtol=1e-5)
-    assert (evaluated.right, evaluated.tokens) == (trained.right, trained.target_tokens)
+    assert (evaluated.correct, evaluated.tokens) == (trained.right, trained.target_tokens)
 
 
 def test_an_update_exports_with_symbolic_batch_and_lengths():
@@ -186,9 +189,86 @@ def test_an_update_exports_with_symbolic_batch_and_lengths():
     sizes = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in [(b, s), (b, t), (b, t)]]
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), run.plan)
     step, (seed,), batch = run.step.func, run.step.args, batch_of(sentences(4))
-    new, pulse = jax.export.export(step)(seed, abstract, Batch(*sizes)).call(seed, run.new(), batch)
+    new, metrics = jax.export.export(step)(seed, abstract, Batch(*sizes)).call(seed, run.new(), batch)
     assert worst_difference(new, run.train([batch])) < (WITHIN,)
-    assert float(pulse.loss) == pytest.approx(float(run.pulse.loss), rel=1e-5)
+    assert float(metrics.loss) == pytest.approx(float(run.metrics.loss), rel=1e-5)
     evaluate = make_eval_step(experiment(), run.mesh)
     evaluated = jax.export.export(evaluate)(abstract.params, Batch(*sizes)).call(new.params, batch)
     assert float(evaluated.loss) == pytest.approx(float(evaluate(new.params, batch).loss), rel=1e-5)
+
+
+ACTIVATIONS = {"train__rematerialize": "activations"}
+REMATERIALIZED = {"optimizer__name": "sgd", "optimizer__learning_rate": 0.3, "model__dropout": 0.1}
+MODELS = {
+    "the paper's": {},
+    "pre-norm, SwiGLU, rotary": {
+        "model__norm": "pre", "model__activation": "swiglu", "model__positions": "rotary", "model__qk_norm": True
+    },
+    "bias and dropout in attention": {"model__positions": "relative", "model__attention_dropout": 0.1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mesh", [{}, {"mesh__fsdp": 2, "mesh__tensor": 2}], ids=["one device", "eight devices"])
+@pytest.mark.parametrize("name", MODELS)
+def test_recomputing_activations_makes_the_same_update(name, mesh):
+    changes, devices = {**REMATERIALIZED, **MODELS[name], **mesh}, 8 if mesh else 1
+    kept, again = (trainer(devices, **changes, **remat).train(batches(3)) for remat in ({}, ACTIVATIONS))
+    for path, expected in params_of(kept).items():
+        np.testing.assert_allclose(params_of(again)[path], expected, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_matrix_product_is_computed_twice_and_random_bits_are(name):
+    def count(what, **changes):
+        run = trainer(**REMATERIALIZED, **MODELS[name], **changes)
+        text = run.step.func.lower(*run.step.args, run.plan, batch_of(sentences(8), 8)).as_text()
+        return len(re.findall(what, text))
+
+    assert count("stablehlo.dot_general", **ACTIVATIONS) == count("stablehlo.dot_general")
+    assert count("optimization_barrier", **ACTIVATIONS) > count("optimization_barrier")
+
+
+def test_recomputing_activations_needs_less_memory():
+    size = {"model__d_model": 64, "model__d_ff": 256, "model__num_encoder_layers": 4, "model__dropout": 0.1}
+    kept, again = (compiled(1, 64, 32, **size, **remat).temporary for remat in ({}, ACTIVATIONS))
+    assert again < 0.9 * kept
+
+
+def described_mesh(platform):
+    """What tracing looks at of a mesh on such devices. The machine that compiles has CPUs in each case."""
+    device = SimpleNamespace(platform=platform, device_kind=platform)
+    return SimpleNamespace(devices=np.array([device]), size=1, shape={"data": 1, "fsdp": 1, "tensor": 1})
+
+
+@pytest.mark.parametrize(
+    ("platform", "wanted", "is_computed_again"),
+    [
+        ("tpu", "auto", True), ("gpu", "auto", False), ("cpu", "auto", False),
+        ("tpu", "nothing", False), ("gpu", "activations", True), ("cpu", "activations", True),
+    ],
+)  # fmt: skip
+def test_the_devices_decide_what_is_recomputed_unless_the_config_does(platform, wanted, is_computed_again):
+    resolved = for_mesh(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
+    assert (resolved.train.rematerialize == "activations") == is_computed_again
+
+
+@pytest.mark.parametrize(("platform", "together"), [("tpu", True), ("gpu", False), ("cpu", False)])
+def test_both_gradients_of_each_product_are_computed_together_on_tpus(platform, together):
+    run, batch = trainer(), batch_of(sentences(8), 8)
+
+    def step(state):
+        return train_step(run.config, run.optimizer, state, batch, described_mesh(platform))
+
+    barriers = str(jax.make_jaxpr(step)(run.new())).count("optimization_barrier")
+    kernels = [path for path in params_of(run.new()) if path.endswith("kernel")]
+    assert barriers == (len(kernels) if together else 0)
+
+
+def test_a_batch_may_be_a_dict_with_the_fields_of_a_batch():
+    run, (batch,) = trainer(), batches(1)
+    fields = {name: value for name, value in batch._asdict().items() if value is not None}
+    state, _ = run.step(run.new(), fields)
+    assert worst_difference(state, run.train([batch]))[0] == 0
+    for wrong in ({**fields, "labels": batch.source}, list(fields.values())):
+        with pytest.raises(TypeError, match="target_output"):
+            run.step(run.new(), wrong)

@@ -44,7 +44,7 @@ def test_updates_equal_torchs(golden):
     for i in range(10):
         names = ("source", "target_input", "target_output")
         state = run.train([Batch(*(golden[name][i] for name in names))], state)
-        assert float(run.pulse.loss) == pytest.approx(golden["losses"][i], rel=WITHIN)
+        assert float(run.metrics.loss) == pytest.approx(golden["losses"][i], rel=WITHIN)
         ours = params_of(state)
         for name, theirs in weights(golden, i + 1).items():  # stored for the first and the last update
             assert np.abs(theirs - begin[name]).max() > 5e-4, "a test of nothing"

@@ -18,12 +18,11 @@ from transformer_jax.files.progress import tell
 from transformer_jax.training.setup import RunSetup
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import load_loss
-from transformer_jax.update.step import Pulse, TrainState, train_step
+from transformer_jax.update.step import StepMetrics, TrainState, train_step
 
 # An installed library is among the site-packages.
 LIBRARY = str(Path(__file__).parents[1])
-Step = Callable[[TrainState, Any], tuple[TrainState, Pulse]]
+Step = Callable[[TrainState, Any], tuple[TrainState, StepMetrics]]
 
 
 class Span(NamedTuple):
@@ -80,7 +79,7 @@ def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
         tracing = False
         tell(f"updates {span.first:,} to {span.last:,} are traced in {directory}")
 
-    def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
+    def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         nonlocal update, tracing
         if not update and (update := int(state.step)) >= span.first:
             raise BadInput(
@@ -92,11 +91,11 @@ def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
             jax.profiler.start_trace(directory, create_perfetto_trace=True)
             tracing = True
         with jax.profiler.StepTraceAnnotation("update", step_num=update):
-            state, pulse = step(state, batch)
+            state, metrics = step(state, batch)
         if update == span.last:
             jax.block_until_ready(state)
             finish()
-        return state, pulse
+        return state, metrics
 
     try:
         yield traced_step
@@ -114,12 +113,12 @@ def halting(steps: CompiledSteps) -> Step:
     """
     step = steps.step
 
-    def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:
-        state, pulse = step(state, batch)
-        if int(pulse.bad_in_a_row):
+    def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        state, metrics = step(state, batch)
+        if int(metrics.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)
             raise Failed(f"update {int(state.step):,}: {_origin(steps, before, batch)}")
-        return state, pulse
+        return state, metrics
 
     return halting_step
 
@@ -131,7 +130,7 @@ def _origin(steps: CompiledSteps, state: TrainState, batch: Any) -> str:
     state, batch = jax.device_put((state, batch), device)
     try:
         with jax.debug_nans(True), jax.disable_jit():
-            train_step(steps.configs[0], steps.optimizer, load_loss(steps.configs[0].train), state, batch, mesh)
+            train_step(steps.configs[0], steps.optimizer, state, batch, mesh)
     except FloatingPointError as error:
         return f"{error}, {_place(error)}"
     return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"

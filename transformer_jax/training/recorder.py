@@ -154,7 +154,7 @@ class Recorder:
         if sums is not None:
             values["valid_loss"] = float(sums.loss / sums.weight)
             values["valid_perplexity"] = _exp(float(sums.nll / sums.tokens))
-            values["valid_accuracy"] = float(sums.right / sums.tokens)
+            values["valid_accuracy"] = float(sums.correct / sums.tokens)
             if math.isfinite(values["valid_loss"]):
                 self.valid_losses[step] = values["valid_loss"]
         values |= translated

@@ -33,7 +33,7 @@ from transformer_jax.training.recorder import Recorder
 from transformer_jax.training.setup import RunSetup
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.training.vmapped import describe, refuse_incompatible
-from transformer_jax.update.step import Pulse, TrainState
+from transformer_jax.update.step import StepMetrics, TrainState
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
@@ -96,7 +96,7 @@ class Trainer:
             setup.config.model, setup.batches.statistics(), setup.mesh.devices.size, self.config.peak_flops
         )
         self._compiled: set[tuple[Any, ...]] = set()  # the shapes of batches so far: each has its own program
-        self._metrics: collections.deque[Pulse] = collections.deque()  # of the last steps
+        self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
     # Restore.

@@ -20,9 +20,9 @@ from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import TokenSums, load_loss
+from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
-from transformer_jax.update.step import Pulse, TrainState, evaluation_sums, for_mesh, new_state, train_step
+from transformer_jax.update.step import StepMetrics, TrainState, evaluation_sums, for_mesh, new_state, train_step
 
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # Options by which a run may end before others that train with it.
@@ -82,9 +82,9 @@ class VmappedPrograms:
         """`state` has the sharding of each leaf of the state of all runs."""
         self.config, self.schedules, self.mesh = configs[0], schedules, mesh
         self.numbers = jax.device_put(numbers_of(configs), NamedSharding(mesh, PartitionSpec()))
-        self._loss, self._multiplier = load_loss(self.config.train), mup_rate_factor(self.config.model)
-        self._of_step = for_mesh(self.config, mesh, is_divided=True)
-        self._of_evaluation = for_mesh(self.config, mesh, is_divided=mesh.size == 1)
+        self._multiplier = mup_rate_factor(self.config.model)
+        self._of_step = for_mesh(self.config, mesh, is_training=True)
+        self._of_evaluation = for_mesh(self.config, mesh, is_training=False)
         everywhere, options = NamedSharding(mesh, PartitionSpec()), unfused(mesh)
         self.new_state = self._call(jax.jit(jax.vmap(self._new_run), out_shardings=state, compiler_options=options))
         self.step = self._call(
@@ -107,18 +107,18 @@ class VmappedPrograms:
         return new_state(config, make_optimizer(config.optimizer, self.schedules[0]))
 
     def _evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
-        return evaluation_sums(with_values(self._of_evaluation, numbers), self._loss, params, batch)
+        return evaluation_sums(with_values(self._of_evaluation, numbers), params, batch)
 
     def _step_of_run(
         self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
-    ) -> tuple[TrainState, Pulse]:
+    ) -> tuple[TrainState, StepMetrics]:
         config = with_values(self._of_step, numbers)
         optimizer = make_optimizer(config.optimizer, lambda count: rate, self._multiplier)
-        return train_step(config, optimizer, self._loss, state, batch, self.mesh)
+        return train_step(config, optimizer, state, batch, self.mesh)
 
     def _step_of_all(
         self, numbers: Mapping[str, jax.Array], states: TrainState, batch: Any
-    ) -> tuple[TrainState, Pulse]:
+    ) -> tuple[TrainState, StepMetrics]:
         """Each run has its own schedule, of any form, at its own number of updates."""
         rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(self.schedules)])
         return jax.vmap(self._step_of_run, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)

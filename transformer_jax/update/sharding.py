@@ -1,12 +1,12 @@
-"""The mesh of three axes, and an ordered table of rules that shards each parameter over it.
+"""The mesh of three axes, an ordered table of rules that shards each parameter over it, and the sum over devices.
 
 - `data`: devices that share the batch and hold the same parameters.
-- `fsdp`: devices that share the batch and hold a slice of each parameter.
-- `tensor`: devices that share each matrix product: heads, inner width and vocabulary are divided.
+- `fsdp`: devices that share the batch and hold a shard of each parameter.
+- `tensor`: devices that share each matrix product: heads, inner width and vocabulary are sharded.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +14,9 @@ import numpy as np
 from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.model.dropout import rows_divided_over
 
 AXES = ("data", "fsdp", "tensor")
 # The batch is divided along both.
@@ -56,6 +57,15 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         return Mesh(create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=auto)
 
 
+def check_mesh(mesh: Mesh) -> None:
+    """Raises BadInput for a mesh made elsewhere that has other axes, or the explicit ones of `jax.make_mesh`."""
+    if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):
+        raise BadInput(
+            f"mesh: must have the axes {', '.join(AXES)}, all of AxisType.Auto, as in jax.make_mesh((8, 1, 1), {AXES}, "
+            f"axis_types=(jax.sharding.AxisType.Auto,) * 3); here are {mesh.axis_names} of {mesh.axis_types}"
+        )
+
+
 def batch_devices(mesh: Mesh) -> int:
     """The number of parts into which a batch is divided."""
     return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
@@ -94,6 +104,7 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
 
     What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated.
     """
+    check_mesh(mesh)
     uncovered: list[str] = []
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -112,13 +123,17 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
     return shardings
 
 
-def parameter_specs(params: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
-    """How the mesh divides each parameter."""
+def replicated_patterns(config: ExperimentConfig, mesh: Mesh) -> tuple[str, ...]:
+    """Patterns of what is replicated on every device: mesh.replicate, and heads that `tensor` does not divide.
 
-    def spec(path: Any, leaf: Any) -> PartitionSpec:
-        return _spec(f"params/{path_name(path)}", leaf.shape, mesh, replicate) or PartitionSpec()
-
-    return jax.tree_util.tree_map_with_path(spec, params)
+    A kernel whose columns are sharded across heads would have XLA sum the whole score matrix over devices.
+    """
+    patterns, tensor = config.mesh.replicate, mesh.shape["tensor"]
+    if config.model.num_heads % tensor:
+        return (*patterns, r"_attention/(query|key|value|output)/")
+    if config.model.key_value_heads % tensor:
+        return (*patterns, r"_attention/(key|value)/")
+    return patterns
 
 
 def path_name(path: Any) -> str:
@@ -128,8 +143,8 @@ def path_name(path: Any) -> str:
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str]) -> PartitionSpec | None:
     """How the mesh divides one leaf; None if no rule covers it."""
-    whole = mesh.shape["fsdp"] == mesh.shape["tensor"] == 1
-    if not shape or whole or any(re.search(pattern, name) for pattern in replicate):
+    is_replicated = mesh.shape["fsdp"] == mesh.shape["tensor"] == 1
+    if not shape or is_replicated or any(re.search(pattern, name) for pattern in replicate):
         return PartitionSpec()
     for pattern, axes in RULES:
         if re.search(pattern, name) and len(axes) <= len(shape):
@@ -138,3 +153,50 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str
                 *(axis if axis and shape[i] % mesh.shape[axis] == 0 else None for i, axis in enumerate(axes))
             )
     return None
+
+
+def sums_gradients_once(mesh: Mesh) -> bool:
+    """Whether each device computes the whole gradient of its own rows, and all are summed once per update."""
+    return mesh.shape["data"] > 1 and mesh.shape["fsdp"] == 1
+
+
+def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """(params, batch, key) -> the gradients and sums of the whole batch, from a `gradient` of some of its rows.
+
+    By default XLA sums each use of a parameter separately over `data` (the tied embedding three times), and again in
+    every microbatch. Here `shard_map` lets each device compute the whole gradient of its own rows, so that one sum
+    remains, after the last microbatch. Along `tensor` XLA partitions the matrix products. With `fsdp` XLA partitions
+    everything (`gathered`).
+    """
+    if not sums_gradients_once(mesh):
+        return gradient
+
+    def of_rows(params: Any, rows: Any, key: jax.Array) -> tuple[Any, Any]:
+        with rows_divided_over(BATCH_AXES):
+            return jax.lax.psum(gradient(params, rows, key), BATCH_AXES)
+
+    everywhere, rows = PartitionSpec(), PartitionSpec(BATCH_AXES)
+    return jax.shard_map(
+        of_rows,
+        mesh=mesh,
+        axis_names=set(BATCH_AXES),
+        in_specs=(everywhere, rows, everywhere),
+        out_specs=(everywhere, everywhere),
+        check_vma=False,
+    )
+
+
+def gathered(params: Any, config: ExperimentConfig, mesh: Mesh) -> Any:
+    """With `fsdp`, the parameters gathered from their shards; their gradients are summed and scattered.
+
+    Left to itself XLA may shard activations like the parameters instead.
+    """
+    if mesh.shape["fsdp"] == 1:
+        return params
+    shards = state_shardings({"params": params}, mesh, replicated_patterns(config, mesh))["params"]
+
+    def without_fsdp(sharding: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec)))
+
+    params = jax.lax.with_sharding_constraint(params, shards)  # of the gradients, in the backward pass
+    return jax.lax.with_sharding_constraint(params, jax.tree.map(without_fsdp, shards))

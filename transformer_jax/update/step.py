@@ -1,8 +1,11 @@
-"""One update of the parameters: the state, its initialization, the training step and the evaluation step."""
+"""One update of the parameters: the state, the training step, and the evaluation step.
+
+A *step* takes one batch. An *update* is a step whose gradient was finite, so that it changed the parameters.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.struct
@@ -10,31 +13,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.extension import CustomFunction
+from transformer_jax.data.batching import Batch
 from transformer_jax.model import build, fused
+from transformer_jax.model.attention import WEIGHTS
+from transformer_jax.model.layers import RESIDUAL
 from transformer_jax.model.linear import gradients_at_once
 from transformer_jax.model.transformer import AttentionInputs, Features, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import (
-    Loss,
+    MAX_LIVE_LOGITS,
+    CustomLoss,
     Objective,
     TokenSums,
-    custom_sums,
-    held_logits_on,
     load_loss,
-    output_loss,
-    token_sums,
+    sums_of_features,
     zero_sums,
 )
 from transformer_jax.update.optimizer import averages, evaluated
-from transformer_jax.update.reduction import Slices, over_devices
-from transformer_jax.update.rematerialization import keeps_products, recomputes_activations
 
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
 
@@ -45,7 +45,7 @@ class IntervalSums:
 
     loss: jax.Array
     nll: jax.Array
-    right: jax.Array
+    right: jax.Array  # TokenSums.correct, under the name that checkpoints have
     target_tokens: jax.Array
     source_tokens: jax.Array
     gradient_norm: jax.Array
@@ -64,7 +64,7 @@ class TrainState:
     """The complete state of a run at one step; from equal states training continues identically."""
 
     step: jax.Array  # batches seen
-    updates: jax.Array  # the steps that changed the parameters; the schedule counts these
+    updates: jax.Array  # steps that changed the parameters; optax counts the same in `optimizer`, for the schedule
     bad_in_a_row: jax.Array  # steps since the last finite gradient
     params: Any
     optimizer: Any
@@ -81,7 +81,7 @@ class TrainState:
         return evaluated(self.params, self.optimizer)
 
 
-class Pulse(NamedTuple):
+class StepMetrics(NamedTuple):
     """What the loop reads of each step, a few steps later."""
 
     loss: jax.Array
@@ -89,24 +89,23 @@ class Pulse(NamedTuple):
 
 
 def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """The shapes, types and shardings of the state."""
+    """The shapes, types and shardings of the state, as orbax needs them to restore one."""
     shapes = jax.eval_shape(lambda: new_state(config, optimizer))
+    shardings = sharding.state_shardings(shapes, mesh, sharding.replicated_patterns(config, mesh))
     return jax.tree.map(
-        lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec),
-        shapes,
-        sharding.state_shardings(shapes, mesh, config.mesh.replicate),
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
     )
 
 
 def init_state(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, plan: TrainState, params: Any = None
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, abstract_state: TrainState, params: Any = None
 ) -> TrainState:
     """The state at step 0, with random parameters or the given ones. Each device initializes only its own part."""
 
     def new(seed: jax.Array, params: Any) -> TrainState:
         return new_state(with_values(config, {"seed": seed}), optimizer, params)
 
-    return jax.jit(new, out_shardings=_shardings(plan))(np.uint32(config.seed), params)
+    return jax.jit(new, out_shardings=_shardings(abstract_state))(np.uint32(config.seed), params)
 
 
 def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
@@ -118,19 +117,25 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation,
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
 
 
+def _shardings(abstract_state: TrainState) -> TrainState:
+    return jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
+
+
 def make_train_step(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh, plan: TrainState
-) -> Callable[[Any, TrainState, Any], tuple[TrainState, Pulse]]:
-    """The jitted step (seed, state, batch) -> (state, pulse). The old state is donated: the new one reuses its memory.
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh, abstract_state: TrainState
+) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
+    """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
-    `config.seed` is not used: runs that differ only in their seeds share the compiled program.
+    The batch is a `Batch`, or a dict with its fields. `config.seed` is not used: runs that differ only in their seeds
+    share the compiled program.
     """
-    shardings, everywhere = _shardings(plan), NamedSharding(mesh, PartitionSpec())
-    loss = load_loss(config.train)
-    config = for_mesh(config, mesh, is_divided=True)
+    shardings, everywhere = _shardings(abstract_state), NamedSharding(mesh, PartitionSpec())
+    resolved = for_mesh(config, mesh, is_training=True)
 
-    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, Pulse]:  # profiles show this name
-        return train_step(with_values(config, {"seed": seed}), optimizer, loss, state, batch, mesh)
+    def update(
+        seed: jax.Array, state: TrainState, batch: Any
+    ) -> tuple[TrainState, StepMetrics]:  # profiles have this name
+        return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
 
     return jax.jit(
         update,
@@ -141,188 +146,175 @@ def make_train_step(
     )
 
 
-def for_mesh(config: ExperimentConfig, mesh: Mesh, is_divided: bool) -> ExperimentConfig:
-    """The config of programs for this mesh: with custom modules loaded, and what its devices decide."""
+def for_mesh(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
+    """The config of programs for this mesh: custom code is loaded, so tracing reads no files, and `auto` is decided."""
     device, train = mesh.devices.flat[0], config.train
-    model = fused.resolved(build.with_loaded_modules(config.model), device, is_divided)
-    chosen: Any = "activations" if recomputes_activations(train.rematerialize, device.platform) else "nothing"
-    return dataclasses.replace(config, model=model, train=dataclasses.replace(train, rematerialize=chosen))
+    model = build.with_loaded_modules(config.model)
+    # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
+    is_local = mesh.size == 1 or (is_training and sharding.sums_gradients_once(mesh) and mesh.shape["tensor"] == 1)
+    model = fused.resolved(model, device, is_local)
+    recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
+    loss = load_loss(train)
+    return with_values(
+        dataclasses.replace(config, model=model),
+        {
+            "train.rematerialize": "activations" if recomputes else "nothing",
+            "train.loss": loss.function if isinstance(loss, CustomLoss) else None,
+        },
+    )
 
 
-def _shardings(plan: TrainState) -> TrainState:
-    return jax.tree.map(lambda leaf: leaf.sharding, plan)
+def as_batch(batch: Any) -> Batch:
+    if isinstance(batch, Batch):
+        return batch
+    if isinstance(batch, Mapping) and batch.keys() <= set(Batch._fields):
+        return Batch(**batch)
+    raise TypeError(f"batch: must be a Batch or a dict with some of its fields, {', '.join(Batch._fields)}")
 
 
 def train_step(
-    config: ExperimentConfig,
-    optimizer: optax.GradientTransformation,
-    loss: Loss,
-    state: TrainState,
-    batch: Any,
-    mesh: Mesh,
-) -> tuple[TrainState, Pulse]:
-    """One update with the gradient of the mean loss over all tokens, skipped if the gradient is not finite.
-
-    `loss` is train.loss, loaded by `load_loss`.
-    """
-    rng = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    device = mesh.devices.flat[0]
-    held = held_logits_on(device.device_kind)
-    # With fsdp XLA would then sum some gradients whole that it otherwise sums in slices.
-    at_once = gradients_at_once(device.platform == "tpu" and mesh.shape["fsdp"] == 1)
-    gradient = over_devices(functools.partial(_summed_gradients, config, loss, held), mesh, config.mesh.replicate)
+    config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Batch, mesh: Mesh
+) -> tuple[TrainState, StepMetrics]:
+    """One update with the gradient of the mean loss over all tokens, skipped if the gradient is not finite."""
+    # A dropout mask depends on the seed, the step, the microbatch (below), the module's path (flax) and on the
+    # element's row and place in the microbatch (model/dropout.py). It depends neither on the number of devices, nor on
+    # where a run was interrupted.
+    key = jax.random.fold_in(jax.random.key(config.seed), state.step)
+    # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
+    at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
+    # Where XLA partitions the program, the loss sees the rows of all devices.
+    shards = 1 if sharding.sums_gradients_once(mesh) else sharding.batch_devices(mesh)
+    gradient = functools.partial(summed_gradients, config, mesh, MAX_LIVE_LOGITS * shards)
     with matmul_precision(config.model), at_once:
-        gradients, (sums, source_tokens) = gradient(state.params, batch, rng)
+        summed = sharding.sum_over_devices(gradient, mesh)(state.params, batch, key)
+    gradients, (sums, source_tokens) = summed
+    # All are sums over the tokens of all microbatches and devices. Here they become means.
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
 
     with matmul_precision(config.model):  # some optimizers multiply matrices
-        changes, moments = optimizer.update(gradients, state.optimizer, state.params)
+        changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, changes)
 
-    def kept(new: Any, old: Any) -> Any:
+    def if_finite(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
 
-    def counted(total: jax.Array, more: jax.Array) -> jax.Array:
-        return total + jnp.where(finite, more, 0).astype(total.dtype)
+    def add(total: jax.Array, summand: Any) -> jax.Array:
+        return total + jnp.where(finite, summand, 0).astype(total.dtype)
 
     new = TrainState(
         step=state.step + 1,
-        updates=counted(state.updates, jnp.ones((), jnp.int32)),
+        updates=add(state.updates, 1),
         bad_in_a_row=jnp.where(finite, 0, state.bad_in_a_row + 1),
-        params=kept(params, state.params),
-        optimizer=kept(moments, state.optimizer),
+        params=if_finite(params, state.params),
+        optimizer=if_finite(optimizer_state, state.optimizer),
         sums=IntervalSums(
             # Divided by tokens later, while a custom loss has its own weight.
-            loss=counted(state.sums.loss, sums.loss if loss is None else sums.loss / weight * sums.tokens),
-            nll=counted(state.sums.nll, sums.nll),
-            right=counted(state.sums.right, sums.right),
-            target_tokens=counted(state.sums.target_tokens, sums.tokens),
-            source_tokens=counted(state.sums.source_tokens, source_tokens),
-            gradient_norm=counted(state.sums.gradient_norm, norm),
-            steps=counted(state.sums.steps, jnp.ones((), jnp.int32)),
+            loss=add(state.sums.loss, sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens),
+            nll=add(state.sums.nll, sums.nll),
+            right=add(state.sums.right, sums.correct),
+            target_tokens=add(state.sums.target_tokens, sums.tokens),
+            source_tokens=add(state.sums.source_tokens, source_tokens),
+            gradient_norm=add(state.sums.gradient_norm, norm),
+            steps=add(state.sums.steps, 1),
         ),
     )
-    return new, Pulse(sums.loss / weight, new.bad_in_a_row)
+    return new, StepMetrics(sums.loss / weight, new.bad_in_a_row)
+
+
+def summed_gradients(
+    config: ExperimentConfig, mesh: Mesh, max_live_logits: int, params: Any, batch: Batch, key: jax.Array
+) -> tuple[Any, tuple[TokenSums, jax.Array]]:
+    """The gradient of the loss summed over a batch, its sums and source tokens, in `train.accumulate` microbatches.
+
+    The sums are returned with the gradients, so that devices add up all of them in one message.
+    """
+    loss, microbatches = load_loss(config.train), config.train.accumulate
+
+    def total_loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
+        gather = functools.partial(sharding.gathered, config=config, mesh=mesh)
+        sums = batch_sums(config, loss, params, batch, key, max_live_logits, gather)
+        return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
+
+    gradient = jax.grad(total_loss, has_aux=True)
+    if microbatches == 1:
+        return gradient(params, batch, jax.random.fold_in(key, 0))
+
+    def add(total: Any, numbered: Any) -> tuple[Any, None]:
+        number, microbatch = numbered
+        summand = gradient(params, microbatch, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, total, summand), None
+
+    # Each has every n-th row, so that each device cuts up its own rows, and nothing moves between devices.
+    cut = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, microbatches, *rows.shape[1:]), 0, 1), batch)
+    zero = (jax.tree.map(jnp.zeros_like, params), (zero_sums(), jnp.zeros((), jnp.float32)))
+    return jax.lax.scan(add, zero, (jnp.arange(microbatches), cut))[0]
+
+
+def batch_sums(
+    config: ExperimentConfig,
+    loss: Objective | CustomLoss,
+    params: Any,
+    batch: Any,
+    key: jax.Array | None = None,
+    max_live_logits: int = MAX_LIVE_LOGITS,
+    gather: Callable[[Any], Any] = lambda params: params,
+) -> TokenSums:
+    """The sums of one batch. With a key it is for training: with dropout, and activations may be recomputed.
+
+    `gather` is applied to the parameters before they are used, again in a backward pass that recomputes activations.
+    """
+
+    def features(params: Any) -> Features:
+        variables = {"params": gather(params)}
+        inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
+        apply: Any = functools.partial(Transformer(config.model).apply, method="features")
+        found: Any = apply(
+            variables,
+            batch.source,
+            batch.target_input,
+            inputs,
+            deterministic=key is None,
+            rngs={} if key is None else {"dropout": key},
+        )
+        return found
+
+    if key is not None and config.train.rematerialize == "activations":  # not of the loss, which has its own gradient
+        features = jax.checkpoint(features, policy=_keeps_products)
+    decoded_BTD, table_ND, bias_N = features(params)
+    targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
+    if isinstance(loss, Objective) and table_ND is not None:
+        return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, max_live_logits)
+    logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
+    return loss.sums(logits_BTN, targets_BT, weights_BT)
+
+
+def _keeps_products(primitive: Any, *inputs: Any, **parameters: Any) -> bool:
+    """The policy of train.rematerialize for `jax.checkpoint`: no matrix product is computed twice.
+
+    Kept are matrix products and fused attention, the weights of attention, and the residual sums. Computed again are
+    norms, activation functions, dropout with its random bits, and copies.
+    """
+    is_product = primitive.name.startswith("dot_")  # dot_general, dot_product_attention_fwd_wrapper
+    return is_product or _is_named(primitive, *inputs, **parameters)
+
+
+_is_named = jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
 
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
-    """The jitted evaluation (params, batch) -> sums, without dropout."""
-    loss = load_loss(config.train)
-    config = for_mesh(config, mesh, is_divided=mesh.size == 1)
+    """The jitted evaluation (params, batch) -> sums, without dropout and z-loss."""
+    resolved = for_mesh(config, mesh, is_training=False)
     return jax.jit(
-        lambda params, batch: evaluation_sums(config, loss, params, batch),
+        lambda params, batch: evaluation_sums(resolved, params, as_batch(batch)),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
         compiler_options=unfused_if_custom(mesh, config.model, config.train),
     )
 
 
-def evaluation_sums(config: ExperimentConfig, loss: Loss, params: Any, batch: Any) -> TokenSums:
-    """The sums of one batch without dropout."""
+def evaluation_sums(config: ExperimentConfig, params: Any, batch: Any) -> TokenSums:
+    """The sums of one batch without dropout and z-loss."""
     with matmul_precision(config.model):
-        return batch_sums(config, loss, params, batch, rng=None)
-
-
-def batch_sums(
-    config: ExperimentConfig,
-    loss: Loss,
-    params: Any,
-    batch: Any,
-    rng: jax.Array | None,
-    held_logits: int | None = None,
-) -> TokenSums:
-    """The sums of one batch of cross-entropy, with dropout if there is an rng for it."""
-    smoothing = Objective(config.train.label_smoothing, config.train.smoothing_over)
-    found = _features(config, params, batch, rng)
-    return _sums(config, loss or smoothing, lambda: params, batch, found, held_logits)
-
-
-def _features(config: ExperimentConfig, params: Any, batch: Any, rng: jax.Array | None) -> Features:
-    def run(model: Transformer) -> Features:
-        inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
-        return model.features(batch.source, batch.target_input, inputs, deterministic=rng is None)
-
-    rngs = {} if rng is None else {"dropout": rng}
-    return nn.apply(run, Transformer(config.model))({"params": params}, rngs=rngs)
-
-
-def _sums(
-    config: ExperimentConfig,
-    loss: CustomFunction | Objective,
-    params: Callable[[], Any],
-    batch: Any,
-    features: Features,
-    held_logits: int | None,
-) -> TokenSums:
-    """The sums of a batch; `params` are needed only where the logits themselves are."""
-    decoded_BTD, table_ND, bias_N = features
-    targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
-    if isinstance(loss, Objective) and table_ND is not None:
-        if bias_N is not None:  # more columns of the table, against more features that are 1
-            columns_NP = _in_parts(bias_N, decoded_BTD.dtype)
-            decoded_BTD = jnp.pad(decoded_BTD, ((0, 0), (0, 0), (0, columns_NP.shape[1])), constant_values=1)
-            table_ND = jnp.concatenate([table_ND, columns_NP], axis=1)
-        return output_loss(decoded_BTD, table_ND, targets_BT, weights_BT, loss, held_logits)
-    logits_BTN: Any = Transformer(config.model).apply({"params": params()}, decoded_BTD, method="logits")
-    if isinstance(loss, Objective):
-        return token_sums(logits_BTN, targets_BT, weights_BT, loss)
-    return custom_sums(loss, config.train, logits_BTN, targets_BT, weights_BT)
-
-
-def _in_parts(x_N: jax.Array, dtype: Any) -> jax.Array:
-    """Columns that survive a cast to the type and add up to x: in bfloat16 three, of 8 bits each."""
-    kept = jnp.finfo(dtype)
-    parts, rest_N = [], x_N
-    for _ in range(-(-(jnp.finfo(x_N.dtype).nmant + 1) // (kept.nmant + 1))):
-        parts.append(jax.lax.reduce_precision(rest_N, kept.nexp, kept.nmant))
-        rest_N = rest_N - parts[-1]
-    return jnp.stack(parts, axis=1)
-
-
-def _summed_gradients(
-    config: ExperimentConfig,
-    loss: Loss,
-    held_logits: int | None,
-    params: Any,
-    batch: Any,
-    rng: jax.Array,
-    slices: Slices | None = None,
-) -> tuple[Any, tuple[TokenSums, jax.Array]]:
-    """Gradient of the loss summed over the batch, its sums and its source tokens; in `train.accumulate` parts.
-
-    The sums are returned with the gradients, so that devices add up all of them in one message.
-    """
-    train = config.train
-    objective = loss or Objective(train.label_smoothing, train.smoothing_over, train.z_loss)
-
-    def total_loss(params: Any, part: Any, rng: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        def whole(params: Any) -> Any:
-            return params if slices is None else slices.whole(params, part)
-
-        def features(params: Any) -> Features:
-            return _features(config, whole(params), part, rng)
-
-        # Without the loss, which keeps its own gradients only.
-        found = (features if policy is None else jax.checkpoint(features, policy=policy))(params)
-        sums = _sums(config, objective, lambda: whole(params), part, found, held_logits)
-        return sums.loss, (sums, jnp.sum(part.source != config.model.pad_id, dtype=jnp.float32))
-
-    policy = keeps_products if train.rematerialize == "activations" else None
-    if slices is not None:
-        policy = slices.policy(params, policy or jax.checkpoint_policies.everything_saveable)
-    gradient = jax.grad(total_loss, has_aux=True)
-    count = train.accumulate
-    if count == 1:
-        return gradient(params, batch, jax.random.fold_in(rng, 0))
-
-    def add(total: Any, number_and_part: Any) -> tuple[Any, None]:
-        number, part = number_and_part
-        more = gradient(params, part, jax.random.fold_in(rng, number))
-        return jax.tree.map(jnp.add, total, more), None
-
-    # A part is every count-th row: each device divides its own rows, and nothing moves between devices.
-    parts = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, count, *rows.shape[1:]), 0, 1), batch)
-    zero = (jax.tree.map(jnp.zeros_like, params), (zero_sums(), jnp.zeros((), jnp.float32)))
-    return jax.lax.scan(add, zero, (jnp.arange(count), parts))[0]
+        return batch_sums(config, load_loss(with_values(config.train, {"z_loss": 0.0})), params, batch)
