@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import io
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 # page.html, which all pages extend, and the templates of this package.
@@ -81,20 +80,21 @@ def run_page(
     commands: str = "",
 ) -> str:
     """One run: its scores, translations, pictures, and the commands to use it with."""
-    drawn = [(_svg(picture.figure, f"p{number}-"), picture.caption) for number, picture in enumerate(pictures)]
+    drawn = [(_image(picture.figure), picture.caption) for picture in pictures]
     texts = {"title": title, "about": about, "commands": commands}
     return render(TEMPLATES / "run.html", **texts, numbers=numbers, pictures=drawn, samples=samples)
 
 
-def _svg(figure: Figure, prefix: str) -> Markup:
-    """A figure as an SVG element. The prefix keeps the ids of several figures on one page apart."""
-    from markupsafe import Markup
-
+def _image(figure: Figure) -> str:
+    """A figure as the address of an image, drawn as wide as it is shown: its text keeps its size."""
     width, height = figure.get_size_inches()
     scale = min(1.0, max(COLUMN_INCHES / width, SMALLEST_SCALE))
-    figure.set_size_inches(width * scale, height * scale)  # its text keeps its size, unlike in an <svg> that is scaled
-    file = io.StringIO()
+    figure.set_size_inches(width * scale, height * scale)
+    file = io.BytesIO()
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
-    svg = file.getvalue()[file.getvalue().index("<svg") :]
-    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-    return Markup(re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", svg))
+    return image_url(file.getvalue())
+
+
+def image_url(content: bytes, media: str = "image/svg+xml") -> str:
+    """The address of an image that contains it, so that a page needs no other file."""
+    return f"data:{media};base64,{base64.b64encode(content).decode()}"

@@ -1,12 +1,12 @@
 """The results of a sweep's analyses: tables, averaged over seeds, and the first seed's plots."""
 
-import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.pictures.pages import image_url
 from transformer_jax.report.figures import Curve, Curves
 from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, number
 from transformer_jax.report.table import Cell, Column, Row, Table
@@ -137,6 +137,6 @@ def pictures(sweep: SweepResult) -> tuple[list[Picture], int]:
                 left_out += 1
                 continue
             room -= size
-            url = f"data:{MEDIA[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+            url = image_url(file.read_bytes(), MEDIA[file.suffix])
             found.append(Picture(f"{variant.name}: {file.stem}", url))
     return found, left_out

@@ -1,6 +1,5 @@
 """The report of a sweep's folder as files, from templates: a page, Markdown and LaTeX; CSV, JSON and figures."""
 
-import base64
 import contextlib
 import json
 import re
@@ -14,7 +13,7 @@ from transformer_jax.errors import BadInput, visible
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically
 from transformer_jax.files.record import read_object
-from transformer_jax.pictures.pages import render
+from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import tuning
 from transformer_jax.report.figures import Plot, drawn
 from transformer_jax.report.method import METHOD, variance_of_seeds
@@ -109,7 +108,7 @@ def encoded(text: str) -> bytes:
 
 def html_page(report: Report) -> str:
     def image(plot: Plot) -> str:
-        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(plot, 'svg', MADE_BY)).decode()}"
+        return image_url(drawn(plot, "svg", MADE_BY))
 
     return render(
         TEMPLATES / "report.html", title=report.sweep.name, report=report, method=METHOD, image=image, **LEGENDS
