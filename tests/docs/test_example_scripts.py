@@ -113,9 +113,6 @@ def test_all_of_them_in_one_training(tmp_path, capsys):
     message = [f"--config.{path}={value}" for path, value in options.items()]
     train = ["train", f"--config={EXAMPLES}/characters.py", f"--workdir={tmp_path}", "--config.train.peak_flops=1e12"]
     with mock.patch.object(jax, "devices", return_value=jax.devices()[:1]):
-        positions = f"--config.model.parts.positions={EXAMPLES}/log_distance.py:LogDistance"
-        assert cli.main([*train, *message, positions]) == 2
-        assert "ignores model.parts.positions" in capsys.readouterr().err
         assert cli.main([*train, *message]) == 0
     assert f"loss {EXAMPLES}/focal_loss.py:focal" in capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
