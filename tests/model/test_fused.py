@@ -162,6 +162,7 @@ def test_a_kernel_that_is_right_is_kept(kernels_on_cpus, caplog, groups):
 @pytest.mark.parametrize("fault", ["value", "gradient", "error"])
 def test_a_kernel_that_is_wrong_or_fails_is_not_used(kernels_on_cpus, monkeypatch, caplog, fault):
     """And one warning says so."""
+
     @jax.custom_vjp
     def wrong(x):
         return 1.2 * x if fault == "value" else x
