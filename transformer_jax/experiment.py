@@ -28,6 +28,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, write_atomically, write_record
+from transformer_jax.model import fused
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import processes
@@ -91,13 +92,16 @@ def train_run(
     debugging: Debugging | None = None,
     accept_changed_code: bool = False,
     labels: Labels | None = None,
+    init_from: str | None = None,
 ) -> Ending:
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
-    A new run starts from `params` if they are given, and from random parameters otherwise. A run whose custom code was
+    A new run starts from `params` if they are given, those of the run `init_from` if that is known, and from random
+    parameters otherwise. A run whose custom code was
     edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
     """
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
+    folder.init_from = init_from
     (ending,) = _train([experiment], [folder], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)
@@ -173,7 +177,10 @@ def _train(
             raise BadInput(
                 f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
             )
-        experiments = [in_updates(with_vocabulary(experiment, prepared), prepared) for experiment in experiments]
+        experiments = [
+            with_checked_attention(in_updates(with_vocabulary(experiment, prepared), prepared))
+            for experiment in experiments
+        ]
         if params is not None and (differences := other_shapes(experiments[0], params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
             raise BadInput(
@@ -220,6 +227,14 @@ def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> Experim
     one_table = experiment.model.tie_embeddings == "all" and prepared.same_tokens
     target_size = None if one_table else prepared.target_vocab_size
     model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
+    return dataclasses.replace(experiment, model=model)
+
+
+def with_checked_attention(experiment: ExperimentConfig) -> ExperimentConfig:
+    """The experiment, with plain attention if fused kernels fail or are wrong on a device of any of the processes."""
+    model = fused.checked(experiment.model, jax.local_devices()[0])
+    if "plain" in processes().gather(model.attention_implementation):
+        model = dataclasses.replace(model, attention_implementation="plain")
     return dataclasses.replace(experiment, model=model)
 
 

@@ -12,6 +12,7 @@ SIGTERM or Ctrl-C saves and ends; a second one ends at once.
 """
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from transformer_jax import schema
@@ -73,7 +74,14 @@ def run(arguments: argparse.Namespace) -> None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)
         debugging = Debugging(profile, arguments.debug_nans)
-        ending = train_run(experiment, arguments.workdir, params, debugging, arguments.accept_changed_code)
+        ending = train_run(
+            experiment,
+            arguments.workdir,
+            params,
+            debugging,
+            arguments.accept_changed_code,
+            init_from=arguments.init_from and str(Path(arguments.init_from).absolute()),
+        )
         if ending.final and processes().is_first:
             tell(f"next: transformer-jax evaluate --workdir={arguments.workdir}")
 
@@ -88,7 +96,9 @@ def span(text: str) -> tuple[int, int]:
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     """The experiment with another run's model and tokenizers, and that run's parameters."""
+    from transformer_jax.processes.distributed import processes
     from transformer_jax.translation.load import read_weights
+    from transformer_jax.update.optimizer import peak_rate
 
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
@@ -96,4 +106,12 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
         "model": schema.to_dict(found.config.model),
         "data": {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")},
     }
-    return configuration.load(arguments.config, arguments.overrides, replaced), found.params
+    experiment = configuration.load(arguments.config, arguments.overrides, replaced)
+    rate, before = (peak_rate(config.optimizer, config.model.base_d_model) for config in (experiment, found.config))
+    if rate > before / 3 and processes().is_first:
+        tell(
+            f"warning: --init-from: the peak learning rate is {rate:.2g}; that model had {before:.2g}, and "
+            "may soon forget what it knows. A tenth is usual (--config.optimizer.learning_rate="
+            f"{before / 10:.1g}), and old text besides the new (docs/training.md)"
+        )
+    return experiment, found.params

@@ -52,6 +52,7 @@ MADE_BY = (*IDENTIFYING, *(name for name in NUMERICS if name not in IDENTIFYING)
 # something else; the number of updates of the run.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 LAST_STEP = "last_step"
+INIT_FROM = "init_from"  # the run whose weights this one started with
 # Characters that make a path a pattern.
 PATTERN = "[]*?\\"
 BY_WHOM = "changed by hand, or damaged"
@@ -84,6 +85,7 @@ class RunFolder:
     ):
         self.path, self.writes, self._labels = Path(paths.expanded(path)), writes, labels or Labels()
         self.accept_changed_code, self._has_warned = accept_changed_code, False
+        self.init_from: str | None = None  # the run with whose weights a new one starts
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
@@ -172,6 +174,7 @@ class RunFolder:
             text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
             now = {**installed_versions(), **numerics()}
             versions = {**now, **self._earlier(step, now), LAST_STEP: last_step}
+            versions[INIT_FROM] = self.init_from if step is None else self.versions().get(INIT_FROM)
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
             write_record(self._versions, versions)  # first: with config.json this is a run
             with write_atomically(self.config) as file:
