@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax import exact_match
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.errors import BadInput
 from transformer_jax.extension import CustomFunction, load_function, read_code
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update.sharding import make_mesh
@@ -33,11 +34,17 @@ class Measure(NamedTuple):
     signature: str
 
 
-def measures(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:
-    """BLEU, chrF, the paper's BLEU and exact match of a whole test set, every sentence of it."""
+def measures(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Measure]:
+    """BLEU, chrF, the paper's BLEU and exact match of a whole test set, every sentence of it.
+
+    `tokenize` is sacreBLEU's tokenizer of BLEU, as in the option decode.bleu_tokenize.
+    """
     if not len(hypotheses) == len(references) > 0:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    measured = {**_measured(_metrics(), hypotheses, references), "paper_bleu": paper_bleu(hypotheses, references)}
+    measured = {
+        **_measured(_metrics(tokenize), hypotheses, references),
+        "paper_bleu": paper_bleu(hypotheses, references),
+    }
     return {**measured, "exact_match": exact_share(hypotheses, references)}
 
 
@@ -113,12 +120,10 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
     return {**per_unit, "log_probability": total, **{f"{unit}s": count for unit, count in counts.items()}}
 
 
-def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[list[int]]:
     """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
     to 4 the number of matching n-grams, and of all n-grams."""
-    from sacrebleu.metrics import BLEU
-
-    metric = BLEU(effective_order=True)  # avoids sacreBLEU's warning for sentences; the counts are the same
+    metric = _bleu(tokenize, effective_order=True)  # avoids a warning for sentences; the counts are the same
     scores = [metric.sentence_score(*pair) for pair in zip(hypotheses, ([text] for text in references), strict=True)]
     return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
@@ -128,13 +133,14 @@ def paired_bootstrap(
     others: Sequence[str],
     references: Sequence[str],
     clusters: Sequence[str] | None = None,
+    tokenize: str = "13a",
 ) -> dict[str, dict[str, Any]]:
     """Paired bootstrap test of the difference to another system: BLEU, chrF and exact match with p-values.
 
     Sentences are resampled or, for exact match, clusters of them.
     """
     found = {}
-    for name, metric in _metrics().items():
+    for name, metric in _metrics(tokenize).items():
         # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
         sentences = [
             metric._extract_corpus_statistics(list(texts), [list(references)]) for texts in (hypotheses, others)
@@ -200,14 +206,14 @@ def _draws(sentences: int) -> Iterator[np.ndarray]:
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
     """A function of the parameters: BLEU, exact match and custom metrics of the first `decode.bleu_sentences`
     validation pairs."""
-    metrics = load_metrics(config.decode.metrics)
+    metrics, bleu = load_metrics(config.decode.metrics), _bleu(config.decode.bleu_tokenize)
     sources, references = (side[: config.decode.bleu_sentences] for side in prepared.texts("valid"))
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
 
     def evaluate(params: Any) -> Mapping[str, float]:
         translations = translator.translate(params, sources, config.decode, references=references)
         hypotheses = [translation.text for translation in translations]
-        measured = _measured({"bleu": _metrics()["bleu"]}, hypotheses, references)
+        measured = _measured({"bleu": bleu}, hypotheses, references)
         measured["exact_match"] = exact_share(hypotheses, references)
         measured |= custom_scores(metrics, sources, hypotheses, references)
         return {name: measure.score for name, measure in measured.items()}
@@ -215,10 +221,20 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     return evaluate
 
 
-def _metrics() -> dict[str, Any]:
-    from sacrebleu.metrics import BLEU, CHRF  # takes a second to import
+def _metrics(tokenize: str) -> dict[str, Any]:
+    from sacrebleu.metrics import CHRF
 
-    return {"bleu": BLEU(force=True), "chrf": CHRF()}  # no warning about text that looks tokenised
+    return {"bleu": _bleu(tokenize), "chrf": CHRF()}
+
+
+def _bleu(tokenize: str, **options: Any) -> Any:
+    """sacreBLEU's BLEU with one of its tokenizers, some of which need a package or a download."""
+    from sacrebleu.metrics import BLEU  # takes a second to import
+
+    try:
+        return BLEU(tokenize=tokenize, force=True, **options)  # force: no warning about text that looks tokenized
+    except (ImportError, RuntimeError, OSError) as error:
+        raise BadInput(f"decode.bleu_tokenize = {tokenize}: {' '.join(str(error).split())}") from None
 
 
 def _measured(metrics: Mapping[str, Any], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:

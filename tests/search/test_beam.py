@@ -11,6 +11,7 @@ from tests.support.searches import (
     BATCH,
     BOS,
     EOS,
+    IDS,
     LENGTH,
     NODES,
     PAD,
@@ -196,27 +197,18 @@ def layered_step(tokens_R, cache):
 
 
 @pytest.mark.parametrize("layers", [8, 3, 2])  # as many as rows, and as sentences
-def test_a_cache_with_layers_first_is_never_reordered_as_if_they_were_rows(layers):
+def test_a_cache_is_reordered_where_its_rows_are_said_to_be(layers):
     tables = tables_of(0, 2)
     cache = {"table_BNV": start(tables)["table_BNV"], "node_L1R": jnp.zeros((layers, 1, 8), jnp.int32)}
     cache |= {"scale_L": jnp.arange(float(layers)), "filled": jnp.int32(0)}
-    with pytest.raises(ValueError, match="node_L1R"):
-        searched(beam_search, layered_step, cache, batch_size=2)
     axes = {"table_BNV": None, "node_L1R": -1, "scale_L": None, "filled": None}
-    found = searched(
-        beam_search, layered_step, cache, batch_size=2, n_best=4, reorder=functools.partial(gather_beams, axes=axes)
+    options = {"batch_size": 2, "n_best": 4, "max_length": LENGTH, **IDS}
+    search = functools.partial(searched, beam_search, layered_step, cache, **options)
+    assert_same(
+        jax.tree.map(np.asarray, search(reorder=functools.partial(gather_beams, axes=axes))), beam(tables, n_best=4)
     )
-    assert_same(jax.tree.map(np.asarray, found), beam(tables, n_best=4))
-
-
-def test_a_cache_with_sentences_and_beams_as_two_axes_needs_its_own_reorder():
-    def square_step(tokens_R, cache):
-        logits_RV, rows = step(tokens_R, cache | {"node_R": cache["node_BK"].reshape(-1)})
-        return logits_RV, {"table_BNV": rows["table_BNV"], "node_BK": rows["node_R"].reshape(2, 4)}
-
-    cache = {"table_BNV": start(tables_of(0, 2))["table_BNV"], "node_BK": jnp.zeros((2, 4), jnp.int32)}
-    with pytest.raises(ValueError, match="node_BK"):
-        searched(beam_search, square_step, cache, batch_size=2)
+    with pytest.raises(ValueError, match="axes"):
+        search(reorder=gather_beams)  # the table has sentences first
 
 
 def test_a_model_may_reorder_its_cache_its_own_way():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.search.beam import beam_search
+from transformer_jax.search.beam import beam_search, gather_beams
 from transformer_jax.search.greedy import greedy_search
 from transformer_jax.search.rules import SearchRules
 from transformer_jax.search.sampling import sample_search
@@ -47,6 +47,8 @@ RULES = {field.name for field in dataclasses.fields(SearchRules)}
 
 def searched(search, step, cache, *keys, **options):
     """The search, with the options of its rules and its own given together."""
+    if search is beam_search:
+        options = {"reorder": functools.partial(gather_beams, axes={"table_BNV": None, "node_R": 0}), **options}
     rules = {"max_length": LENGTH, **IDS, **{name: options.pop(name) for name in RULES & options.keys()}}
     return search(step, cache, SearchRules(**rules), *keys, **options)
 

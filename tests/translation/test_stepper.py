@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.small_models import ATTENTION, SOURCE, assert_close, built
 from transformer_jax.config import DecodeConfig
-from transformer_jax.search.beam import beam_search, repeat_beams
+from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
 from transformer_jax.search.rules import SearchRules
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.translation.translate import Rows, search
@@ -86,7 +86,7 @@ def test_the_search_finds_what_it_finds_with_copied_caches():
         memory_BSD = model.apply(variables, SOURCE, method="encode")
         layers = model.apply(variables, memory_BSD, 8, method="new_cache")
         cache = {"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}
-        return beam_search(step, repeat_beams(cache, BEAMS), rules, BEAMS, BEAMS)
+        return beam_search(step, repeat_beams(cache, BEAMS), rules, BEAMS, BEAMS, reorder=gather_beams)
 
     ours, theirs = shared(), jax.jit(copied)()
     np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)

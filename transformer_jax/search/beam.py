@@ -37,7 +37,8 @@ def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
     def gather(leaf: Array, axis: int) -> Array:
         if leaf.shape[axis] != rows_R.size:
             raise ValueError(
-                f"an array of the cache has the shape {leaf.shape}: must have {rows_R.size} rows at {axis}"
+                f"an array of the cache has the shape {leaf.shape}: must have {rows_R.size} rows (batch_size times "
+                f"beam_size) as axis {axis}; gather_beams(..., axes=...) says where they are, as in_axes for jax.vmap"
             )
         # No bounds check on what may be the largest arrays.
         return leaf.at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
@@ -66,8 +67,8 @@ def beam_search(
     beam_size: int = 4,
     n_best: int = 1,
     early_stop: bool = True,
-    reorder: Reorder | None = None,
     *,
+    reorder: Reorder,
     first_logits: ArrayLike | None = None,
 ) -> SearchResult:
     """Keeps the K most probable unfinished targets of each sentence; returns the N finished ones of highest score.
@@ -75,9 +76,9 @@ def beam_search(
     `step` (see `Step`) sees batch_size * beam_size rows, those of a sentence side by side, and `cache` is laid out for
     that already: by `repeat_beams`, or better, with what beams share stored once for each sentence.
 
-    `reorder(cache, parents_BK)` makes row k of a sentence continue the target of row parents_BK[b, k]. By default the
-    arrays that `step` changes are gathered by `gather_beams`: their first axis, and no other, must have the number of
-    rows. For another layout say where the rows are: `reorder=functools.partial(gather_beams, axes=...)`.
+    `reorder(cache, parents_BK)` makes row k of a sentence continue the target of row parents_BK[b, k]. Use
+    `reorder=gather_beams` for a cache whose arrays all have rows first, and for another layout say where its rows are:
+    `reorder=functools.partial(gather_beams, axes={"layers": 1, "constants": None})`.
 
     `first_logits` begin a search after a prompt, as in `greedy_search`; [batch_size, vocabulary] here as well.
     A beam of one is greedy search: the one target ends as soon as `<eos>` is its most probable token.
@@ -101,9 +102,9 @@ def beam_search(
 
     def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
         beam, cache = carry
-        logits_RV, new_cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
+        logits_RV, cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
         beam, parents_BK = extend(beam, logits_RV)
-        return beam, reorder(new_cache, parents_BK) if reorder else _gather_changed(cache, new_cache, parents_BK)
+        return beam, reorder(cache, parents_BK)
 
     beam = _first_beam(rules, beam_size, n_best)
     if first_logits is not None:
@@ -111,26 +112,6 @@ def beam_search(
         beam, _ = extend(beam, jnp.repeat(logits_BV, beam_size, axis=0))  # all rows of a sentence have the same cache
     beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
-
-
-def _gather_changed(cache: Cache, new_cache: Cache, parents_BK: Array) -> Cache:
-    """Gathers the rows of what `step` has changed. Raises ValueError where the shape leaves a doubt about the rows."""
-    rows = parents_BK.size
-
-    def axis_of(path: Any, old: Array, new: Array) -> int | None:
-        shape = jnp.shape(new)
-        if new is old or not shape:
-            return None
-        if [axis for axis, size in enumerate(shape) if size == rows] != [0]:
-            raise ValueError(
-                f"cache{jax.tree_util.keystr(path)} has the shape {shape}: its first axis, and no other, must have "
-                f"{rows} rows, batch_size times beam_size; or say where the rows are, as for jax.vmap: "
-                "reorder=functools.partial(gather_beams, axes=...)"
-            )
-        return 0
-
-    axes = jax.tree_util.tree_map_with_path(axis_of, cache, new_cache)
-    return gather_beams(new_cache, parents_BK, axes)
 
 
 class _Beam(NamedTuple):

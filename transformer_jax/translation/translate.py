@@ -1,6 +1,6 @@
 """Translates texts: tokenized, decoded in groups of similar length, and returned in their order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from transformer_jax.model import build
 from transformer_jax.model.build import position_limit
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
+from transformer_jax.schema import with_values
 from transformer_jax.search.beam import beam_search
 from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
@@ -104,6 +105,7 @@ class Translator:
         sources = self._sources(texts, source_limit(self._config, decode, is_test_set=references is not None))
         lengths = self._reference_lengths(decode, references)
         is_oracle = decode.eos == "oracle_length"
+        compiled, numbers = without_numbers(decode)
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
         rooms = [max(len(sources[number].tokens), self.least_room) for number in shown]
@@ -124,8 +126,8 @@ class Translator:
             # Every process has all rows; each device takes its share of them.
             placed = jax.device_put(rows, batch_sharding(self._mesh))
             tail = tail_of(group.rows, self._mesh)
-            options = {"mesh": self._mesh, "model": self._model, "decode": decode, "max_length": group.target}
-            found = jax.device_get(self._search(params, placed, **options, tail=tail))
+            options = {"mesh": self._mesh, "model": self._model, "decode": compiled, "max_length": group.target}
+            found = jax.device_get(self._search(params, placed, numbers, **options, tail=tail))
             for row, number in enumerate(numbers):
                 limit = int(rows.limits_B[row])
                 cut = lengths[number] if decode.eos == "ignored" else None
@@ -212,22 +214,42 @@ def tail_of(rows: int, mesh: Mesh) -> int | None:
     return quarter if is_cpu and mesh.shape["tensor"] == 1 and quarter >= MIN_TAIL else None
 
 
-def search_on(params: Any, rows: Rows, *, mesh: Mesh, model: ModelConfig, **options: Any) -> SearchResult:
-    """`search` over a batch divided among the devices of the mesh.
+def without_numbers(decode: DecodeConfig) -> tuple[DecodeConfig, dict[str, Any]]:
+    """The options that a search is compiled for, and the numbers that it takes as arguments."""
+    numbers = {"alpha": decode.alpha, "temperature": decode.temperature, "seed": np.uint32(decode.seed)}
+    if decode.top_p < 1:  # 1 is another program, without sorting the vocabulary
+        numbers["top_p"] = decode.top_p
+    return with_values(decode, dict.fromkeys(numbers)), numbers
+
+
+def search_on(
+    params: Any,
+    rows: Rows,
+    numbers: dict[str, Any] | None = None,
+    *,
+    mesh: Mesh,
+    model: ModelConfig,
+    decode: DecodeConfig,
+    **options: Any,
+) -> SearchResult:
+    """`search` over a batch divided among the devices of the mesh; `numbers` are options of `decode` that are traced.
 
     Each device searches its own sentences, with all parameters: with fsdp they are gathered once, before the search.
     Only devices along `tensor` share a search, and send each other activations and the best of their logits.
     """
     by_row, whole = PartitionSpec(BATCH_AXES), PartitionSpec()
-    specs: dict[str, Any] = {"in_specs": (whole, by_row), "out_specs": by_row}
+    specs: dict[str, Any] = {"in_specs": (whole, by_row, whole), "out_specs": by_row}
     division = UNDIVIDED
     if (parts := mesh.shape["tensor"]) > 1:
         specs["axis_names"] = set(BATCH_AXES)
         # Devices that send while they search do so equally often.
         size = model.target_vocab_size or model.vocab_size
         division = Division(None if size % parts else "tensor", BATCH_AXES)
-    searched: Callable[..., SearchResult] = partial(search, model=model, division=division, **options)
-    return jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)(params, rows)
+
+    def searched(params: Any, rows: Rows, numbers: dict[str, Any]) -> SearchResult:
+        return search(params, rows, model=model, decode=with_values(decode, numbers), division=division, **options)
+
+    return jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)(params, rows, numbers or {})
 
 
 def search(
