@@ -19,8 +19,11 @@ from transformer_jax import evaluation, load_run
 from transformer_jax.config import DecodeConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import EOS
+from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import (
     bleu_evaluator,
+    bleu_statistics,
+    load_bleu,
     measures,
     p_value,
     paired_bootstrap,
@@ -28,6 +31,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.experiment import Evaluation, evaluate_run, identity, split_of, with_vocabulary
+from transformer_jax.report.statistics import bleu as bleu_of_statistics
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.sweeps import measure
 
@@ -44,6 +48,32 @@ def test_scores_and_signatures_are_those_of_sacrebleus_command_line(tmp_path):
     ours = measures(HYPOTHESES, REFERENCES)
     for name, found in zip(("bleu", "chrf"), theirs, strict=True):
         assert (round(ours[name].score, 13), ours[name].signature) == (found["score"], found["signature"])
+
+
+CHINESE = (
+    ["\u4ed6\u5728\u529e\u516c\u5ba4\u5de5\u4f5c\u3002"],
+    ["\u4ed6\u5728\u529e\u516c\u5ba4\u91cc\u5de5\u4f5c\u3002"],
+)
+
+
+@pytest.mark.parametrize("tokenize", ["zh", "char", "intl", "none"])
+def test_bleu_of_any_tokenizer_of_sacrebleu(tokenize):
+    """With spaces between words, as 13a needs them, a Chinese sentence is one word."""
+    found = measures(*CHINESE, tokenize)["bleu"]
+    theirs = BLEU(tokenize=tokenize, force=True).corpus_score(CHINESE[0], [CHINESE[1]])
+    assert found.score == theirs.score and f"tok:{tokenize}|" in found.signature
+    assert bleu_of_statistics(np.sum(bleu_statistics(*CHINESE, tokenize), axis=0)) == pytest.approx(found.score)
+    assert paired_bootstrap(CHINESE[0], CHINESE[1], CHINESE[1], None, tokenize)["bleu"]["this"] == found.score
+    assert (found.score > measures(*CHINESE)["bleu"].score) == (tokenize in ("zh", "char"))
+
+
+def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_is_computed(monkeypatch):
+    def missing(*_, **__):
+        raise RuntimeError("pip install sacrebleu[ja]")
+
+    monkeypatch.setattr("sacrebleu.metrics.BLEU", missing)
+    with pytest.raises(BadInput, match="ja-mecab"):
+        load_bleu("ja-mecab")
 
 
 def test_the_papers_bleu_splits_compounds_and_has_its_signature():

@@ -13,6 +13,12 @@ def test_white_space_separates_words_and_nothing_else_is_forgiven():
     assert exact_match.matches(hypotheses, references) == [1, 0, 1, 0, 0, 0]
 
 
+def test_accents_as_characters_of_their_own_are_the_same_text():
+    """A tokenizer of letters and tags writes NFC, whatever the references are in."""
+    composed, decomposed = "\u00e9t\u00e9 \ud55c", "e\u0301te\u0301 \u1112\u1161\u11ab"
+    assert exact_match.matches([composed, decomposed, composed], [decomposed, composed, "ete"]) == [1, 1, 0]
+
+
 def test_counts_by_group_by_hand():
     """A prime number of examples, a group of one, and a label that only some examples have."""
     right = [1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0]

@@ -278,6 +278,12 @@ class DecodeConfig(Section, affects="translation"):
         at_least=0,
         affects="stopping",
     )
+    bleu_tokenize: Literal["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200", "none"] = option(
+        "13a",
+        "sacreBLEU's tokenizer of BLEU: zh for Chinese, ja-mecab and ko-mecab (each with a package of its own) for "
+        "Japanese and Korean, flores200 (downloaded) for any language, none for text in tokens",
+        affects="stopping",
+    )
     metrics: tuple[Address, ...] = option(
         (), "custom metrics, computed wherever BLEU is (docs/extending.md)", affects="output"
     )

@@ -123,7 +123,7 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[list[int]]:
     """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
     to 4 the number of matching n-grams, and of all n-grams."""
-    metric = _bleu(tokenize, effective_order=True)  # avoids a warning for sentences; the counts are the same
+    metric = load_bleu(tokenize, effective_order=True)  # avoids a warning for sentences; the counts are the same
     scores = [metric.sentence_score(*pair) for pair in zip(hypotheses, ([text] for text in references), strict=True)]
     return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
@@ -206,7 +206,7 @@ def _draws(sentences: int) -> Iterator[np.ndarray]:
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
     """A function of the parameters: BLEU, exact match and custom metrics of the first `decode.bleu_sentences`
     validation pairs."""
-    metrics, bleu = load_metrics(config.decode.metrics), _bleu(config.decode.bleu_tokenize)
+    metrics, bleu = load_metrics(config.decode.metrics), load_bleu(config.decode.bleu_tokenize)
     sources, references = (side[: config.decode.bleu_sentences] for side in prepared.texts("valid"))
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
 
@@ -224,10 +224,10 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
 def _metrics(tokenize: str) -> dict[str, Any]:
     from sacrebleu.metrics import CHRF
 
-    return {"bleu": _bleu(tokenize), "chrf": CHRF()}
+    return {"bleu": load_bleu(tokenize), "chrf": CHRF()}
 
 
-def _bleu(tokenize: str, **options: Any) -> Any:
+def load_bleu(tokenize: str, **options: Any) -> Any:
     """sacreBLEU's BLEU with one of its tokenizers, some of which need a package or a download."""
     from sacrebleu.metrics import BLEU  # takes a second to import
 

@@ -22,6 +22,7 @@ from transformer_jax.evaluation import (
     bleu_evaluator,
     bleu_statistics,
     custom_scores,
+    load_bleu,
     load_metrics,
     measures,
     metric_signature,
@@ -199,6 +200,7 @@ def try_out(config: ExperimentConfig) -> None:
     if not config.decode.bleu_sentences:
         refuse_unmeasured(config.train)
     load_metrics(config.decode.metrics)
+    load_bleu(config.decode.bleu_tokenize)
     if config.train.tracker is not None:
         maker(config.train.tracker)
     if is_meant_as_address(config.data.corpus):
@@ -281,11 +283,11 @@ def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, A
 
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
     """Translates and scores a test set, every sentence once."""
-    metrics = load_metrics(decode.metrics)  # first, because they may be refused
+    metrics, _ = load_metrics(decode.metrics), load_bleu(decode.bleu_tokenize)  # first, because they may be refused
     known_by = identity(model, decode, test_set)
     translations = model.translations(test_set.sources, decode=decode, references=test_set.references)
     hypotheses = [translation.line for translation in translations]
-    measured = measures(hypotheses, test_set.references)
+    measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     right = exact_match.matches(hypotheses, test_set.references)
@@ -302,10 +304,11 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         "cut_translations": sum(t.hypotheses[0].at_limit for t in translations) if decode.eos == "normal" else 0,
+        "empty_translations": sum(1 for t in translations if t.is_empty),
         "unknown_tokens": sum(score.tokens.count(UNK) for score in scores),  # of the references
         # For each sentence, so that two runs can be compared without their texts.
         "sentences": {
-            "bleu_statistics": bleu_statistics(hypotheses, test_set.references),
+            "bleu_statistics": bleu_statistics(hypotheses, test_set.references, decode.bleu_tokenize),
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,

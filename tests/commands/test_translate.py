@@ -39,6 +39,19 @@ def test_a_line_in_is_a_line_out(translate, model):
     assert out.split("\n")[1::2][:2] == ["", ""]
 
 
+def test_empty_translations_are_counted_in_one_warning(translate, model, monkeypatch):
+    usual = model.translations
+
+    def emptied(texts, **options):
+        first, *others = usual(texts, **options)
+        return [first._replace(hypotheses=(first.hypotheses[0]._replace(text=" "),)), *others]
+
+    monkeypatch.setattr(model, "translations", emptied)
+    status, _, err = translate(b"the dog\n\nthe cat\nthe dog\n")
+    (warning,) = [text for text in messages(err) if "empty" in text]
+    assert status == 0 and warning.startswith("warning: 1 of 4")
+
+
 def test_an_empty_file_and_ten_thousand_blank_lines(translate):
     assert translate(b"") == (0, "", "")
     assert translate(b"\n" * 10_000) == (0, "\n" * 10_000, "")

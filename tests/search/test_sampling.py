@@ -98,3 +98,40 @@ def test_a_sample_follows_its_seed_and_its_sentence():
 def test_a_tiny_temperature_is_greedy():
     tables = tables_of(16)
     assert_same(sample(tables, jax.random.key(0), temperature=1e-30), greedy(tables))
+
+
+def test_temperature_and_top_p_may_be_traced_and_each_sentence_may_have_its_own():
+    tables, key = tables_of(19), jax.random.key(4)
+
+    @jax.jit
+    def traced(temperature, top_p):
+        options = {"batch_size": 16, "temperature": temperature, "top_p": top_p}
+        return searched(sample_search, step, start(tables), key, **options)
+
+    found = [traced(temperature, top_p) for temperature, top_p in ((0.7, 0.8), (1.5, 1.0))]
+    for one, options in zip(found, ({"temperature": 0.7, "top_p": 0.8}, {"temperature": 1.5, "top_k": 5}), strict=True):
+        assert_same(jax.tree.map(np.asarray, one), sample(tables, key, **options))
+    assert traced._cache_size() == 1
+    is_hot_B = np.arange(16) % 2 == 1
+    mixed = traced(np.where(is_hot_B, 1.5, 0.7), np.where(is_hot_B, 1.0, 0.8))
+    np.testing.assert_array_equal(
+        mixed.tokens_BNT, np.where(is_hot_B[:, None, None], found[1].tokens_BNT, found[0].tokens_BNT)
+    )
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (-1.0, 1.0), (np.nan, 1.0), (1.0, 0.0), (1.0, 1.1)])
+def test_a_traced_number_out_of_range_makes_the_score_nan(temperature, top_p):
+    search = jax.jit(
+        lambda *numbers: searched(
+            sample_search,
+            step,
+            start(tables_of(19)),
+            jax.random.key(4),
+            batch_size=16,
+            temperature=numbers[0],
+            top_p=numbers[1],
+        )
+    )
+    found = search(temperature, top_p)
+    assert np.isnan(found.scores_BN).all() and not found.finished_BN.any()
+    assert all(targets_of(jax.tree.map(np.asarray, found), sentence)[0][-1] == EOS for sentence in range(16))

@@ -59,6 +59,16 @@ def test_the_n_best_are_sorted_distinct_and_score_what_scoring_says(run):
     np.testing.assert_allclose([values.sum() for values in scored], found, rtol=1e-5)
 
 
+def test_a_server_that_changes_the_numbers_of_a_search_compiles_nothing(run):
+    options = {"sample": True, "top_p": 0.9, "temperature": 0.5, "seed": 2**32 - 1}
+    run.translations(SHORT, **options), run.translations(SHORT, beam=2)
+    compiled = run._translator._search._cache_size()
+    other = run.translations(SHORT, **{**options, "seed": 1, "temperature": 1.5, "top_p": 0.8})
+    assert tokens(other) != tokens(run.translations(SHORT, **options))
+    scores = [run.translations(SHORT, beam=2, alpha=alpha)[0].hypotheses[0].score for alpha in (0.1, 0.9)]
+    assert scores[0] != scores[1] and run._translator._search._cache_size() == compiled
+
+
 def test_max_length_limits_translations_of_any_source(run):
     for translation in run.translations(SHORT, max_length=4, beam=1):
         assert len(translation.hypotheses[0].tokens) <= 4

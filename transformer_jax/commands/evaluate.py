@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
-        tests = paired_bootstrap(evaluation.hypotheses, their_hypotheses, test_set.references, test_set.clusters)
+        texts = evaluation.hypotheses, their_hypotheses, test_set.references
+        tests = paired_bootstrap(*texts, test_set.clusters, decode.bleu_tokenize)
         facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
         evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
@@ -101,9 +102,10 @@ def _cut(record: Mapping[str, Any]) -> list[str]:
     told = {
         "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
         "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",
+        "empty_translations": "translations are empty",
         "unknown_tokens": "tokens of the references are unknown: perplexity compares only between equal vocabularies",
     }
-    return [f"{record[name]:,} {what}" for name, what in told.items() if record[name]]
+    return [f"{record[name]:,} {what}" for name, what in told.items() if record.get(name)]
 
 
 def _exact_match(found: Mapping[str, Any]) -> list[str]:

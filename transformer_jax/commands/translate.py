@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
+from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
     from transformer_jax.translation.load import Run
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     words, is_typed = TrainingWords(model, arguments.workdir), text_input.is_typed(arguments.files)
     if is_typed:
         interactive.prepare(model, decode, arguments.workdir)
-    done = 0
+    done = empty = 0
     for block in text_input.blocks(arguments.files):
         if is_typed:
             interactive.warn(words, block.lines)
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)
+            empty += translation.is_empty
             if arguments.json:
                 print(json.dumps(record(model, translation, arguments.attention), ensure_ascii=False))
             else:
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
         done += len(block.lines)
         print(end="", flush=True)  # readers need not wait for the next block
     words.summarize()
+    if empty:
+        tell(f"warning: {empty:,} of {done:,} translations are empty, although their lines are not")
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:

@@ -67,6 +67,11 @@ class Translation(NamedTuple):
     def line(self) -> str:
         return self.hypotheses[0].line
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a text that is not blank has a blank translation."""
+        return bool(self.source.tokens) and not self.text.strip()
+
 
 MIN_TAIL = 8  # sentences on each device: a smaller tail saves less than it takes to compile
 BLANK = Hypothesis("", (), 0.0, 0.0, at_limit=False)
@@ -105,7 +110,7 @@ class Translator:
         sources = self._sources(texts, source_limit(self._config, decode, is_test_set=references is not None))
         lengths = self._reference_lengths(decode, references)
         is_oracle = decode.eos == "oracle_length"
-        compiled, numbers = without_numbers(decode)
+        compiled_for, traced = without_numbers(decode)
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
         rooms = [max(len(sources[number].tokens), self.least_room) for number in shown]
@@ -126,8 +131,8 @@ class Translator:
             # Every process has all rows; each device takes its share of them.
             placed = jax.device_put(rows, batch_sharding(self._mesh))
             tail = tail_of(group.rows, self._mesh)
-            options = {"mesh": self._mesh, "model": self._model, "decode": compiled, "max_length": group.target}
-            found = jax.device_get(self._search(params, placed, numbers, **options, tail=tail))
+            options = {"mesh": self._mesh, "model": self._model, "decode": compiled_for, "max_length": group.target}
+            found = jax.device_get(self._search(params, placed, traced, **options, tail=tail))
             for row, number in enumerate(numbers):
                 limit = int(rows.limits_B[row])
                 cut = lengths[number] if decode.eos == "ignored" else None
