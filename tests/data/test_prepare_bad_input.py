@@ -123,7 +123,7 @@ def test_several_unreadable_lines_are_named(bench, capfd):
         lines[number] = b"caf\xe9"
     (bench / "a.de").write_bytes(b"\n".join(lines) + b"\n")
     places = [f"a.de:{number}: is not UTF-8" for number in range(101, 106)]
-    refused(bench, capfd, *places, "7 of 300", "data.cleaning.unreadable=drop", how_many=6)
+    refused(bench, capfd, *places, "7 lines", "data.cleaning.unreadable=drop", how_many=6)
 
 
 def test_a_blank_line_of_the_target_is_reported_there(bench, capfd):

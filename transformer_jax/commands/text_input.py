@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.lines import LONGEST_LINE_BYTES, Block, append, read_blocks
+from transformer_jax.files.lines import LONGEST_LINE_BYTES, Block, append, listed, read_blocks
 from transformer_jax.files.progress import tell
 
 LINES_AT_ONCE = 2048
@@ -27,12 +27,12 @@ def parallel(source: str, target: str) -> tuple[list[str], list[str]]:
 def blocks(files: Sequence[str]) -> Iterator[Block]:
     """The lines of the files in turn, or of stdin without files. After the lines before an invalid one, raises."""
     for block in (block for path in files for block in read_blocks(path, LINES_AT_ONCE)) if files else _arriving():
-        first = min(block.faults, default=None)
-        if first is None:
+        if not block.faults:
             yield block
-        else:
-            yield Block(block.path, block.first_line, block.lines[:first])
-            raise BadInput(f"{block.place(first)}: {block.faults[first]}")
+            continue
+        numbers = sorted(block.faults)
+        yield Block(block.path, block.first_line, block.lines[: numbers[0]])
+        raise BadInput(listed([f"{block.place(n)}: {block.faults[n]}" for n in numbers]))
 
 
 def is_typed(files: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax.data.prepared import Prepared
@@ -72,12 +73,25 @@ def words_of(workdir: str) -> set[str]:
 
 
 def training_sources(workdir: str) -> Iterator[str]:
-    """The source sentences that a run was trained on; none if its data is not there, or large."""
+    """The source sentences that a model was trained on; none if some of them are not there, or if there are many."""
     with contextlib.suppress(BadInput, OSError):
-        folder = RunFolder(workdir)
-        prepared = Prepared.open(folder.data(folder.stored_config()))
-        pairs = prepared.pairs("train")
-        if len(pairs.source_tokens) <= MOST_TRAINING_TOKENS:
-            tokens, offsets = pairs.source_tokens.tolist(), pairs.source_offsets.tolist()
-            for begin, end in itertools.pairwise(offsets):
-                yield prepared.tokenizer.decode(tokens[begin:end])
+        found = corpora(Path(workdir))
+        if sum(len(prepared.pairs("train").source_tokens) for prepared in found) <= MOST_TRAINING_TOKENS:
+            for prepared in found:
+                pairs = prepared.pairs("train")
+                tokens, offsets = pairs.source_tokens.tolist(), pairs.source_offsets.tolist()
+                for begin, end in itertools.pairwise(offsets):
+                    yield prepared.tokenizer.decode(tokens[begin:end])
+
+
+def corpora(workdir: Path) -> list[Prepared]:
+    """The data of a run, and of the run with whose weights it started."""
+    folder = RunFolder(workdir)
+    config = folder.stored_config()
+    own = Prepared.open(folder.data(config))
+    if config.data.tokenizer_file is None:
+        return [own]
+    # --init-from takes the tokenizer of the other run, which is in the folder of that run's data.
+    other = Path(config.data.tokenizer_file).parent
+    is_of_run = (other.parent / "config.json").is_file()
+    return [own, *(corpora(other.parent) if is_of_run else [Prepared.open(other)])]

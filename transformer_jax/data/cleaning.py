@@ -15,6 +15,7 @@ import numpy as np
 from transformer_jax.config import CleaningConfig
 from transformer_jax.data.corpora.corpus import Chunk, Pair
 from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import listed
 
 EXAMPLES_KEPT = 5
 
@@ -40,13 +41,8 @@ class Rejections:
 
 def require_readable(chunk: Chunk, advice: str = "") -> None:
     """Raises an error that names the unreadable pairs, if there are any."""
-    faults = [chunk.faults[index] for index in sorted(chunk.faults)]
-    advice = f"; {advice}" if advice else ""
-    if len(faults) == 1:
-        raise BadInput(faults[0] + advice)
-    if faults:
-        count = f"{len(faults):,} of {len(chunk.pairs):,} lines cannot be used{advice}. The first of them:"
-        raise BadInput("\n  ".join([count, *faults[:EXAMPLES_KEPT]]))
+    if chunk.faults:
+        raise BadInput(listed([chunk.faults[index] for index in sorted(chunk.faults)], advice))
 
 
 def clean(chunk: Chunk, config: CleaningConfig, rejections: Rejections) -> list[int]:

@@ -7,7 +7,7 @@ import gzip
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.extras import require
@@ -17,6 +17,7 @@ READ_BYTES = 1 << 18
 COMPRESSED_BYTES = 1 << 12
 DECODE_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 26
+MOST_LISTED = 5
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # After the first byte that is not UTF-8.
@@ -35,6 +36,15 @@ class Block:
 
     def place(self, index: int) -> str:
         return f"{visible(self.path)}:{self.first_line + index}"
+
+
+def listed(faults: Sequence[str], advice: str = "") -> str:
+    """The faults of lines, each with its place, as a message: the first few, and how many there are."""
+    advice = f"; {advice}" if advice else ""
+    if len(faults) == 1:
+        return faults[0] + advice
+    count = f"{len(faults):,} lines cannot be used{advice}. The first of them:"
+    return "\n  ".join([count, *faults[:MOST_LISTED]])
 
 
 def require_file(path: str) -> None:
