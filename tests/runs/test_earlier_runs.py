@@ -1,0 +1,38 @@
+"""A run of version 1.0.0 with its own attention (golden/run_1_0_0.tar.xz): it loads, translates, and trains on."""
+
+import dataclasses
+import tarfile
+
+import pytest
+
+from tests.support.places import GOLDEN
+from tests.support.training_runs import metrics
+from transformer_jax import load_run
+from transformer_jax.experiment import train_run
+from transformer_jax.runs.folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    with tarfile.open(GOLDEN / "run_1_0_0.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "run_1_0_0"
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "export", "copy of the code"])
+def test_its_weights_score_as_they_did(run, place):
+    if place == "copy of the code":
+        (run.parent / "mine.py").unlink()
+    model = load_run(run / "averaged" if place == "export" else run)
+    scores = model.score([("a b c", "a b c"), ("d a", "d a")])
+    assert [float(sum(score.token_log_probabilities)) for score in scores] == pytest.approx([-10.348766, -7.74955])
+
+
+def test_it_is_resumed(run):
+    config = RunFolder(run).stored_config()
+    train_run(dataclasses.replace(config, train=dataclasses.replace(config.train, steps=6)), run)
+    training, validation = metrics(run)[-2:]
+    assert (training["step"], validation["step"]) == (6, 6)
+    assert training["loss"] == pytest.approx(2.3326873779296875, rel=1e-4)
+    assert validation["valid_loss"] == pytest.approx(2.443800354003906, rel=1e-4)
