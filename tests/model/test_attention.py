@@ -8,10 +8,14 @@ import scipy.special
 
 from tests.support.small_models import variables_of
 from transformer_jax import (
+    T5,
+    ALiBi,
     Context,
     LayerNorm,
     MultiHeadAttention,
+    Relative,
     Rotary,
+    TransformerXL,
     causal_mask,
     combine_masks,
     padding_mask,
@@ -383,3 +387,90 @@ def test_keys_and_values_begin_with_the_variance_that_they_have_with_all_heads(g
         kernel = params[name]["kernel"]
         assert kernel.shape == (128, (groups or 8) * width)
         assert float(jnp.std(kernel)) == pytest.approx(gain * np.sqrt(2 / (128 + 8 * width)), rel=0.05)
+
+
+# Out of range is NaN or an error, and shapes that would broadcast silently are errors.
+
+
+def test_what_a_full_cache_has_no_room_for_is_nan_where_it_is_not_known():
+    attention = MultiHeadAttention(num_heads=2)
+    variables = variables_of(attention, X_BTD, X_BTD)
+
+    @jax.jit
+    def outputs(x_BTD):
+        def step(cache, x_BD):
+            x_B1D = x_BD[:, None]
+            output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
+            return cache, output[:, 0]
+
+        return jax.lax.scan(step, attention.new_cache(B, 2, 8), jnp.moveaxis(x_BTD, 1, 0))[1]
+
+    outputs_TBD = outputs(X_BTD)
+    assert np.isfinite(outputs_TBD[:2]).all() and np.isnan(outputs_TBD[2]).all()
+
+
+@pytest.mark.parametrize("encoding", [ALiBi(), Rotary(), T5(), Relative(4, 4), TransformerXL(8, 2, 4)], ids=type)
+@pytest.mark.parametrize("name", ["positions_BT", "key_positions_BS"])
+def test_positions_of_another_length_are_refused(encoding, name):
+    """One position would broadcast to all of a row."""
+    context = Context(encoding=encoding, **{name: np.zeros((1, 1), int)})
+    with pytest.raises(ValueError, match="positions"):
+        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, X_BTD, context, method="with_context")
+
+
+def test_positions_are_counted_by_default_and_with_a_cache_from_the_filled_slots():
+    attention, counted = MultiHeadAttention(num_heads=2), np.arange(T)[None]
+    variables = variables_of(attention, X_BTD, X_BTD)
+    mask, given = causal_mask(T), {"positions_BT": counted, "key_positions_BS": counted}
+    full, explicit = (
+        attention.apply(variables, X_BTD, X_BTD, Context(mask, ALiBi(), **positions), method="with_context")[0]
+        for positions in ({}, given)
+    )
+    np.testing.assert_array_equal(full, explicit)
+    cache = attention.new_cache(B, 5, 8)
+    for t in range(T):
+        x_B1D, context = X_BTD[:, t : t + 1], Context(encoding=ALiBi(), cache=cache)
+        output, cache = attention.apply(variables, x_B1D, x_B1D, context, method="with_context")
+        np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-4, atol=1e-5)
+
+
+def test_queries_and_keys_keep_the_modules_type_whatever_their_norm_returns():
+    """Else scores are computed in float32, and not as with a cache, whose keys are bfloat16."""
+    attention = MultiHeadAttention(num_heads=2, qk_norm=LayerNorm, dtype=jnp.bfloat16)
+    variables = attention.init(jax.random.key(0), X_BTD, X_BTD)
+    for method in ("queries", "keys"):
+        assert attention.apply(variables, X_BTD, method=method).dtype == jnp.bfloat16
+
+
+def test_an_added_mask_hides_with_a_soft_cap_as_well():
+    bias = jnp.where(MASK, 0.0, -1e9)
+    _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, bias=bias, softcap=1.0)
+    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
+
+
+def test_any_number_but_zero_allows_in_masks_that_are_combined_in_jit():
+    combined = jax.jit(lambda mask: combine_masks(mask, jnp.ones((1, 1, 1, 2), bool)))(jnp.array([[[[2, 0]]]]))
+    np.testing.assert_array_equal(combined[0, 0, 0], [True, False])
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, lambda apply: apply], ids=["jit", "eager"])
+def test_a_context_is_an_argument_of_jitted_functions_with_dropout(wrap):
+    attention = MultiHeadAttention(num_heads=2, dropout=0.5)
+    variables = variables_of(attention, X_BTD, X_BTD)
+
+    def output(x_BTD, context):
+        rngs = {"dropout": jax.random.key(0)}
+        return attention.apply(variables, x_BTD, x_BTD, context, rngs=rngs, method="with_context")[0]
+
+    outputs = [wrap(output)(X_BTD, Context(deterministic=flag)) for flag in (True, False)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+def test_numpy_arrays_are_inputs():
+    x_BTD, mask = np.asarray(X_BTD), np.ones((1, 1, 1, T), bool)
+    attention = MultiHeadAttention(num_heads=2)
+    variables = attention.init(jax.random.key(0), x_BTD, x_BTD, mask)
+    context = Context(mask, ALiBi(), np.arange(T)[None], head_mask=np.ones(2))
+    attention.apply(variables, x_BTD, x_BTD, context, method="with_context")
+    q_BTHK, bias = np.asarray(Q_BTHK), np.zeros((1, 1, T, T), np.float32)
+    assert scaled_dot_product_attention(q_BTHK, q_BTHK, q_BTHK, mask, bias)[0].shape == q_BTHK.shape

@@ -1,11 +1,14 @@
 """Dropout from sixteen random bits an element."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
-from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.dropout import Dropout, rows_divided_over
 
 ONES = jnp.ones((400, 1000))
 
@@ -58,3 +61,28 @@ def test_bfloat16_survivors_are_scaled_by_the_rate_that_was_drawn(rate):
     before = np.abs(np.asarray(x, np.float64))[np.asarray(y != 0)].sum()
     for after in (y, pull_back(x)[0]):
         assert abs(np.abs(np.asarray(after, np.float64)).sum() / before / wanted - 1) < 2e-4
+
+
+def masks_of_devices(axes):
+    """Dropout of two rows over "data", replicated over "model": the survivors on each device, [data, model, width]."""
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:4])
+
+    def of_device(x_BD):
+        with contextlib.nullcontext() if axes is None else rows_divided_over(axes):
+            return dropped(0.5, x_BD)[:, None]
+
+    rows, everywhere = PartitionSpec("data"), PartitionSpec("data", "model")
+    divided = jax.shard_map(of_device, mesh=mesh, in_specs=rows, out_specs=everywhere, check_vma=False)
+    return np.asarray(jax.jit(divided)(jnp.ones((2, 64))))
+
+
+def test_replicas_of_a_row_drop_the_same_elements_and_other_rows_others():
+    masks = masks_of_devices(("data",))
+    np.testing.assert_array_equal(masks[:, 0], masks[:, 1])
+    np.testing.assert_array_equal(masks[:, 0], dropped(0.5, jnp.ones((2, 64))))
+    assert (masks[0] != masks[1]).any()
+
+
+def test_in_a_shard_map_it_has_to_be_told_what_divides_the_rows():
+    with pytest.raises(ValueError, match="rows_divided_over"):
+        masks_of_devices(None)

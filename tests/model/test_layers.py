@@ -7,9 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from flax import linen as nn
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, every_norm, small, variables_of
-from transformer_jax import Context, FeedForward, LayerNorm, Residual, Transformer
+from transformer_jax import (
+    Context,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    Residual,
+    Rotary,
+    Transformer,
+)
+from transformer_jax.config import PartsConfig
 from transformer_jax.model import build
 
 X_BTD = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 8)), jnp.float32)
@@ -172,3 +184,24 @@ def test_deepnorm_scales_the_initial_feed_forward_value_and_output_weights():
         ):
             gain = beta if path[-2].key in ("value", "output", "inner", "outer") else 1.0
             np.testing.assert_allclose(scaled, gain * plain, rtol=1e-5, err_msg=str(path))
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_layers_can_be_rematerialized_with_dropout(deterministic):
+    fields = functools.partial(MultiHeadAttention, 2), functools.partial(FeedForward, 12)
+    context = Context(jnp.ones((1, 1, 1, 4), bool), encoding=Rotary(), deterministic=deterministic)
+    variables = EncoderLayer(*fields).init(jax.random.key(0), X_BTD, context)
+
+    def gradient(layer_cls):
+        layer, rngs = layer_cls(*fields, dropout=0.5), {"dropout": jax.random.key(1)}
+        return jax.jit(jax.grad(lambda variables: jnp.sum(layer.apply(variables, X_BTD, context, rngs=rngs) ** 3)))
+
+    jax.tree.map(assert_close, gradient(nn.remat(EncoderLayer))(variables), gradient(EncoderLayer)(variables))
+
+
+def test_a_model_of_rematerialized_layers_is_the_model():
+    parts = PartsConfig(encoder_layer=nn.remat(EncoderLayer), decoder_layer=nn.remat(DecoderLayer))
+    for positions in ("rotary", "relative"):
+        plain, remat = (Transformer(small(positions=positions, **changes)) for changes in ({}, {"parts": parts}))
+        variables = variables_of(plain, SOURCE, TARGET)
+        assert_close(remat.apply(variables, SOURCE, TARGET), plain.apply(variables, SOURCE, TARGET))

@@ -189,8 +189,8 @@ def test_learned_positions_refuse_what_lies_beyond_their_table():
     with pytest.raises(ValueError, match=r"learned positions end at max_length = 5, but 6 are asked for: raise model"):
         kind.check_length(6)
     table = {"params": {"table": drawn(5, 8)}}
-    out = kind.apply(table, drawn(1, 2, 8), jnp.array([[4, 5]]), method="embed")
-    assert np.isfinite(out[0, 0]).all() and np.isnan(out[0, 1]).all(), "an explicit place beyond it cannot pass unseen"
+    out = kind.apply(table, drawn(1, 3, 8), jnp.array([[4, 5, -1]]), method="embed")
+    assert np.isfinite(out[0, 0]).all() and np.isnan(out[0, 1:]).all(), "an explicit place beyond it cannot pass unseen"
 
 
 @every_encoding
