@@ -16,6 +16,8 @@ from tests.support.marian_folders import CASES, change_json, files_of, golden, t
 from transformer_jax import Transformer, from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, load_tokenizer
+from transformer_jax.interop.marian import read_marian_model
+from transformer_jax.interop.marian_vocabulary import our_ids
 from transformer_jax.interop.tensors import read_array, stored_arrays
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer
 from transformer_jax.runs.export import flat
@@ -41,7 +43,7 @@ def imported(tmp_path_factory):
 
 def ours(tokenizer, theirs):
     """Their tokens as ours; their padding is our padding where it stands behind a sentence."""
-    ids = np.asarray(tokenizer.our_ids)[theirs]
+    ids = our_ids(tokenizer.tokens)[theirs]
     return np.where(np.logical_and.accumulate(ids[:, ::-1] == BOS, axis=1)[:, ::-1], PAD, ids)
 
 
@@ -64,6 +66,24 @@ def outputs(model, source_BS, target_BT):
     return np.asarray(logits_BTN), states
 
 
+@every_case
+def test_logits_need_no_sentencepiece_files(name, tmp_path):
+    """Their ids in, their logits out."""
+    folder = unpacked(name, tmp_path / name)
+    for path in folder.glob("*.spm"):
+        path.unlink()
+    found = read_marian_model(folder)
+    pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
+    their_target_BT = np.insert(golden(name, "sequences")[:4, :7], 0, pad, axis=1)
+    source_BS = found.ids.our_source(golden(name, "input_ids")[:4])
+    target_BT = found.ids.our_target(their_target_BT)
+    assert (target_BT[:, 0] == BOS).all() and BOS not in target_BT[:, 1:] and BOS not in source_BS
+    logits_BTN = Transformer(found.config).apply({"params": found.params}, source_BS, target_BT)
+    difference = np.abs(found.ids.marian_logits(logits_BTN) - golden(name, "logits"))
+    possible = np.arange(difference.shape[-1]) != pad  # its logit is not the same where probabilities are renormalized
+    assert difference[target_BT != PAD][:, possible].max() < 1e-4
+
+
 def test_states_of_every_layer_and_logits(case):
     name, _, model = case
     source_BS = ours(model.tokenizer, golden(name, "input_ids")[:4])
@@ -77,7 +97,7 @@ def test_states_of_every_layer_and_logits(case):
         for our_BSD, their_BSD in zip(states[stack], theirs, strict=True):
             assert np.abs(our_BSD - their_BSD)[tokens != PAD].max() < 1e-4
     their_logits_BTN = golden(name, "logits")
-    difference = np.abs(logits_BTN[..., model.target_tokenizer.our_ids] - their_logits_BTN)[target_BT != PAD]
+    difference = np.abs(logits_BTN[..., our_ids(model.target_tokenizer.tokens)] - their_logits_BTN)[target_BT != PAD]
     assert difference.max() < 1e-4
     assert np.abs(their_logits_BTN).max() > 1  # that is: something was compared
     assert (logits_BTN[..., PAD] < -90).all()
@@ -88,7 +108,7 @@ def test_texts_are_cut_into_the_same_tokens(case):
     texts = texts_of(name, "texts")
     for text, tokens, theirs in zip(texts, model.tokenizer.encode_batch(texts), golden(name, "input_ids"), strict=True):
         end = list(theirs).index(0)
-        assert [*tokens, EOS] == [model.tokenizer.our_ids[i] for i in theirs[: end + 1]], text
+        assert [*tokens, EOS] == our_ids(model.tokenizer.tokens)[theirs[: end + 1]].tolist(), text
         assert tokens == model.tokenizer.encode(text)
 
 

@@ -26,7 +26,7 @@ def tokens_with(change):
 
 
 DAMAGES = {
-    "another model's tokens": (other_tokens, "vocab.json: has only 0% of the pieces of source.spm: are they from"),
+    "another model's tokens": (other_tokens, "source.spm: only 0%"),
     "a token too few": (
         tokens_with(lambda t: t.pop(next(reversed(t)))),
         "has 109 tokens, and config.json 110",

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.model.size import parameter_counts
 
     found = import_marian(Path(arguments.folder), Path(arguments.workdir))
-    model, codes = found.config.model, found.vocabularies.codes
+    model, codes = found.config.model, found.codes
     if codes:
         more = f" ... ({len(codes)} in all)" if len(codes) > SHOWN_CODES else ""
         tell(f"a source must begin with the target language: {' '.join(codes[:SHOWN_CODES])}{more}")

@@ -155,11 +155,6 @@ class MarianTokenizer(Tokenizer):
         super().__init__([token for token in self.tokens if token not in MARIAN_SPECIAL])
 
     @property
-    def our_ids(self) -> list[int]:
-        """Our id of each token of the list."""
-        return [MARIAN_SPECIAL.get(token) or self._ids[token] for token in self.tokens]
-
-    @property
     def known_share(self) -> float:
         """The share of the model's pieces that the list has: nearly all, if the two belong together."""
         processor = self._processor

@@ -11,14 +11,16 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from flax import traverse_util
 
-from transformer_jax.config import DataConfig, ExperimentConfig
-from transformer_jax.data.tokenizer import EOS, Tokenizer
+from transformer_jax.config import DataConfig, DecodeConfig, ExperimentConfig
+from transformer_jax.data.tokenizer import EOS, MarianTokenizer, Tokenizer
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.atomic import write_atomically
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
 from transformer_jax.interop.marian_weights import Ids
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.runs.export import flat, new_folder, write_model
 from transformer_jax.translation.load import Run
 
@@ -27,48 +29,75 @@ PICKLED = "pytorch_model.bin"
 ROWS = 512
 
 
+class MarianModel(NamedTuple):
+    """The weights of a Marian folder as parameters of this library, without its tokenizers.
+
+    config, params, ids = read_marian_model("opus-mt-en-de")[:3]
+    source, target = ids.our_source(input_ids), ids.our_target(decoder_input_ids)
+    logits = ids.marian_logits(Transformer(config).apply({"params": params}, source, target))
+    """
+
+    config: ModelConfig
+    params: Any
+    ids: Ids  # our id of each Marian token
+    tokens: marian_vocabulary.Tokens
+    decode: DecodeConfig
+
+
 class Imported(NamedTuple):
-    """A Marian model as a model of this library."""
+    """A Marian model with its tokenizers."""
 
     config: ExperimentConfig
     params: Any
-    vocabularies: marian_vocabulary.Vocabularies
+    source: MarianTokenizer
+    target: MarianTokenizer
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of target languages that a source may begin with."""
+        return [token for token in self.source.tokens if token.startswith(">>") and token.endswith("<<")]
 
 
 def from_marian(directory: str | Path) -> Run:
     """The model in a Marian folder, ready to translate and to score."""
-    found = read_marian(Path(directory))
-    return Run(found.config, found.params, found.vocabularies.source, found.vocabularies.target, [0])
+    config, params, source, target = read_marian(directory)
+    return Run(config, params, source, target, [0])
 
 
-def read_marian(directory: Path) -> Imported:
-    """The model in a Marian folder, checked for consistency."""
+def read_marian_model(directory: str | Path) -> MarianModel:
+    """The model in a Marian folder, checked for consistency; its SentencePiece files need not be there."""
+    directory = Path(directory)
     if not directory.is_dir():
         raise BadInput(f"{directory}: there is no such folder")
     if not any((directory / name).is_file() for name in (tensors.WEIGHTS, tensors.INDEX)):
         raise BadInput(_without_weights(directory))
     marian = marian_config.read_config(directory)
-    vocabularies = marian_vocabulary.read_vocabularies(directory, marian)
+    tokens = marian_vocabulary.read_tokens(directory, marian)
     stored = tensors.stored_arrays(directory)
-    ids = Ids(vocabularies.source.our_ids, vocabularies.target.our_ids)
     where = directory / tensors.WEIGHTS
-    arrays = marian_weights.read_weights(stored, marian.model, ids, marian.rows, where)
+    arrays = marian_weights.read_weights(stored, marian.model, tokens.ids, marian.rows, where)
     changes: dict[str, Any] = {}
-    if vocabularies.source.tokens != vocabularies.target.tokens:
+    if tokens.source != tokens.target:
         changes["target_vocab_size"] = marian.target_tokens + 1
     if "encoder/positions_0/table" in arrays:
         changes |= {"positions": "learned", "sinusoids": "interleaved", "max_length": marian.rows}
     model = dataclasses.replace(marian.model, **changes)
-    source, target = vocabularies.languages
-    data = DataConfig(max_length=vocabularies.longest, source_language=source, target_language=target)
-    config = ExperimentConfig(model=model, data=data, decode=marian.decode)
-    return Imported(config, traverse_util.unflatten_dict(arrays, sep="/"), vocabularies)
+    return MarianModel(model, traverse_util.unflatten_dict(arrays, sep="/"), tokens.ids, tokens, marian.decode)
+
+
+def read_marian(directory: str | Path) -> Imported:
+    """The model in a Marian folder with its tokenizers."""
+    found = read_marian_model(directory)
+    source, target = marian_vocabulary.read_tokenizers(Path(directory), found.tokens)
+    languages = found.tokens.languages
+    data = DataConfig(max_length=found.tokens.longest, source_language=languages[0], target_language=languages[1])
+    return Imported(ExperimentConfig(model=found.config, data=data, decode=found.decode), found.params, source, target)
 
 
 def import_marian(directory: Path, workdir: Path) -> Imported:
     """Converts a Marian folder to an exported folder of this library."""
     found = read_marian(directory)
-    source, target = found.vocabularies.source.serialized(), found.vocabularies.target.serialized()
+    source, target = found.source.serialized(), found.target.serialized()
     files = {"source": ("tokenizer.json", source)}
     if target != source:
         files["target"] = ("target_tokenizer.json", target)
@@ -93,7 +122,7 @@ def export_marian(
     longest = max(config.data.max_length, translation + 1)
     rows = model.max_length if model.positions == "learned" else max(ROWS, longest)
     weights, begins_from_zeros = marian_weights.write_weights(flat(params), model, ids, rows)
-    pad, eos = tokens.index("<pad>"), list(ids.source).index(EOS)
+    pad, eos = tokens.index("<pad>"), int(np.argmax(ids.source == EOS))
     # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
     renormalize = config.decode.renormalize or not begins_from_zeros
     objects = {

@@ -1,8 +1,12 @@
 """The tokenizer files of a Marian folder: two SentencePiece models, and one or two lists of tokens."""
 
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from transformer_jax.data.tokenizer import (
     MARIAN_SPECIAL,
@@ -33,40 +37,50 @@ IDLE = (
 )  # fmt: skip
 
 
-class Vocabularies(NamedTuple):
-    """The tokenizers of both sides. A shared vocabulary has one list, but still two SentencePiece models."""
+class Tokens(NamedTuple):
+    """The tokens of both sides in the order of their numbers, and the other content of a folder about texts."""
 
-    source: MarianTokenizer
-    target: MarianTokenizer
+    source: list[str]
+    target: list[str]
     languages: tuple[str, str]
     longest: int  # maximum number of tokens of a text
 
     @property
-    def codes(self) -> list[str]:
-        """The codes of target languages that a source may begin with."""
-        return [token for token in self.source.tokens if token.startswith(">>") and token.endswith("<<")]
+    def ids(self) -> Ids:
+        return Ids(our_ids(self.source), our_ids(self.target))
 
 
-def read_vocabularies(directory: Path, marian: Marian) -> Vocabularies:
-    """The tokenizers, checked against the config of the model."""
+def our_ids(tokens: Sequence[str]) -> np.ndarray:
+    """Our id of each Marian token: of the special ones those of this library, of the others numbers in their order."""
+    ordinary = itertools.count(len(SPECIAL_PIECES))
+    return np.array([MARIAN_SPECIAL[token] if token in MARIAN_SPECIAL else next(ordinary) for token in tokens])
+
+
+def read_tokens(directory: Path, marian: Marian) -> Tokens:
+    """The lists of tokens, which need no tokenizer, checked against the config of the model."""
     separate, languages, longest = _tokenizer_config(directory)
     if separate and marian.model.tie_embeddings == "all":
         raise BadInput(
             f"{directory / TOKENIZER_CONFIG}: separate_vocabs = true, but in config.json source and target share "
             "their embeddings"
         )
-    sizes = {"source": marian.source_tokens, "target": marian.target_tokens}
-    found = {}
-    for side, model in MODELS.items():
-        path = directory / LISTS[side if separate else "source"]
-        tokens = _tokens(path, sizes[side], marian)
-        tokenizer = MarianTokenizer(read_bytes(directory / model), tokens, str(directory / model))
+    source = _tokens(directory / LISTS["source"], marian.source_tokens, marian)
+    target = _tokens(directory / LISTS["target" if separate else "source"], marian.target_tokens, marian)
+    return Tokens(source, target, languages, min(longest, marian.rows))
+
+
+def read_tokenizers(directory: Path, tokens: Tokens) -> tuple[MarianTokenizer, MarianTokenizer]:
+    """The tokenizers of both sides. A shared vocabulary has one list, but still two SentencePiece models."""
+    found = []
+    for path, listed in ((directory / MODELS["source"], tokens.source), (directory / MODELS["target"], tokens.target)):
+        tokenizer = MarianTokenizer(read_bytes(path), listed, str(path))
         if tokenizer.known_share < LEAST_KNOWN:
             raise BadInput(
-                f"{path}: has only {tokenizer.known_share:.0%} of the pieces of {model}: are they from two models?"
+                f"{path}: only {tokenizer.known_share:.0%} of its pieces are in the list of tokens: are they from two "
+                "models?"
             )
-        found[side] = tokenizer
-    return Vocabularies(found["source"], found["target"], languages, min(longest, marian.rows))
+        found.append(tokenizer)
+    return found[0], found[1]
 
 
 def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:
@@ -84,8 +98,7 @@ def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, byt
     for side in ("source",) if shared else ("source", "target"):
         numbers = {token: number for number, token in enumerate(lists[side])}
         files[LISTS[side]] = (json.dumps(numbers, ensure_ascii=False, indent=2) + "\n").encode()
-    ids = {side: _our_ids(tokenizer, lists[side]) for side, tokenizer in sides.items()}
-    return files, Ids(ids["source"], ids["target"]), lists["source"]
+    return files, Ids(our_ids(lists["source"]), our_ids(lists["target"])), lists["source"]
 
 
 def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> dict[str, Any]:
@@ -158,8 +171,3 @@ def _model_and_list(tokenizer: Tokenizer) -> tuple[bytes, list[str]]:
     if twice := MARIAN_SPECIAL.keys() & set(ordinary):
         raise BadInput(f"the tokenizer of this run has the piece {min(twice)}, which is a special token of Marian")
     return tokenizer.serialized(), ["</s>", "<unk>", *ordinary, "<pad>"]
-
-
-def _our_ids(tokenizer: Tokenizer, tokens: list[str]) -> list[int]:
-    ours = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
-    return [MARIAN_SPECIAL.get(token) or ours[token] for token in tokens]

@@ -4,9 +4,9 @@ Only the vocabulary differs. Marian's <pad>, a vector of zeros with which its ta
 is an additional token. So the rows of tables are reordered.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +36,28 @@ ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o
 
 
 class Ids(NamedTuple):
-    """Our id of each Marian token, on both sides."""
+    """Our id of each Marian token, on both sides, and the tokens and logits of one library as those of the other."""
 
-    source: Sequence[int]
-    target: Sequence[int]
+    source: np.ndarray
+    target: np.ndarray
 
-    def of(self, table: str) -> Sequence[int]:
+    def of(self, table: str) -> np.ndarray:
         return self.source if table == SOURCE else self.target
+
+    def our_source(self, input_ids: Any) -> np.ndarray:
+        """Marian's `input_ids`, BS, in our ids. Their <pad> is padding."""
+        ours_BS = self.source[np.asarray(input_ids)]
+        return np.where(ours_BS == BOS, PAD, ours_BS)
+
+    def our_target(self, decoder_input_ids: Any) -> np.ndarray:
+        """Marian's `decoder_input_ids`, BT, in our ids. Their first <pad> is the beginning, any other one padding."""
+        ours_BT = self.target[np.asarray(decoder_input_ids)]
+        is_first_T = np.arange(ours_BT.shape[1]) == 0
+        return np.where((ours_BT == BOS) & ~is_first_T[None], PAD, ours_BT)
+
+    def marian_logits(self, logits_BTN: Any) -> Any:
+        """Our logits in the order of Marian's tokens; our <pad>, which Marian does not have, is left out."""
+        return logits_BTN[..., self.target]
 
 
 def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]]:
@@ -113,9 +128,9 @@ def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> tu
     sinusoids = sinusoids_of(rows, model.d_model, "halves")
     arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, sinusoids)}
     for table, names in TABLES[model.tie_embeddings].items():
-        arrays[names[0]] = tables[table][np.asarray(ids.of(table))]
+        arrays[names[0]] = tables[table][ids.of(table)]
     bias_N = params.get("output_bias", np.zeros(len(ids.target) + 1, np.float32))
-    arrays[BIAS] = bias_N[np.asarray(ids.target)][None]
+    arrays[BIAS] = bias_N[ids.target][None]
     return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, begins_from_zeros
 
 
@@ -156,9 +171,9 @@ def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, w
             raise BadInput(f"{where}: {name} is {list(found.shape)}, but {list(wanted)} in config.json")
 
 
-def _with_our_rows(array: np.ndarray, ids: Sequence[int], padding: float) -> np.ndarray:
+def _with_our_rows(array: np.ndarray, ids: np.ndarray, padding: float) -> np.ndarray:
     """The rows in our order, with a row for our <pad>."""
     ours = np.full((len(ids) + 1, *array.shape[1:]), padding, np.float32)
-    ours[np.asarray(ids)] = array
+    ours[ids] = array
     assert PAD not in ids, "no Marian token is our <pad>"
     return ours
