@@ -210,7 +210,7 @@ def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:
     """Rows of a table; NaN where an id is out of range: the last row in its place would go unnoticed."""
     ids = jnp.asarray(ids).astype(jnp.int32)
     ids = jnp.where(ids < 0, table_ND.shape[0], ids)  # indexing would count negative ones from the end
-    return table_ND.at[ids].get(mode="fill", fill_value=jnp.nan)
+    return jnp.asarray(table_ND).at[ids].get(mode="fill", fill_value=jnp.nan)
 
 
 class Rotary(Positions):
