@@ -90,7 +90,7 @@ def test_the_preset_for_own_text_scales_with_the_text(count, tmp_path):
     config = configuration.load("preset:text", [("data.source", source), ("data.target", target)])
     prepared = prepare(config, tmp_path / "data")
     resolved = in_updates(with_vocabulary(config, prepared), prepared)
-    updates = 300 * training_batches(config.data, prepared.pairs("train")).steps_per_epoch
+    updates = 100 * training_batches(config.data, prepared.pairs("train")).steps_per_epoch
     assert resolved.optimizer.warmup_steps == updates // 10
     assert resolved.train.eval_every == resolved.train.checkpoint_every == updates // 20
     assert resolved.train.log_every <= resolved.train.eval_every

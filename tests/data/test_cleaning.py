@@ -1,12 +1,9 @@
-"""Cleaning: each filter, the order in which they count, and a set of keys."""
+"""Cleaning: each filter, and the order in which they count."""
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from transformer_jax.config import CleaningConfig
-from transformer_jax.data.cleaning import Rejections, SeenKeys, clean, require_readable
+from transformer_jax.data.cleaning import Rejections, clean, require_readable
 from transformer_jax.data.corpora.corpus import Chunk
 from transformer_jax.errors import BadInput
 
@@ -57,13 +54,3 @@ def test_unreadable_pairs_are_named_in_order():
     with pytest.raises(BadInput, match=r"^train\.en:3: bad$"):
         require_readable(Chunk([("", "")] * 3, "train.en", 1, {2: "train.en:3: bad"}))
     require_readable(Chunk([("a", "b")], "train.en", 1))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
-def test_seen_keys_is_a_set(batches):
-    keys, plain = SeenKeys(), set()
-    for batch in batches:
-        expected = [key not in plain and key not in batch[:i] for i, key in enumerate(batch)]
-        assert keys.add(np.array(batch, np.uint64)).tolist() == expected
-        plain |= set(batch)

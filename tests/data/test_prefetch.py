@@ -64,14 +64,6 @@ def test_leaving_early_by_an_exception_ends_the_thread():
         interrupted()
 
 
-def test_a_closed_prefetcher_says_so():
-    items = Prefetcher(int)
-    items.close()
-    items.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(items)
-
-
 def test_the_wait_for_data_is_measured():
     with Prefetcher(lambda step: time.sleep(0.05)) as slow:
         next(slow)

@@ -240,8 +240,8 @@ FAULTS = [
     Fault(
         "batches are prefetched from one step too early",
         "data/prefetch.py",
-        "self._ready.put(self._make(step))",
-        "self._ready.put(self._make(max(step - 1, 0)))",
+        "self._thread.submit(make, step)",
+        "self._thread.submit(make, max(step - 1, 0))",
         "data/test_prefetch.py",
     ),
     Fault(

@@ -5,7 +5,6 @@ Filters are explicit, counted by reason, and off or mild by default.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -81,33 +80,6 @@ def _rules(config: CleaningConfig) -> tuple[dict[str, Callable[[str], bool]], di
 
 def _ratio(one: int, other: int) -> float:
     return max(one, other) / max(min(one, other), 1)
-
-
-@dataclasses.dataclass
-class SeenKeys:
-    """A growing set of 64-bit keys at 8 bytes each; a Python set would take ten times that.
-
-    The keys are in sorted runs, each at least twice as long as the next, so that a key is moved only a logarithmic
-    number of times.
-    """
-
-    runs: list[np.ndarray] = dataclasses.field(default_factory=list)
-
-    def add(self, keys: np.ndarray) -> np.ndarray:
-        """Adds the keys and returns a bool for each: whether it is new, also among those before it in `keys`."""
-        new = np.zeros(len(keys), bool)
-        unique, first = np.unique(keys, return_index=True)
-        new[first] = True
-        for run in self.runs:
-            positions = np.minimum(np.searchsorted(run, keys), len(run) - 1)
-            new &= run[positions] != keys
-        if new.any():
-            self.runs.append(unique[new[first]])
-        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
-            merged = np.concatenate([self.runs.pop(), self.runs.pop()])
-            merged.sort()
-            self.runs.append(merged)
-        return new
 
 
 class HeldOut:

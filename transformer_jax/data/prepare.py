@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import sys
 from collections import Counter
@@ -18,11 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from transformer_jax import schema
 from transformer_jax.config import DataConfig, ExperimentConfig
-from transformer_jax.data.cleaning import HeldOut, Rejections, SeenKeys, clean, pair_keys, require_readable
+from transformer_jax.data.cleaning import HeldOut, Rejections, clean, pair_keys, require_readable
 from transformer_jax.data.corpora import named_files, open_corpus
 from transformer_jax.data.corpora.corpus import Corpus, Labels, Pair
 from transformer_jax.data.prepared import (
@@ -216,7 +213,8 @@ def _read_split(
 
     Its pairs are offered to `held_out` in the order of data.seed, and to `redrawn` in that of data.split_seed.
     """
-    rejections, seen = Rejections(), SeenKeys()
+    rejections = Rejections()
+    seen: set[int] = set()
     counts: Counter[str] = Counter()
     oddities: Counter[str] = Counter()
     with counting(f"reading {split}", "pairs") as advance, text.writing(split) as write:
@@ -227,10 +225,14 @@ def _read_split(
                 pairs = [pairs[i] for i in kept]
                 keys = pair_keys(pairs, data.seed)
                 if data.cleaning.drop_duplicates:
-                    new = seen.add(keys)
-                    for index in np.flatnonzero(~new).tolist():
-                        rejections.add("duplicate", chunk.place(kept[index]))
-                    pairs, keys = list(itertools.compress(pairs, new)), keys[new]
+                    new = []
+                    for index, key in enumerate(keys.tolist()):
+                        if key in seen:
+                            rejections.add("duplicate", chunk.place(kept[index]))
+                        else:
+                            seen.add(key)
+                            new.append(index)
+                    pairs, keys = [pairs[i] for i in new], keys[new]
                 held_out.offer(keys, pairs)
                 if data.split_seed is not None:
                     redrawn.offer(pair_keys(pairs, data.split_seed), pairs)
