@@ -108,9 +108,11 @@ def _tokenizer(path: Path) -> None:
 
 
 def _sweep(place: Place) -> bytes:
-    variants = [{"name": "base", "slug": "base", "changes": {"model.d_model": 8}, "published": {"bleu": 1.0}}]
+    variants = [{"name": "base", "slug": "base", "group": "", "note": "", "changes": {"model.d_model": 8}}]
+    variants[0] |= {"published": {"bleu": 1.0}}
     return json.dumps(
-        {"format": 1, "name": "s", "variants": variants, "seeds": [0], "tests": ["test"], "base": {}}
+        {"format": 1, "name": "s", "question": "", "baseline": "base", "notes": [], "tune": None, "file": "s.py"}
+        | {"variants": variants, "seeds": [0], "tests": ["test"], "base": {}, "vary": ["order"]}
     ).encode()
 
 

@@ -41,14 +41,3 @@ def test_an_analysis_of_another_shape_is_a_problem_of_its_own(sweep, content):
     report = Report(sweep)
     (problem,) = report.json["problems"]
     assert "'odd' of base" in problem and "A h=1" in report.markdown
-
-
-def test_pictures_are_included_unless_they_are_too_large(sweep):
-    folder = seed_folder(sweep, "base", 0) / "analysis"
-    folder.mkdir()
-    (folder / "small.png").write_bytes(b"\x89PNG")
-    (folder / "big.svg").write_bytes(b"x" * 400_000)
-    report = Report(sweep)
-    assert 'src="data:image/png;base64,iVBORw=="' in report.page
-    assert "Pictures too large for this page, in the runs' folders: 1." in report.markdown
-    assert "x" * 1000 not in report.page

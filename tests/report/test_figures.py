@@ -15,7 +15,6 @@ from transformer_jax.report.figures import (
     Curve,
     Curves,
     Forest,
-    Interval,
     Scatter,
     drawn,
     figure_of,
@@ -24,10 +23,17 @@ from transformer_jax.report.figures import (
     learning_curves,
     reach,
 )
+from transformer_jax.report.metrics import BLEU, PERPLEXITY
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.statistics import Difference
 
-ROWS = [Interval("h=1", -1.0, -2.0, -0.1, "worse"), Interval(r"cost $\frac$ & <b>", 0.1, -0.3, 0.5, "", 0.2)]
-FOREST = Forest("BLEU", ROWS, r"Δ $\frac$")
+
+def difference(value, low, high, p=0.5):
+    return Difference(value, 1.0, 5.0, low, high, p, p, 2.0, (3, 3), "own")
+
+
+ROWS = {"h=1": difference(-1.0, -2.0, -0.1, 0.01), r"cost $\frac$ & <b>": difference(0.1, -0.3, 0.5)}
+FOREST = Forest("", BLEU, ROWS, r"Δ $\frac$", {"h=1": 0.2})
 BASE = Curve(r"$\frac$", [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0], True)
 CURVES = Curves("loss", [BASE], r"$\step$", r"$\loss$", log=True)
 SCATTER = Scatter("s", {"base": [(1e12, 20.0)], r"$\frac$": [(2e12, 21.0), (5e13, 25.0)]}, "FLOPs", "BLEU")
@@ -48,7 +54,12 @@ LONG = ("RMSNorm_rotary & 100%", "pre-norm RMSNorm, rotary, h=16", "MAXIMUM_WIDT
 @pytest.mark.parametrize(
     "plot",
     [
-        Forest("", [Interval(n, -0.2, -0.5, 0.02) for n in LONG], "Δ perplexity per token in %, log scale (← better)"),
+        Forest(
+            "",
+            PERPLEXITY,
+            dict.fromkeys(LONG, difference(-0.2, -0.5, 0.02)),
+            "Δ perplexity per token in %, log scale (← better)",
+        ),
         Curves("", [Curve(n, [1, 2], [9.0, 3.0], [8.0, 2.0], [10.0, 4.0]) for n in LONG], "updates", "perplexity"),
     ],
     ids=["forest", "curves"],
@@ -88,23 +99,19 @@ def test_signs_are_those_of_the_tables():
 
 
 def test_one_wide_interval_does_not_squeeze_the_others():
-    rows = [Interval(f"v{n}", 0.5, 0.2, 0.8) for n in range(5)] + [Interval("wide", 0.1, -900.0, 900.0)]
-    left, right = reach(rows)
+    left, right = reach([difference(0.5, 0.2, 0.8)] * 5 + [difference(0.1, -900.0, 900.0)])
     assert -3 < left < -0.8 and 0.8 < right < 3
-    left, right = reach([Interval("v", -2.5, -12.0, 7.0)])
+    left, right = reach([difference(-2.5, -12.0, 7.0)])
     assert left < -12 and right > 7  # whole
 
 
 def test_a_row_for_each_variant_with_its_interval(whole):
     test = whole.content.tests[0]
     assert list(test.forests) == ["bleu", "perplexity"]
-    rows = {row.name: row for row in test.forests["bleu"].rows}
-    assert list(rows) == [variant.name for variant in whole.content.sweep.variants[1:]]
-    found = test.findings.by_metric["bleu"].differences["A h=1"]
-    row = rows["A h=1"]
-    assert (row.value, row.low, row.high, row.mark) == (found.value, found.low, found.high, "worse")
-    assert row.published == pytest.approx(-0.9) and rows["A h=4"].mark == ""
-    assert test.forests["perplexity"].is_log
+    plot = test.forests["bleu"]
+    assert list(plot.differences) == [variant.name for variant in whole.content.sweep.variants[1:]]
+    assert plot.differences == test.findings.by_metric["bleu"].differences
+    assert plot.published == {"A h=1": pytest.approx(-0.9), "A h=4": pytest.approx(-0.3)}
 
 
 def test_curve_is_the_mean_in_a_band_from_the_lowest_to_the_highest(sweep):

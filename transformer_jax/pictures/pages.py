@@ -95,6 +95,6 @@ def _image(figure: Figure) -> str:
     return image_url(file.getvalue())
 
 
-def image_url(content: bytes, media: str = "image/svg+xml") -> str:
+def image_url(svg: bytes) -> str:
     """The address of an image that contains it, so that a page needs no other file."""
-    return f"data:{media};base64,{base64.b64encode(content).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

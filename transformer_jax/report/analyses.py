@@ -2,21 +2,18 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from transformer_jax.pictures.pages import image_url
 from transformer_jax.report.figures import Curve, Curves
-from transformer_jax.report.results import MEDIA, SweepResult, VariantResult, number
+from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.report.table import Cell, Column, Row, Table
 
 MOST_ROWS = 200
 # Tables with at most this many rows are joined into one, so that variants can be compared.
 FEW_ROWS = 8
 MOST_POINTS = 200
-# Pictures up to these sizes, each and all together, are included in the page.
-PICTURE_BYTES, ALL_PICTURES_BYTES = 300_000, 1_200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +63,6 @@ class Analysis:
             rows = [Row(name) for name, table in same for _ in table.rows]
             tables.append(Table(rows, columns, title=first.title))
         return tables, longer
-
-
-class Picture(NamedTuple):
-    title: str
-    url: str  # with the picture itself
 
 
 def analyses(sweep: SweepResult) -> tuple[list[Analysis], list[str]]:
@@ -125,18 +117,3 @@ def _plot(plot: Mapping[str, Any]) -> Curves:
         curves.append(Curve(str(name), [x for x, _ in shown], [y for _, y in shown]))
     title, x, y = (str(plot.get(key, "")) for key in ("title", "x", "y"))
     return Curves(title, curves, x, y)
-
-
-def pictures(sweep: SweepResult) -> tuple[list[Picture], int]:
-    """The pictures of each variant's first finished seed, and how many are too large for a page."""
-    found, left_out, room = [], 0, ALL_PICTURES_BYTES
-    for variant in sweep.variants:
-        for file in variant.finished[0].pictures if variant.finished else ():
-            size = file.stat().st_size
-            if size > min(PICTURE_BYTES, room):
-                left_out += 1
-                continue
-            room -= size
-            url = image_url(file.read_bytes(), MEDIA[file.suffix])
-            found.append(Picture(f"{variant.name}: {file.stem}", url))
-    return found, left_out

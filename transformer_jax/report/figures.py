@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy as np
 from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
 from transformer_jax.report.findings import Compared, TestFindings
-from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, percents_of
+from transformer_jax.report.metrics import BLEU, METRICS, PERPLEXITY, Metric, percents_of
 from transformer_jax.report.results import SweepResult, VariantResult, number
+from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text
 
 if TYPE_CHECKING:
@@ -64,24 +65,14 @@ LARGEST_EXPONENT = 300.0
 SAME_COST = 1.05
 
 
-class Interval(NamedTuple):
-    """A row of a forest."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    mark: str = ""  # "better", "worse"
-    published: float | None = None
-
-
 class Forest(NamedTuple):
-    """Differences from the baseline with their intervals; the axis of logarithms is in percent."""
+    """Differences from the baseline with their intervals; the axis of perplexities is in percent."""
 
     title: str
-    rows: Sequence[Interval]
+    metric: Metric
+    differences: Mapping[str, Difference]
     x: str
-    is_log: bool = False
+    published: Mapping[str, float] = {}
 
 
 class Curve(NamedTuple):
@@ -159,12 +150,14 @@ def forests(sweep: SweepResult, findings: TestFindings) -> dict[str, Forest]:
 
 
 def _forest(sweep: SweepResult, compared: Compared, unit: str) -> Forest:
-    metric, rows = compared.metric, []
-    for name, found in compared.differences.items():
-        published = metric.literature_difference(sweep.published(name, metric.key))
-        rows.append(Interval(name, found.value, found.low, found.high, metric.mark(found), published))
+    metric = compared.metric
+    published = {
+        name: difference
+        for name in compared.differences
+        if (difference := metric.literature_difference(sweep.published(name, metric.key))) is not None
+    }
     x = "Δ BLEU (better →)" if metric is BLEU else f"Δ perplexity per {unit} in %, log scale (← better)"
-    return Forest(f"{metric.name}: differences from the baseline", rows, x, is_log=metric is PERPLEXITY)
+    return Forest(f"{metric.name}: differences from the baseline", metric, compared.differences, x, published)
 
 
 def learning_curves(sweep: SweepResult) -> list[Curves]:
@@ -234,29 +227,26 @@ def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Scatter
 
 def _draw_forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other; a hollow diamond is the published difference."""
-    rows = plot.rows
     look: dict[str, Any]
-    names = [_wrapped(row.name) for row in rows]
+    names, rows = [_wrapped(name) for name in plot.differences], [*plot.differences.values()]
     figure = plain_figure(WIDTH, AROUND + (LINE_HEIGHT * _lines(names) + BETWEEN_ROWS) * len(rows))
     axes = figure.subplots()
     axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
-    for mark, (colour, shape, label) in MARKS.items():
-        if found := {y: row for y, row in enumerate(rows) if row.mark == mark}:
-            x, low, high = zip(
-                *((row.value, row.value - row.low, row.high - row.value) for row in found.values()), strict=True
-            )
-            look = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
-            axes.errorbar(x, list(found), xerr=[low, high], fmt=shape, **look)
-    if published := {y: row.published for y, row in enumerate(rows) if row.published is not None}:
-        look = {"color": INK, "markerfacecolor": "white", "markersize": 3, "markeredgewidth": 0.7}
-        axes.plot(list(published.values()), list(published), "D", label="published", **look)
-    left, right = reach(rows)
-    for y, row in enumerate(rows):  # arrowheads where an interval goes on beyond the axes
-        for is_beyond, edge, shape in ((row.low < left, left, "<"), (row.high > right, right, ">")):
+    left, right = reach(rows, plot.published.values())
+    for y, row in enumerate(rows):
+        colour, shape, label = MARKS[plot.metric.mark(row)]
+        look = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
+        axes.errorbar([row.value], [y], xerr=[[row.value - row.low], [row.high - row.value]], fmt=shape, **look)
+        # Arrowheads where an interval goes on beyond the axes.
+        for is_beyond, edge, arrow in ((row.low < left, left, "<"), (row.high > right, right, ">")):
             if is_beyond:
-                axes.plot(edge, y, shape, color=MARKS[row.mark][0], markersize=3, clip_on=False)
+                axes.plot(edge, y, arrow, color=colour, markersize=3, clip_on=False)
+    if plot.published:
+        places = [[*plot.differences].index(name) for name in plot.published]
+        look = {"color": INK, "markerfacecolor": "white", "markersize": 3, "markeredgewidth": 0.7}
+        axes.plot([*plot.published.values()], places, "D", label="published", **look)
     axes.set(xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
-    ticks = forest_ticks(left, right, plot.is_log)
+    ticks = forest_ticks(left, right, plot.metric is PERPLEXITY)
     axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", length=0)
@@ -267,11 +257,11 @@ def _draw_forest(plot: Forest) -> Figure:
     return figure
 
 
-def reach(rows: Sequence[Interval]) -> tuple[float, float]:
+def reach(rows: Sequence[Difference], published: Iterable[float] = ()) -> tuple[float, float]:
     """The ends of the x axis: one wide interval must not squeeze all others."""
     ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
     most = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
-    values = [value for row in rows for value in (row.low, row.high, row.value, row.published or 0.0)]
+    values = [value for row in rows for value in (row.low, row.high)] + [*published]
     shown = [0.0, *(min(max(value, -most), most) for value in values)]
     margin = 0.05 * (max(shown) - min(shown)) or 0.5
     return min(shown) - margin, max(shown) + margin
@@ -285,7 +275,7 @@ def forest_ticks(left: float, right: float, is_log: bool) -> dict[float, str]:
         ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(left, right)
         return {float(tick): tick_text(tick) for tick in ticks if left <= tick <= right}
     low, high = (math.exp(min(max(end, -LARGEST_EXPONENT), LARGEST_EXPONENT)) for end in (left, right))
-    locator = LogLocator(numticks=6) if high / low > 4 else MaxNLocator(5, steps=[1, 2, 5, 10])
+    locator = LogLocator(numticks=6) if high / low > 4 else MaxNLocator(8, steps=[1, 2, 5, 10])
     ratios = [float(ratio) for ratio in locator.tick_values(low, high) if low <= ratio <= high]
     return {math.log(ratio): tick_text(percents_of(math.log(ratio))) for ratio in ratios}
 
@@ -350,8 +340,8 @@ def _plane(x: str, y: str, names: Sequence[str]) -> tuple[Figure, Axes]:
 
 def _legend(figure: Figure, axes: Axes, title: str = "") -> None:
     """Below the axes, where it covers nothing."""
-    handles: Sequence[Any]
-    handles, labels = axes.get_legend_handles_labels()
+    by_label = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # each once
+    labels, handles = [*by_label], [*by_label.values()]
     if handles:
         look: dict[str, Any] = {"frameon": False, "handletextpad": 0.5, "columnspacing": 1}
         look |= {"title": title, "title_fontsize": STYLE["axes.labelsize"]} if title else {}

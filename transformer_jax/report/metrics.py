@@ -94,7 +94,3 @@ def p_text(p: float) -> str:
 def p_title(comparisons: int) -> str:
     """The title of a column of corrected p-values; of a single comparison there is nothing to correct."""
     return "p (corrected)" if comparisons > 1 else "p"
-
-
-def seeds_text(done: int, planned: int) -> str:
-    return f"{done}" if done == planned else f"{done} of {planned}"

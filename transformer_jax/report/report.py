@@ -8,7 +8,7 @@ from typing import Any
 
 from transformer_jax.report import figures, literature, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
-from transformer_jax.report.analyses import Analysis, Picture, analyses, pictures
+from transformer_jax.report.analyses import Analysis, analyses
 from transformer_jax.report.findings import TestFindings, find
 from transformer_jax.report.method import code_mixtures, facts, remarks, sources
 from transformer_jax.report.metrics import BLEU, PERPLEXITY, percent
@@ -62,7 +62,6 @@ class Report:
     scatter: figures.Scatter | None
     curves: Sequence[figures.Curves]
     analyses: Sequence[Analysis]
-    pictures: Sequence[Picture]
     samples: Sequence[SampleSentence]
     runs: Table
     facts: Mapping[str, str]
@@ -81,8 +80,6 @@ def report_of(sweep: SweepResult) -> Report:
     tests = find(sweep)
     untuned, compared = tuning.without(sweep), literature.comparisons(sweep, tests[0])
     analysed, problems = analyses(sweep)
-    shown, left_out = pictures(sweep)
-    too_large = [f"Pictures too large for this page, in the runs' folders: {left_out}."] if left_out else []
     about = f"Scores are on {tests[0].split}, tuned and at the variants' own rates." if untuned else ""
     return Report(
         sweep=sweep,
@@ -103,11 +100,10 @@ def report_of(sweep: SweepResult) -> Report:
         scatter=figures.score_against_compute(sweep, tests[0]),
         curves=figures.learning_curves(sweep),
         analyses=analysed,
-        pictures=shown,
         samples=samples(sweep, tests[0].split),
         runs=runs_table(sweep),
         facts=facts(sweep, tests),
-        remarks=remarks(sweep, tests) + too_large,
+        remarks=remarks(sweep, tests),
     )
 
 

@@ -28,8 +28,6 @@ LONGEST_REASON = 400
 # No meaningful count or score comes near these limits; beyond them, arithmetic breaks down.
 LARGEST = 1e200
 MOST_NGRAMS = 1e9
-# Pictures that an analysis may leave.
-MEDIA = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 class Exact(NamedTuple):
@@ -72,7 +70,6 @@ class RunResult:
     measured: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
     curve: Sequence[Mapping[str, Any]] = ()
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    pictures: Sequence[Path] = ()
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
     unevaluated: Sequence[str] = ()  # test splits on which a finished run has no scores yet
@@ -316,16 +313,13 @@ def run_result(path: Path, variant: str, seed: int, tests: Sequence[str]) -> tup
         run = dataclasses.replace(run, versions=_read(path / "versions.json"), notes=RunFolder(path).notes())
     except BadInput as problem:
         problems.append(str(problem))
-    left = sorted((path / "analysis").iterdir()) if (path / "analysis").is_dir() else []
     analyses: dict[str, Mapping[str, Any]] = {}
-    for file in left:
-        if file.suffix == ".json":
-            try:
-                analyses[file.stem] = _read(file)
-            except BadInput as problem:
-                problems.append(str(problem))
-    pictures = [file for file in left if file.suffix in MEDIA]
-    return dataclasses.replace(run, analyses=analyses, pictures=pictures), problems
+    for file in sorted((path / "analysis").glob("*.json")):
+        try:
+            analyses[file.stem] = _read(file)
+        except BadInput as problem:
+            problems.append(str(problem))
+    return dataclasses.replace(run, analyses=analyses), problems
 
 
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
@@ -375,13 +369,10 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
 def _check(measured: Measured) -> None:
     """ValueError for lists of different lengths, and for numbers that cannot be."""
     count = measured.tokens_N.size
-    lists = [measured.statistics_N10, measured.log_probabilities_N, measured.tokens_N]
-    if measured.clusters_N is not None:
-        lists.append(measured.clusters_N)
-    if measured.exact is not None:
-        lists.append(measured.exact.right_N)
-    shapes = [array.shape for array in lists]
-    if not count or shapes != [(count, 10), *[(count,)] * (len(lists) - 1)]:
+    lists = [measured.log_probabilities_N, measured.tokens_N, measured.clusters_N]
+    lists.append(measured.exact.right_N if measured.exact else None)
+    shapes = {array.shape for array in lists if array is not None}
+    if not count or shapes != {(count,)} or measured.statistics_N10.shape != (count, 10):
         raise ValueError(f"its lists of sentences differ in length: {shapes}")
     counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
     scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]

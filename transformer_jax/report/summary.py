@@ -19,7 +19,7 @@ FLOOR = 1.0
 # The most variants named in a sentence, and groups of runs in a list; tables have them all.
 MOST_NAMES, MOST_NEVER_STARTED = 3, 4
 ONE_SEED = "What is significant may still be a difference between seeds."
-STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "failed", "damaged", "waiting")
+STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "diverged", "failed", "damaged", "waiting")
 
 
 def _state(run: RunResult) -> str:

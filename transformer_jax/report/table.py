@@ -15,7 +15,6 @@ from transformer_jax.report.metrics import (
     mean_and_deviation,
     p_text,
     p_title,
-    seeds_text,
 )
 from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
@@ -123,7 +122,7 @@ def main_table(sweep: SweepResult, findings: TestFindings) -> Table:
             columns += _score_columns(variants, compared, findings)
             columns += difference_columns(metric, compared.differences, [v.name for v in variants], findings.unit)
     columns += [_means(variants, "scores", *size) for size in SIZES]
-    seeds = [Cell(seeds_text(done, planned), done) for done, planned in counts]
+    seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
     columns.append(Column("seeds", seeds, "seeds", "scores", "runs with scores on this test set"))
     for title, key, text in PUBLISHED if split == sweep.tests[0] else ():
         if any(key in variant.published for variant in variants):
