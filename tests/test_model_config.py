@@ -50,7 +50,10 @@ def test_variants_by_their_names_in_table_3():
         ({"mup_base_d_ff": 64}, "mup_base_d_ff = 64: muP needs mup_base_d_model as well"),
         ({"mup_base_d_model": 20}, "mup_base_d_model = 20: the base model would have d_k = 2.5; .* set mup_base_d_k"),
         ({"mup_base_d_model": 64, "mup_base_d_k": 48}, "would have num_heads = 1.33333; .* set mup_base_d_k accord"),
-        ({"mup_base_d_model": 8, "positions": "rotary"}, "muP's base model: positions = 'rotary' .* d_k = 1 is odd"),
+        (
+            {"mup_base_d_model": 8, "positions": "rotary"},
+            "mup_base_d_model = 8: its model: .* d_k = 1 is odd",
+        ),
         ({"norm": "prae"}, "norm = 'prae': did you mean pre?"),
     ],
 )

@@ -317,7 +317,7 @@ class ModelConfig(Section):
         try:
             self.mup_base()
         except ConfigError as error:
-            return [f"muP's base model: {problem}" for problem in error.problems]
+            return [f"mup_base_d_model = {self.mup_base_d_model}: its model: {each}" for each in error.problems]
         return []
 
     @classmethod

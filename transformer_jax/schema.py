@@ -277,11 +277,6 @@ def with_texts(section: Any, change: Callable[[Option, str], str]) -> Any:
     return build(type(section), values)
 
 
-def with_paths(section: Any, change: Callable[[str], str]) -> Any:
-    """The section with `change` applied to every path in it that is set."""
-    return with_texts(section, lambda option, text: change(text) if text and is_path(option.kind) else text)
-
-
 def parse(text: str, kind: Any, path: str) -> Any:
     """The value of an option as typed on a command line, read by its type annotation."""
     if text.lower() in ("none", "") and type(None) in _alternatives(kind):
@@ -355,11 +350,6 @@ def nearest(name: str, names: list[str]) -> str:
     return f"there are: {', '.join(names)}"
 
 
-def shown(value: int) -> str:
-    """An integer as text: Python refuses to print more than some thousands of digits."""
-    return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
-
-
 def type_name(kind: Any) -> str:
     """A type in plain words."""
     if kind == Part:
@@ -394,7 +384,8 @@ def _value_problems(path: str, value: Any, kind: Any, limits: Mapping[str, float
     if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
         return [f"{path} = {value}: must be 0 or a float32, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"]
     if isinstance(value, int) and abs(value) > LARGEST_INT:
-        return [f"{path} = {shown(value)}: must be at most {LARGEST_INT:,}"]
+        shown = value if abs(value) < 10**40 else "a number of more than 40 digits"  # Python prints no larger ones
+        return [f"{path} = {shown}: must be at most {LARGEST_INT:,}"]
     if value is not None and not all(COMPARISONS[word](value, limit) for word, limit in limits.items()):
         return [f"{path} = {value}: must be {in_words(limits)}"]
     return []

@@ -110,29 +110,32 @@ def test_a_report_replaces_reports_only(tmp_path, name, capsys):
     (output / name).rename(output / "other.txt")
     for _ in range(2):  # the second replaces the first
         assert main(["report", str(sweep), f"--output={output}"]) == 0
-    assert set(os.listdir(output)) == {"index.html", "table.csv", "report.md", "report.json", "other.txt"}
+    assert set(os.listdir(output)) == {
+        *("index.html", "table.csv", "runs.csv", "report.md", "report.json", "other.txt"),
+    }
 
 
-def test_unfinished_work_is_removed_only_where_it_is_ours(tmp_path):
-    """Of a killed export or preparation; never a folder of the user's that happens to have its name."""
-    for name in ("model.unfinished", "data.partial"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "theirs").touch()
-    with (
-        pytest.raises(BadInput, match=r"model\.unfinished: .* contains something else"),
-        new_folder(tmp_path / "model"),
-    ):
+def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "model.unfinished").mkdir()  # of the user
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "model") as unfinished:
+        (unfinished / str(1 // 0)).touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["model.unfinished"]
+    with new_folder(tmp_path / "model") as unfinished:
+        (unfinished / "file").touch()
+    with pytest.raises(BadInput, match="exists already"), new_folder(tmp_path / "model"):
         pass
+    with new_folder(tmp_path / "model", replace=True):
+        pass
+    assert not list((tmp_path / "model").iterdir())
+
+
+def test_unfinished_preparation_is_removed_only_where_it_is_ours(tmp_path):
+    (tmp_path / "data.partial").mkdir()
+    (tmp_path / "data.partial" / "theirs").touch()
     task = {"data__corpus": "copy", "data__tokenizer": "words", "data__task__train_size": 20}
     with pytest.raises(BadInput, match=r"data\.partial: .* contains something else"):
         prepare(experiment(**task), tmp_path / "data")
-    assert contents(tmp_path) == {"model.unfinished/theirs": b"", "data.partial/theirs": b""}
-    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "other") as unfinished:
-        (unfinished / str(1 // 0)).touch()
-    assert (tmp_path / "other.unfinished").is_dir()
-    with new_folder(tmp_path / "other"):
-        pass
-    assert not list((tmp_path / "other").iterdir())
+    assert contents(tmp_path) == {"data.partial/theirs": b""}
 
 
 @pytest.mark.parametrize("names", [["data/train.txt"], ["sweep.json"]])

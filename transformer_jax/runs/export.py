@@ -7,6 +7,7 @@ tokenizer files, and `weights.json`, which records where the weights come from.
 import contextlib
 import hashlib
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import explained, remove, write_atomically, write_record
+from transformer_jax.files.atomic import UNFINISHED, explained, remove, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.best import Criterion
@@ -150,18 +151,15 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
     """A folder to write into. It gets its name when it is complete."""
     if directory.exists() and not replace:
         raise BadInput(f"{directory}: exists already; give another place or remove it")
-    unfinished = directory.with_name(directory.name + ".unfinished")
-    claim = unfinished / ".unfinished"  # marks the folder as one that may be removed
+    unfinished = directory.with_name(f"{directory.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     with explained(directory):
-        if not replace and unfinished.is_dir() and any(unfinished.iterdir()) and not claim.exists():
-            raise BadInput(f"{unfinished}: is reserved for unfinished work but contains something else; move it away")
-        remove(unfinished)
-        unfinished.mkdir(parents=True)
-        claim.touch()
-        yield unfinished
-        claim.unlink()
-        remove(directory)
-        unfinished.rename(directory)
+        try:
+            unfinished.mkdir(parents=True)
+            yield unfinished
+            remove(directory)
+            unfinished.rename(directory)
+        finally:
+            remove(unfinished)
 
 
 class Weights(NamedTuple):
@@ -204,11 +202,10 @@ def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
     """The tokenizers and the steps in weights.json; checks each file against its digest there."""
     path = directory / ORIGIN
     origin = read_record(path)
-    steps, names, digests = (origin.get(name) for name in ("steps", "tokenizers", "sha256"))
-    if not isinstance(steps, list) or not isinstance(names, dict) or not isinstance(digests, dict):
-        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
-    if "source" not in names or not all(isinstance(step, int) for step in steps):
-        raise BadInput(f"{path}: has no source tokenizer, or steps that are not numbers")
+    try:
+        steps, names, digests = origin["steps"], origin["tokenizers"], origin["sha256"]
+    except KeyError:
+        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one") from None
     tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
     for name, digest in digests.items():
         file = directory / plain_name(name, path)

@@ -171,7 +171,7 @@ class RunFolder:
             return
         with explained(self.path):
             self.code.keep(addresses, code, step or 0)
-            text = configuration.to_json(schema.with_paths(config, paths.absolute)).encode()
+            text = configuration.to_json(_with_absolute_paths(config)).encode()
             now = {**installed_versions(), **numerics()}
             versions = {**now, **self._earlier(step, now), LAST_STEP: last_step}
             versions[INIT_FROM] = self.init_from if step is None else self.versions().get(INIT_FROM)
@@ -305,6 +305,13 @@ def _differences(
         if newest_step > until:
             lines.append(line)
     return lines
+
+
+def _with_absolute_paths(config: ExperimentConfig) -> ExperimentConfig:
+    def absolute(option: schema.Option, text: str) -> str:
+        return paths.absolute(text) if text and schema.is_path(option.kind) else text
+
+    return schema.with_texts(config, absolute)
 
 
 def with_plain_addresses(config: ExperimentConfig) -> ExperimentConfig:
