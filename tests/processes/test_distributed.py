@@ -99,6 +99,39 @@ def test_the_restart_is_the_straight_run(place, restarted):
     assert_same_run(restarted, place / "two")
 
 
+OTHERWISE = """
+import sys
+from transformer_jax import cli
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+
+def unreadable(self, step, wanted):
+    raise DamagedCheckpoint("cut short")
+
+if "--process-id=1" in sys.argv:
+    listed = Checkpoints.steps.fget
+    {fault}
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.slow
+def test_process_0_chooses_the_checkpoint(restarted):
+    """A file system may show another process an older listing."""
+    stale = OTHERWISE.format(fault="Checkpoints.steps = property(lambda self: listed(self)[:-1])")
+    with job(restarted, 2, OPTIONS[0], "train.steps=37", program=stale) as running:
+        assert "resuming from the checkpoint of step 36" in running.finish()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_only_some_can_read_is_not_moved(restarted):
+    before = sorted(path.name for path in (restarted / "checkpoints").iterdir())
+    with job(restarted, 2, OPTIONS[0], program=OTHERWISE.format(fault="Checkpoints.restore = unreadable")) as running:
+        assert running.statuses(120) == [1, 1]
+        assert any("process 1 cannot read" in line for line in running.failures(0))
+    assert sorted(path.name for path in (restarted / "checkpoints").iterdir()) == before
+    assert not (restarted / "damaged_checkpoints").exists()
+
+
 @pytest.mark.slow
 def test_two_processes_agree_where_to_stop(place):
     """By a signal to one of them, whichever it is."""
