@@ -187,16 +187,10 @@ def header(setup: RunSetup, steps: CompiledSteps, throughput: Throughput) -> str
 def _limits(setup: RunSetup) -> str:
     """Which option ends the run, and those that may end it earlier."""
     train = setup.config.train
-    limits = ["train.steps" if setup.last_step == train.steps else "train.epochs"]
-    if train.tokens is not None:
-        limits.append(f"earlier after train.tokens = {train.tokens:,} target tokens")
-    if train.patience is not None:
-        limits.append(
-            f"earlier after train.patience = {train.patience} validations without a better {train.best_metric}"
-        )
-    if train.until_flat is not None:
-        limits.append(f"earlier when valid_loss is flat (train.until_flat = {train.until_flat:g})")
-    return "; ".join(limits)
+    limits = {name: getattr(train, name) for name in ("tokens", "patience", "until_flat", "hours")}
+    earlier = [f"train.{name} = {limit:,}" for name, limit in limits.items() if limit is not None]
+    last = "train.steps" if setup.last_step == train.steps else "train.epochs"
+    return last + (f"; earlier by {', '.join(earlier)}" if earlier else "")
 
 
 def _rates(setup: RunSetup, steps: CompiledSteps) -> str:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.processes.compilation import unfused, unfused_if_custom
-from transformer_jax.training.vmapped import VmappedPrograms
+from transformer_jax.training.vmapped import vmapped_programs
 from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
 from transformer_jax.update.step import (
     IntervalSums,
@@ -47,8 +47,7 @@ class CompiledSteps:
         if self.is_vmapped:
             self.compiler_options = unfused(mesh)
             states = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
-            vmapped = VmappedPrograms(configs, schedules, mesh, states)
-            self.new_state, self.step, self.evaluate = vmapped.new_state, vmapped.step, vmapped.evaluate
+            self.new_state, self.step, self.evaluate = vmapped_programs(configs, schedules, mesh, states)
         else:
             self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
             states = one

@@ -27,6 +27,7 @@ from transformer_jax.update.step import StepMetrics, TrainState, evaluation_sums
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # Options by which a run may end before others that train with it.
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
+Numbers = Mapping[str, jax.Array]  # by the path of an option
 
 
 def differing(configs: Sequence[ExperimentConfig]) -> dict[str, list[Any]]:
@@ -73,61 +74,47 @@ def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
         raise BadInput("runs that cannot train together:\n  " + "\n  ".join(problems))
 
 
-class VmappedPrograms:
-    """The programs of several runs. Their states have one more axis in front: the runs."""
+def vmapped_programs(
+    configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, states: TrainState
+) -> list[Any]:
+    """The programs `new_state`, `step` and `evaluate`; `states` has the sharding of each leaf of the runs' states."""
+    config, everywhere, options = configs[0], NamedSharding(mesh, PartitionSpec()), unfused(mesh)
+    trained = for_mesh(config, mesh, is_training=True)
+    evaluated = for_mesh(config, mesh, is_training=False)
+    rate_factor = mup_rate_factor(config.model)
 
-    def __init__(
-        self, configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, state: TrainState
-    ):
-        """`state` has the sharding of each leaf of the state of all runs."""
-        self.config, self.schedules, self.mesh = configs[0], schedules, mesh
-        self.numbers = jax.device_put(numbers_of(configs), NamedSharding(mesh, PartitionSpec()))
-        self._multiplier = mup_rate_factor(self.config.model)
-        self._of_step = for_mesh(self.config, mesh, is_training=True)
-        self._of_evaluation = for_mesh(self.config, mesh, is_training=False)
-        everywhere, options = NamedSharding(mesh, PartitionSpec()), unfused(mesh)
-        self.new_state = self._call(jax.jit(jax.vmap(self._new_run), out_shardings=state, compiler_options=options))
-        self.step = self._call(
-            jax.jit(
-                self._step_of_all,
-                in_shardings=(everywhere, state, sharding.batch_sharding(mesh)),
-                out_shardings=(state, everywhere),
-                donate_argnums=1,
-                compiler_options=options,
-            )
-        )
-        self.evaluate = self._call(
-            jax.jit(
-                jax.vmap(self._evaluate_run, in_axes=(0, 0, None)), out_shardings=everywhere, compiler_options=options
-            )
-        )
+    def new(numbers: Numbers) -> TrainState:
+        one = with_values(config, numbers)
+        return new_state(one, make_optimizer(one.optimizer, schedules[0]))
 
-    def _new_run(self, numbers: Mapping[str, jax.Array]) -> TrainState:
-        config = with_values(self.config, numbers)
-        return new_state(config, make_optimizer(config.optimizer, self.schedules[0]))
+    def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        one = with_values(trained, numbers)
+        return train_step(one, make_optimizer(one.optimizer, lambda count: rate, rate_factor), state, batch, mesh)
 
-    def _evaluate_run(self, numbers: Mapping[str, jax.Array], params: Any, batch: Any) -> TokenSums:
-        return evaluation_sums(with_values(self._of_evaluation, numbers), params, batch)
+    def update(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        # Each run has its own schedule, of any form, at its own number of updates.
+        rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(schedules)])
+        return jax.vmap(step, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)
 
-    def _step_of_run(
-        self, numbers: Mapping[str, jax.Array], rate: jax.Array, state: TrainState, batch: Any
-    ) -> tuple[TrainState, StepMetrics]:
-        config = with_values(self._of_step, numbers)
-        optimizer = make_optimizer(config.optimizer, lambda count: rate, self._multiplier)
-        return train_step(config, optimizer, state, batch, self.mesh)
+    def evaluate(numbers: Numbers, params: Any, batch: Any) -> TokenSums:
+        return evaluation_sums(with_values(evaluated, numbers), params, batch)
 
-    def _step_of_all(
-        self, numbers: Mapping[str, jax.Array], states: TrainState, batch: Any
-    ) -> tuple[TrainState, StepMetrics]:
-        """Each run has its own schedule, of any form, at its own number of updates."""
-        rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(self.schedules)])
-        return jax.vmap(self._step_of_run, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)
-
-    def _call(self, program: Any) -> Any:
-        return functools.partial(call, program, self.numbers)
+    programs = (
+        jax.jit(jax.vmap(new), out_shardings=states, compiler_options=options),
+        jax.jit(
+            update,
+            in_shardings=(everywhere, states, sharding.batch_sharding(mesh)),
+            out_shardings=(states, everywhere),
+            donate_argnums=1,
+            compiler_options=options,
+        ),
+        jax.jit(jax.vmap(evaluate, in_axes=(0, 0, None)), out_shardings=everywhere, compiler_options=options),
+    )
+    numbers = jax.device_put(numbers_of(configs), everywhere)
+    return [functools.partial(call, program, numbers) for program in programs]
 
 
-def call(program: Callable[..., Any], numbers: Mapping[str, Any], *arguments: Any) -> Any:
+def call(program: Callable[..., Any], numbers: Numbers, *arguments: Any) -> Any:
     """Calls a program. A custom module may need a concrete number when it is traced, where there is none."""
     try:
         return program(numbers, *arguments)
