@@ -43,7 +43,7 @@ def work(folder, definition, *run_ids):
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory):
-    """A sweep of three runs: one is trained together with one whose folder is corrupt, the third finds its disk full.
+    """A sweep of three runs: one should train together with one whose folder is corrupt, the third's disk is full.
 
     Returns (folder, definition, {run_id: (exit status, report)}).
     """

@@ -17,7 +17,7 @@ def test_a_result_is_that_of_the_run(worked):
     folder, definition, _ = worked
     run = folder.find(definition, "base/seed-0")
     result = run.result()
-    assert result["variant"] == "base" and result["seed"] == 0 and result["steps"] == 12 and result["together"] == 2
+    assert result["variant"] == "base" and result["seed"] == 0 and result["steps"] == 12 and result["together"] == 1
     assert result["parameters"] == 12 * 16 + (1024 + 1072 + 64) + (2048 + 1072 + 96)
     assert result["learning_rate"] == 3e-3 and set(result["valid"]) >= {"loss", "perplexity", "accuracy"}
     record = json.loads((run.path / result["tests"]["test"]["file"]).read_text())

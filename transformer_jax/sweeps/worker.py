@@ -30,6 +30,7 @@ from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, is_held, now
 from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.training.ending import Ending
 
 BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.
@@ -104,7 +105,12 @@ class Worker:
                 provenance.refuse_edited(run, self.definition)
                 self._link_data(run)
                 ready.append(run)
-        for run in self._trained(ready) if ready else []:
+        trained = self._trained(ready) if len(ready) < 2 else self._trained_together(ready)
+        if trained is None:
+            for run in ready:
+                self._train_and_evaluate([run])
+            return
+        for run in trained:
             if self.stopping:
                 raise Stopped
             with self._failing(run):
@@ -124,19 +130,33 @@ class Worker:
                 link.symlink_to(os.path.relpath(shared, run.path), target_is_directory=True)
 
     def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
-        """Trains the runs; returns those whose training is complete."""
-        from transformer_jax.experiment import train_run, train_runs_together
+        """Trains at most one run; returns it if its training is complete."""
+        from transformer_jax.experiment import train_run
         from transformer_jax.sweeps.measure import labels_of
 
-        accept, endings = self.definition.accept_changed_code, []
+        endings, accept = [], self.definition.accept_changed_code
+        for run in runs:
+            with self._failing(run):
+                labels = labels_of(run, self.definition)
+                endings = [train_run(run.experiment, run.path, accept_changed_code=accept, labels=labels)]
+        return self._complete(runs, endings)
+
+    def _trained_together(self, runs: list[SweepRun]) -> list[SweepRun] | None:
+        """Trains several runs in one program; None if an error, perhaps of one run's folder, has ended all of them."""
+        from transformer_jax.experiment import train_runs_together
+        from transformer_jax.sweeps.measure import labels_of
+
+        experiments, paths = [run.experiment for run in runs], [run.path for run in runs]
         labels = [labels_of(run, self.definition) for run in runs]
-        with self._failing(*runs):
-            if len(runs) == 1:
-                endings = [train_run(runs[0].experiment, runs[0].path, accept_changed_code=accept, labels=labels[0])]
-            else:
-                endings = train_runs_together(
-                    [run.experiment for run in runs], [run.path for run in runs], accept, labels
-                )
+        try:
+            endings = train_runs_together(experiments, paths, self.definition.accept_changed_code, labels)
+        except Exception as error:
+            tell(f"{len(runs)} runs cannot train together: {reason_of(error)}; each of them trains apart")
+            return None
+        return self._complete(runs, endings)
+
+    def _complete(self, runs: Sequence[SweepRun], endings: Sequence[Ending]) -> list[SweepRun]:
+        """Records the runs that diverged or were stopped; returns the others."""
         complete = []
         for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
             if ending.diverged:
