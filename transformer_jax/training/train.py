@@ -128,10 +128,11 @@ class Trainer:
                         f"warning: {run.label}the checkpoint of step {step} is damaged ({problem}); moved to {aside}"
                     )
         for run, (state, notes) in zip(self.runs, restored, strict=True):
-            if len(self.runs) > 1:
-                run.checkpoints.drop_after(self.step)
             run.resume(self.step, notes)
             states.append(state)
+        if len(self.runs) > 1:
+            for run in self.runs:
+                run.checkpoints.drop_after(self.step)
         self.announce()
         self.states = self.steps.join(states) if self.step else self.steps.new_state()
 
@@ -174,9 +175,9 @@ class Trainer:
         self.count_tokens()  # train.tokens may have been lowered
         self.progress = ProgressLine(self.step, last_step)
         with contextlib.closing(self.progress), Prefetcher(self.setup.placed_batch, self.step) as batches:
-            self.speed.start(batches, self.step)
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
+            self.speed.start(batches, self.step)
             while (end := self.ending()) is None:
                 self.take_step(next(batches))
                 self.check_metrics()
@@ -271,18 +272,19 @@ class Trainer:
         self.saved = self.step
 
     def validate(self) -> None:
-        """Evaluates the runs on the validation data and with the evaluators."""
-        if all(run.validated == self.step for run in self.runs):
+        """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step."""
+        pending = [number for number, run in enumerate(self.runs) if run.validated != self.step]
+        if not pending:
             return
         compiling = self.setup.compilations.seconds
         params = self.steps.evaluated_params(self.states)
         sums = self.setup.validation_sums(self.steps.evaluate, params)
         of_runs = [None] * len(self.runs) if sums is None else self.steps.fetch(sums)
-        for number, run in enumerate(self.runs):
+        for number in pending:
             translated: dict[str, float] = {}
             for evaluator in self.evaluators:
                 translated |= evaluator(self.steps.params_of(params, number))
-            run.write_validation(self.step, of_runs[number], translated)
+            self.runs[number].write_validation(self.step, of_runs[number], translated)
         self.progress.exclude(self.setup.compilations.seconds - compiling)
 
     # End.
