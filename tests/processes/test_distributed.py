@@ -126,8 +126,8 @@ def test_process_0_chooses_the_checkpoint(restarted):
 def test_a_checkpoint_that_only_some_can_read_is_not_moved(restarted):
     before = sorted(path.name for path in (restarted / "checkpoints").iterdir())
     with job(restarted, 2, OPTIONS[0], program=OTHERWISE.format(fault="Checkpoints.restore = unreadable")) as running:
-        assert running.statuses(120) == [1, 1]
-        assert any("process 1 cannot read" in line for line in running.failures(0))
+        assert set(running.statuses(120)) <= {1, -signal.SIGABRT}  # JAX ends who is left when one has ended
+        assert any("process 1 cannot read" in running.told(number) for number in (0, 1))
     assert sorted(path.name for path in (restarted / "checkpoints").iterdir()) == before
     assert not (restarted / "damaged_checkpoints").exists()
 

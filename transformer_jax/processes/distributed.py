@@ -126,7 +126,7 @@ def joined(
                 f"{_processes} could not reach the others ({str(cause).splitlines()[0][:200]}): the log of the process "
                 "that ended first says why; the same command resumes from the last checkpoint"
             ) from error
-        tell(f"{_processes} ends, and with it the others")
+        tell(f"{_processes} ends: {(str(error).splitlines() or [type(error).__name__])[0]}")
         raise
     finally:
         _processes = Processes()
