@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from transformer_jax.translation.load import load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy
     from transformer_jax.update.optimizer import inverse_sqrt_schedule
+    from transformer_jax.update.step import TrainState, make_train_step
 
 # Each public name is imported on its first use: `transformer-jax --help` does not wait for jax.
 MODULES = {
@@ -68,6 +69,7 @@ MODULES = {
     "SearchRules": "search.rules",
     "Sinusoidal": "model.positions",
     "T5": "model.positions",
+    "TrainState": "update.step",
     "Transformer": "model.transformer",
     "TransformerXL": "model.positions",
     "alibi_bias": "model.positions",
@@ -81,6 +83,7 @@ MODULES = {
     "inverse_sqrt_schedule": "update.optimizer",
     "label_smoothed_cross_entropy": "update.loss",
     "load_run": "translation.load",
+    "make_train_step": "update.step",
     "padding_mask": "model.attention",
     "relative_buckets": "model.positions",
     "sample_search": "search.sampling",
@@ -113,6 +116,7 @@ __all__ = [
     "Rotary",
     "SearchRules",
     "Sinusoidal",
+    "TrainState",
     "Transformer",
     "TransformerXL",
     "__version__",
@@ -127,6 +131,7 @@ __all__ = [
     "inverse_sqrt_schedule",
     "label_smoothed_cross_entropy",
     "load_run",
+    "make_train_step",
     "padding_mask",
     "relative_buckets",
     "sample_search",

@@ -70,6 +70,24 @@ class TrainState:
     optimizer: Any
     sums: IntervalSums
 
+    @classmethod
+    def create(
+        cls,
+        config: ExperimentConfig,
+        optimizer: optax.GradientTransformation,
+        mesh: Mesh | None = None,
+        params: Any = None,
+    ) -> "TrainState":
+        """The state at step 0, with random parameters or the given ones, sharded over the mesh."""
+        return init_state(config, optimizer, cls.abstract(config, optimizer, mesh), params)
+
+    @classmethod
+    def abstract(
+        cls, config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh | None = None
+    ) -> "TrainState":
+        """The shapes, types and shardings of the state, from which orbax restores one."""
+        return abstract_state(config, optimizer, mesh or sharding.make_mesh(config.mesh))
+
     @property
     def is_averaged(self) -> bool:
         """Whether the optimizer is schedule-free, so that `evaluated_params` are not `params`."""
@@ -89,7 +107,7 @@ class StepMetrics(NamedTuple):
 
 
 def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """The shapes, types and shardings of the state, as orbax needs them to restore one."""
+    """The shapes, types and shardings of the state."""
     shapes = jax.eval_shape(lambda: new_state(config, optimizer))
     shardings = sharding.state_shardings(shapes, mesh, sharding.replicated_patterns(config, mesh))
     return jax.tree.map(
@@ -122,19 +140,24 @@ def _shardings(abstract_state: TrainState) -> TrainState:
 
 
 def make_train_step(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh, abstract_state: TrainState
+    config: ExperimentConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh | None = None,
+    abstract: TrainState | None = None,
 ) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
     """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
-    The batch is a `Batch`, or a dict with its fields. `config.seed` is not used: runs that differ only in their seeds
-    share the compiled program.
+    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. The mesh is by default that of
+    `config.mesh`, and `abstract` is `TrainState.abstract` of all these. `config.seed` is not used: runs that differ
+    only in their seeds share the compiled program.
     """
+    mesh = mesh or sharding.make_mesh(config.mesh)
+    abstract_state = abstract or TrainState.abstract(config, optimizer, mesh)
     shardings, everywhere = _shardings(abstract_state), NamedSharding(mesh, PartitionSpec())
     resolved = for_mesh(config, mesh, is_training=True)
 
-    def update(
-        seed: jax.Array, state: TrainState, batch: Any
-    ) -> tuple[TrainState, StepMetrics]:  # profiles have this name
+    # Profiles have this name.
+    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
 
     return jax.jit(
