@@ -134,10 +134,6 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=experiment.py/sweep"], "experiment.py: is a file; must be a directory"),
     (["experiment.py", "--workdir=sweep", "--slurm"], "error: --slurm"),
     (["experiment.py", "--workdir=."], ".: is not a sweep, and not empty; use an empty or new directory"),
-    (
-        ["experiment.py", "--workdir=sweep", "--together", "--config.train.keep_latest=1"],
-        "train.keep_latest = 1: must be at least 2",
-    ),
 ]
 
 

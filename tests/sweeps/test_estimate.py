@@ -38,7 +38,7 @@ def test_programs_and_tokens_are_those_of_the_prepared_data(runs, tmp_path):
 def test_finished_runs_are_the_measure_of_their_variant_and_of_others(runs):
     own, other = Work(runs[2], 12), Work(runs[1], 12)
     assert runs[2].variant == runs[0].variant != runs[1].variant
-    finished = {runs[0]: 90.0}
+    finished = [(runs[0], 90.0)]
     assert estimate.seconds_by_finished(own, finished) == 90.0
     assert estimate.seconds_by_finished(other, finished) == pytest.approx(90.0)  # as many FLOPs
     assert estimate.seconds_by_finished(other._replace(updates=6), finished) == pytest.approx(45.0)

@@ -102,7 +102,7 @@ def test_a_problem_of_the_base_is_reported_once():
 def test_a_part_must_have_a_name_and_must_fit(tmp_path):
     part = tmp_path / "part.py"
     part.write_text("from flax import linen as nn\nclass Small(nn.Module):\n    pass\n")
-    assert "lacks the field" in problems(Variant("own", {"model.parts.feed_forward": f"{part}:Small"}))[0]
+    assert "model.parts.feed_forward" in problems(Variant("own", {"model.parts.feed_forward": f"{part}:Small"}))[0]
     assert (
         "is a class; the processes that train must find it"
         in problems(Variant("own", {"model.parts.positions": Variant}))[0]

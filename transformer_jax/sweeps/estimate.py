@@ -99,12 +99,12 @@ def seconds_by_timing(work: Work, counted: Counts, timed: Mapping[str, float], i
     return timed["start"] + compiling + work.updates * update + validations * validation + tests
 
 
-def seconds_by_finished(work: Work, finished: Mapping[SweepRun, float]) -> float:
+def seconds_by_finished(work: Work, finished: Sequence[tuple[SweepRun, float]]) -> float:
     """Seconds of a run by what finished runs took: those of its variant, or else all in proportion to their FLOPs."""
-    own = [seconds for run, seconds in finished.items() if run.variant == work.run.variant]
+    own = [seconds for run, seconds in finished if run.variant == work.run.variant]
     if own:
         return statistics.median(own)
-    rates = [seconds / training_flops(run.experiment) for run, seconds in finished.items()]
+    rates = [seconds / training_flops(run.experiment) for run, seconds in finished]
     return statistics.median(rates) * training_flops(work.run.experiment, work.updates)
 
 

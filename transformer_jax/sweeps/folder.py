@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
@@ -27,7 +26,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, made, write_json
+from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec, variance
 from transformer_jax.sweeps.run import SweepRun, read_json
@@ -130,28 +129,16 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Locks the sweep against a second launcher."""
+        """Locks the sweep against a second launcher. A sweep that is refused leaves no trace."""
         self.check_place()
         with contextlib.ExitStack() as stack:
-            with explained(self.path):
-                stack.enter_context(made(self.path))
-                lock = stack.enter_context(open(self.path / ".lock", "a+"))
-            lock.seek(0)
             try:
                 with explained(self.path):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BadInput(
-                    f"{self.path}: process {lock.read().strip()} is working on this sweep; wait, or use --status"
-                ) from None
-            lock.truncate(0)
-            lock.write(f"{os.getpid()}\n")
-            lock.flush()
-            try:
-                yield
-            finally:
-                if not self.definition_file.exists():  # the sweep was refused: leave no trace
-                    (self.path / ".lock").unlink()
+                    stack.enter_context(made(self.path))
+                    stack.enter_context(locked(self.path / ".lock", wait=False))
+            except Locked as holder:
+                raise BadInput(f"{self.path}: {holder} is working on this sweep; wait, or use --status") from None
+            yield
 
     def data(self, experiment: ExperimentConfig) -> Path:
         """The folder of a run's prepared data, the same for all runs that need the same data."""

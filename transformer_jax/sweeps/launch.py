@@ -37,13 +37,6 @@ EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
 # --dry-run prepares generated data of at most so many pairs, and text files of so many bytes: each takes seconds.
 FEW_PAIRS, SMALL_FILES = 5000, 4 << 20
 
-# About the data with --together: whether it varies with the seed.
-TOGETHER = {
-    True: "--together: in this sweep the order or the split of the training pairs varies with the seed, so only runs "
-    "of the same seed train together",
-    False: "--together: all seeds see the training pairs in the same order; the report mentions it",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class LaunchOptions:
@@ -71,7 +64,7 @@ def launch(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions
         prepare_data(definition, data_sets(sweep, definition, variants))
         sweep.save(definition)
         if definition.together:
-            print(TOGETHER[bool({ORDER, SPLIT} & set(definition.vary))], flush=True)
+            print(f"--together: {what_trains_together(sweep, definition, options)}", flush=True)
         with StopSignals() as signals:
             return Launcher(sweep, definition, variants, options, signals).run()
 
@@ -90,12 +83,19 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         accept_changed_code=options.accept_changed_code,
     )
     provenance.check(sweep, definition)
-    for group in grouped(sweep.runs(definition), options.together):
-        if len(group) > 1:
-            from transformer_jax.training.vmapped import refuse_incompatible
-
-            refuse_incompatible([run.experiment for run in group])
     return definition
+
+
+def what_trains_together(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> str:
+    runs = sweep.runs(definition)
+    if len(grouped(runs, options.together)) == len(runs):
+        return "no two runs of this sweep can train together"
+    if {ORDER, SPLIT} & set(definition.vary):
+        return (
+            "in this sweep the order or the split of the training pairs varies with the seed, so only runs of the same "
+            "seed train together"
+        )
+    return "all seeds see the training pairs in the same order; the report mentions it"
 
 
 def cores_of_a_run(jobs: int | None, recorded: int | None) -> int | None:

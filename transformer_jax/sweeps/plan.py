@@ -99,25 +99,21 @@ def _times(
 ) -> str:
     """How long the next run of each variant takes, and all that is left."""
     here = slots(jobs, definition.cores)
-    first = {work.run.variant: work for work in reversed(works)}
-    known = {run: estimate.seconds_taken(run) for run in sweep.all_runs(definition) if run.is_finished()}
-    finished = {run: seconds for run, seconds in known.items() if seconds is not None}
+    names = list(dict.fromkeys(work.run.variant for work in works))
+    known = [(run, estimate.seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
+    finished = [(run, seconds) for run, seconds in known if seconds is not None]
     if finished:
-        seconds = {work: estimate.seconds_by_finished(work, finished) for work in works}
+        seconds = [estimate.seconds_by_finished(work, finished) for work in works]
     else:
-        experiments = {name: definition.experiments[name] for name in counts if name in first}
-        timed = estimate.timed_updates(experiments, data, here[0])
-        seconds = {
-            work: estimate.seconds_by_timing(
-                work, counts[work.run.variant], timed[work.run.variant], first[work.run.variant] is work
-            )
-            for work in works
-        }
-    rows = [("variant", "time of the next run")]
-    rows += [
-        (name, duration(seconds[work])) for name, work in sorted(first.items(), key=lambda item: works.index(item[1]))
-    ]
-    whole = max(sum(seconds.values()) / len(here), *seconds.values())
+        timed = estimate.timed_updates({name: definition.experiments[name] for name in names}, data, here[0])
+        seconds, compiled = [], set[str]()
+        for work in works:
+            name = work.run.variant
+            seconds.append(estimate.seconds_by_timing(work, counts[name], timed[name], name not in compiled))
+            compiled.add(name)
+    of_variant = dict(reversed([(work.run.variant, taken) for work, taken in zip(works, seconds, strict=True)]))
+    rows = [("variant", "time of the next run"), *((name, duration(of_variant[name])) for name in names)]
+    whole = max(sum(seconds) / len(here), *seconds)
     how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
     by = f"by {number(len(finished), 'finished run')}" if finished else "by one update of each variant, timed now"
     return "\n".join(

@@ -123,14 +123,14 @@ def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process is working on the run in this folder."""
+    """Whether a process is working on the run in this folder, as far as locks can tell."""
     try:
         with open(path / ".worker.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
+    except OSError:  # no such file, or a file system without locks
+        return False
     return False
 
 

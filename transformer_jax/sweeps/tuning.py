@@ -17,13 +17,11 @@ def is_over(run: SweepRun) -> bool:
 
 def choice(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
     """The content of tuned.json for the variant of these runs, which are over; None if all diverged."""
-    losses = {run: valid_loss(run) for run in runs}
-    known = {run: loss for run, loss in losses.items() if loss is not None}
-    if not known:
+    tried = [(loss, run.factor) for run in runs if (loss := valid_loss(run)) is not None]
+    if not tried:
         return None
-    best = min(known, key=lambda run: known[run])
-    named = {f"{run.factor:g}": loss for run, loss in losses.items()}
-    return {"factor": best.factor, "losses": named, "seed": TUNING_SEED, "cost": cost(runs)}
+    losses = {f"{run.factor:g}": valid_loss(run) for run in runs}
+    return {"factor": min(tried)[1], "losses": losses, "seed": TUNING_SEED, "cost": cost(runs)}
 
 
 def valid_loss(run: SweepRun) -> float | None:
