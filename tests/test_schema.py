@@ -44,6 +44,13 @@ def test_defaults_and_round_trip():
     assert schema.build(Kitchen, schema.to_dict(kitchen)) == kitchen
 
 
+def test_an_option_is_checked_once(monkeypatch):
+    checked, check = [], schema._value_problems
+    monkeypatch.setattr(schema, "_value_problems", lambda path, *rest: checked.append(path) or check(path, *rest))
+    schema.build(Kitchen, {"cooks": 1, "dishes": ["soup"], "oven": {"trays": 3}})
+    assert sorted(checked) == sorted(option.path.rpartition(".")[2] for option in schema.options(Kitchen))
+
+
 def test_a_choice_may_be_none():
     assert Oven(light="warm").light == "warm" and Oven(light=None).light is None
 

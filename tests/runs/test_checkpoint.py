@@ -223,7 +223,7 @@ def caused_by(error):
         (caused_by(EMFILE), Failed, "cannot be read now: Too many open files"),
         (ValueError(IN_A_TEXT), Failed, "cannot be read now: Permission denied"),
         (ValueError(TOO_MANY), Failed, "cannot be read now: Too many open files"),
-        (MemoryError(), MemoryError, ""),
+        (MemoryError(), MemoryError, None),
         (NO_MEMORY, RuntimeError, "RESOURCE_EXHAUSTED: Out of memory"),
         (ExceptionGroup("several", [ENOENT, NO_MEMORY]), ExceptionGroup, "several"),
         (ENOENT, None, "FileNotFoundError"),
