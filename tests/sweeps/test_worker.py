@@ -63,7 +63,7 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
         self.fail(runs[0], error)
         raise Stopped
 
-    monkeypatch.setattr(Worker, "_trained", train)
+    monkeypatch.setattr(Worker, "_trained_together", train)
     _, report = work(folder, definition, "base/seed-0", "h-=-4/seed-0")
     assert [json.loads(line)["state"] for line in report.splitlines()] == [state, "stopped"]
     base, four = folder.runs(definition)
