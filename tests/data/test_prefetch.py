@@ -21,12 +21,6 @@ def test_items_come_in_order_from_the_start_step_on():
         assert list(itertools.islice(items, 4)) == [9, 16, 25, 36]
 
 
-def test_it_ends_before_the_stop_step_and_stays_ended():
-    with Prefetcher(str, start_step=1, stop_step=4) as items:
-        assert list(items) == ["1", "2", "3"]
-        assert list(items) == []
-
-
 def test_it_works_in_one_other_thread_and_only_so_far_ahead():
     made, threads = [], set()
 

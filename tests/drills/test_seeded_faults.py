@@ -246,8 +246,8 @@ FAULTS = [
     Fault(
         "batches are prefetched from one step too early",
         "data/prefetch.py",
-        "self._thread.submit(make, step)",
-        "self._thread.submit(make, max(step - 1, 0))",
+        "itertools.count(start_step)",
+        "itertools.count(max(start_step - 1, 0))",
         "data/test_prefetch.py",
     ),
     Fault(

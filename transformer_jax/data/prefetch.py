@@ -17,14 +17,14 @@ class Prefetcher(Generic[T]):
     by the `next` that asks for the item. However the `with` block is left, the thread ends.
     """
 
-    def __init__(self, make: Callable[[int], T], start_step: int = 0, *, depth: int = 2, stop_step: int | None = None):
+    def __init__(self, make: Callable[[int], T], start_step: int = 0, *, depth: int = 2):
         self.data_wait = 0.0  # seconds that the consumer has waited for items, so far
         self._make = make
-        self._steps = itertools.count(start_step) if stop_step is None else iter(range(start_step, stop_step))
+        self._steps = itertools.count(start_step)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
         self._ahead: deque[Future[T]] = deque()
-        for step in itertools.islice(self._steps, depth):
-            self._ahead.append(self._thread.submit(make, step))
+        for _ in range(depth):
+            self._submit()
 
     def __enter__(self) -> "Prefetcher[T]":
         return self
@@ -36,15 +36,15 @@ class Prefetcher(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if not self._ahead:
-            raise StopIteration
         begin = time.perf_counter()
         item = self._ahead[0].result()
         self.data_wait += time.perf_counter() - begin
         self._ahead.popleft()
-        for step in itertools.islice(self._steps, 1):
-            self._ahead.append(self._thread.submit(self._make, step))
+        self._submit()
         return item
+
+    def _submit(self) -> None:
+        self._ahead.append(self._thread.submit(self._make, next(self._steps)))
 
     def close(self) -> None:
         """Stops the thread and waits for it, at most until the current item is made."""
