@@ -211,7 +211,8 @@ def test_files_and_a_corpus(bench, capfd):
 
 
 @pytest.mark.parametrize(
-    ("pair", "needle"), [("wmt14_translate/de-xx", "has no de-xx"), ("wmt41/de-en", "no such data set")]
+    ("pair", "needle"),
+    [("wmt14_translate/de-xx", "did you mean wmt14_translate/"), ("wmt41/de-en", "no such data set")],
 )
 def test_unknown_tfds_name(bench, capfd, pair, needle):
     refused(bench, capfd, needle, source="", target="", options=[f"--config.data.corpus={pair}"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import struct
 from collections.abc import Iterator, Sequence
@@ -71,12 +70,6 @@ class TfdsCorpus(Corpus):
         features = self._builder.info.features
         features = features if isinstance(features, FeaturesDict) else {}
         found = [name for name, feature in features.items() if isinstance(feature, Text)]
-        for option, language in (("source", source), ("target", target)):
-            if language and language not in found:
-                raise BadInput(
-                    f"data.{option}_language = {language!r}: {self._name} has no such language; "
-                    f"{nearest(language, found)}"
-                )
         if not source and not target:
             source, target = (self._builder.info.supervised_keys or (*found, "", ""))[:2]
         elif len(found) == 2:
@@ -135,12 +128,9 @@ def _open(name: str, data_dir: str | None) -> Any:
     except (ValueError, OSError):  # an unknown name, an unknown configuration, or no name at all
         known = tfds.list_builders(with_community_datasets=False)
         if name_alone in known:
-            pairs = list(tfds.builder_cls(name_alone).builder_configs)
-            raise BadInput(f"data.corpus = {name!r}: {name_alone} has no {pair}; {nearest(pair, pairs)}") from None
-        close = difflib.get_close_matches(name_alone, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "copy, reverse, sort, grammar and scan need no data set"
+            known = [f"{name_alone}/{pair}" for pair in tfds.builder_cls(name_alone).builder_configs]
         place = f" in {data_dir}" if data_dir else ""
-        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {hint}") from None
+        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {nearest(name, known)}") from None
     if not pair and len(builder.builder_configs) > 1:
         raise BadInput(
             f"data.corpus = {name!r}: name one of {', '.join(f'{name}/{p}' for p in builder.builder_configs)}"
