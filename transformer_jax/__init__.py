@@ -92,7 +92,7 @@ MODULES = {
     "sinusoidal_positions": "model.positions",
 }
 # These need more than jax and flax install.
-EXTRAS = {"from_marian": "train", "load_run": "train"}
+EXTRAS = {"TrainState": "train", "from_marian": "train", "load_run": "train", "make_train_step": "train"}
 
 __all__ = [
     "T5",

@@ -80,7 +80,8 @@ def compiled_search(
     rows, length = shape
     group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
     params = abstract_params(model)
-    shardings = sharding.state_shardings({"params": params}, mesh, config.mesh.replicate)["params"]
+    replicate = sharding.replicated_patterns(model, mesh, config.mesh.replicate)
+    shardings = sharding.state_shardings({"params": params}, mesh, replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
     traced = translate.compiled_search(model, mesh).trace(
         jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),

@@ -19,7 +19,7 @@ from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import WEIGHTS, RunFolder
 from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
-from transformer_jax.update.sharding import make_mesh, state_shardings
+from transformer_jax.update.sharding import make_mesh, replicated_patterns, state_shardings
 
 
 class Score(NamedTuple):
@@ -49,7 +49,8 @@ class Run:
         self.steps = steps  # of these weights; several if they are an average
         mesh = mesh or MeshConfig()
         self._mesh = make_mesh(mesh, jax.local_devices())
-        self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, mesh.replicate)["params"])
+        replicate = replicated_patterns(config.model, self._mesh, mesh.replicate)
+        self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, replicate)["params"])
         self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
         self._scorer = Scorer(config.model, self._mesh)
 

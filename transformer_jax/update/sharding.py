@@ -17,6 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model.dropout import rows_divided_over
+from transformer_jax.model_config import ModelConfig
 
 AXES = ("data", "fsdp", "tensor")
 # The batch is divided along both.
@@ -123,17 +124,13 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
     return shardings
 
 
-def replicated_patterns(config: ExperimentConfig, mesh: Mesh) -> tuple[str, ...]:
-    """Patterns of what is replicated on every device: mesh.replicate, and heads that `tensor` does not divide.
+def replicated_patterns(config: ModelConfig, mesh: Mesh, replicate: Sequence[str]) -> tuple[str, ...]:
+    """Patterns of parameters that are replicated on every device: mesh.replicate, and some keys and values.
 
-    A kernel whose columns are sharded across heads would have XLA sum the whole score matrix over devices.
+    Where `tensor` does not divide their heads XLA would sum all scores over devices.
     """
-    patterns, tensor = config.mesh.replicate, mesh.shape["tensor"]
-    if config.model.num_heads % tensor:
-        return (*patterns, r"_attention/(query|key|value|output)/")
-    if config.model.key_value_heads % tensor:
-        return (*patterns, r"_attention/(key|value)/")
-    return patterns
+    own_heads = config.key_value_heads % mesh.shape["tensor"] == 0
+    return tuple(replicate) if own_heads else (*replicate, r"_attention/(key|value)/")
 
 
 def path_name(path: Any) -> str:
@@ -193,7 +190,8 @@ def gathered(params: Any, config: ExperimentConfig, mesh: Mesh) -> Any:
     """
     if mesh.shape["fsdp"] == 1:
         return params
-    shards = state_shardings({"params": params}, mesh, replicated_patterns(config, mesh))["params"]
+    replicate = replicated_patterns(config.model, mesh, config.mesh.replicate)
+    shards = state_shardings({"params": params}, mesh, replicate)["params"]
 
     def without_fsdp(sharding: NamedSharding) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec)))

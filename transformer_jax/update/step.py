@@ -109,7 +109,8 @@ class StepMetrics(NamedTuple):
 def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
     """The shapes, types and shardings of the state."""
     shapes = jax.eval_shape(lambda: new_state(config, optimizer))
-    shardings = sharding.state_shardings(shapes, mesh, sharding.replicated_patterns(config, mesh))
+    replicate = sharding.replicated_patterns(config.model, mesh, config.mesh.replicate)
+    shardings = sharding.state_shardings(shapes, mesh, replicate)
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
     )
