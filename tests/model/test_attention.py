@@ -413,7 +413,8 @@ def test_what_a_full_cache_has_no_room_for_is_nan_where_it_is_not_known():
 @pytest.mark.parametrize("name", ["positions_BT", "key_positions_BS"])
 def test_positions_of_another_length_are_refused(encoding, name):
     """One position would broadcast to all of a row."""
-    context = Context(encoding=encoding, **{name: np.zeros((1, 1), int)})
+    counted = dict.fromkeys(("positions_BT", "key_positions_BS"), np.arange(T)[None])
+    context = Context(encoding=encoding, **{**counted, name: np.zeros((1, 1), int)})
     with pytest.raises(ValueError, match="positions"):
         MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, X_BTD, context, method="with_context")
 
