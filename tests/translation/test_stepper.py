@@ -8,7 +8,9 @@ import pytest
 from tests.support.small_models import ATTENTION, SOURCE, assert_close, built
 from transformer_jax.config import DecodeConfig
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
+from transformer_jax.search.greedy import greedy_search
 from transformer_jax.search.rules import SearchRules
+from transformer_jax.search.sampling import sample_search
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.translation.translate import Rows, search
 
@@ -68,6 +70,33 @@ def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(changes, 
     whole_XTN = jax.jit(model.apply)(variables, sources, np.reshape(targets, (-1, LENGTH)))
     whole_TRTN = whole_XTN.reshape(LENGTH, -1, *whole_XTN.shape[1:])
     assert_close(by_steps(), whole_TRTN[np.arange(LENGTH), :, np.arange(LENGTH)])
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search])
+@pytest.mark.parametrize("is_own", [True, False], ids=["Stepper", "new_cache"])
+def test_a_cache_that_is_too_short_gives_nan(search, is_own):
+    """The logits beyond the room would otherwise be those of overwritten tokens."""
+    model, variables = built()
+    stepper, beams = Stepper(model.config, variables["params"]), 3 if search is beam_search else 1
+
+    def step(tokens_R, cache):
+        logits_R1N, layers = model.apply(variables, tokens_R[:, None], cache["layers"], cache["mask"], method="step")
+        return logits_R1N[:, 0], {**cache, "layers": layers}
+
+    def start(room):
+        if is_own:
+            return stepper.start(SOURCE, room, beams)
+        memory_BSD = model.apply(variables, SOURCE, method="encode")
+        layers = model.apply(variables, memory_BSD, room, method="new_cache")
+        return repeat_beams({"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}, beams)
+
+    options = {"beam_size": beams, "reorder": stepper.reorder if is_own else gather_beams} if beams > 1 else {}
+    keys = (jax.random.key(0),) if search is sample_search else ()
+    rules = SearchRules(len(SOURCE), 8, **IDS, min_length=8)
+    for room in (4, 7, 8):
+        run = jax.jit(lambda room=room: search(stepper.step if is_own else step, start(room), rules, *keys, **options))
+        found = run()
+        assert np.isnan(found.scores_BN).all() == (room < 8) and found.finished_BN.all() == (room == 8)
 
 
 def test_the_search_finds_what_it_finds_with_copied_caches():
