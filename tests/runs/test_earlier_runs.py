@@ -32,6 +32,8 @@ def test_its_weights_score_as_they_did(run, place):
 def test_it_is_resumed(run):
     config = RunFolder(run).stored_config()
     train_run(dataclasses.replace(config, train=dataclasses.replace(config.train, steps=6)), run)
+    (note,) = RunFolder(run).notes()  # of the other version of this library
+    assert "transformer_jax_sha256 77c5f1e9a33c1b09" in note and "None" not in note
     training, validation = metrics(run)[-2:]
     assert (training["step"], validation["step"]) == (6, 6)
     assert training["loss"] == pytest.approx(2.3326873779296875, rel=1e-4)

@@ -42,10 +42,8 @@ ScheduleEnd = Callable[[TrainConfig], int] | None
 PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 # Another version of these may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
-
 # With another value of these, the same program rounds otherwise, and a resumed run is not bit for bit the same.
 NUMERICS = ("jaxlib", "xla_flags", "cores", "cpu", "devices")
-
 MADE_BY = (*IDENTIFYING, *(name for name in NUMERICS if name not in IDENTIFYING))
 
 # Keys in versions.json: digests of config.json and of this library's source; what made earlier steps, if it was
@@ -185,7 +183,8 @@ class RunFolder:
         lines = self.code.notes()
         versions = self.versions()
         for before in versions.get(EARLIER, []):
-            changed = [f"{name} {before.get(name)}" for name in MADE_BY if before.get(name) != versions.get(name)]
+            known = [name for name in MADE_BY if name in before]
+            changed = [f"{name} {before[name]}" for name in known if before[name] != versions.get(name)]
             lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
         return lines
 
