@@ -1,6 +1,8 @@
 """Reading a sweep's folder: damaged files, records of something else, and folders that are not sweeps."""
 
+import contextlib
 import functools
+import itertools
 import json
 import shutil
 
@@ -8,9 +10,11 @@ import pytest
 
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
 from transformer_jax import cli
+from transformer_jax.errors import BadInput
 from transformer_jax.report.findings import find
+from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep
-from transformer_jax.report.write import latex_table
+from transformer_jax.report.write import latex_table, markdown_page
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,41 @@ def test_damaged_file_is_reported_and_invalidates_only_its_run(sweep, file, dama
     counted = 2 if file == "versions.json" else 1  # versions.json has no scores
     assert len(report.json["tests"][0]["bleu"]["A h=1"]) == counted
     assert len(report.json["tests"][0]["bleu"]["A h=4"]) == 2
+
+
+FILES = (
+    "result.json",
+    "translations/test.latest.json",
+    "attempt.json",
+    "versions.json",
+    "config.json",
+    "analysis/a.json",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_no_value_in_a_file_of_a_run_ends_the_report_of_the_others(sweep, file):
+    run = seed_folder(sweep, "A h=1", 0)
+    write(run / "analysis" / "a.json", {"title": "A", "text": "t", "tables": [], "plots": []})
+    content = json.loads((run / file).read_text())
+    for key, value in itertools.product([*content, "extra"], (None, 3, -1e400, [[]])):
+        write(run / file, {**content, key: value})
+        report = report_of(load_sweep(sweep))
+        assert len(report.tests[0].findings.by_metric["bleu"].scores["A h=4"]) == 2, (key, value)
+        markdown_page(report)
+
+
+@pytest.mark.slow
+def test_no_value_in_the_files_of_a_sweep_is_a_crash(sweep):
+    write(sweep / "tuned.json", {"base": {"factor": 1.0, "losses": {"1": 2.0}, "seed": 10**6, "cost": {"runs": 1}}})
+    for file in ("sweep.json", "tuned.json"):
+        content = json.loads((sweep / file).read_text())
+        for key, value in itertools.product(content, (None, 3, "x", [[]])):
+            write(sweep / file, {**content, key: value})
+            with contextlib.suppress(BadInput):
+                markdown_page(report_of(load_sweep(sweep)))
+        write(sweep / file, content)
 
 
 def test_sentences_of_different_numbers_are_damage(sweep):

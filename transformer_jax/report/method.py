@@ -41,23 +41,19 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
 
 
 def _made(run: RunResult) -> Made:
-    evaluated, trained = _texts(run.result.get("versions")), _texts(run.versions)
+    evaluated, trained = run.result.get("versions", {}), {name: str(version) for name, version in run.versions.items()}
     changed = [
         name for name in IDENTIFYING if name in evaluated and trained.get(name, evaluated[name]) != evaluated[name]
     ]
     by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
     notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
-    return Made(run.name, _texts(run.result.get("code")), evaluated or trained, tuple(notes))
+    return Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes))
 
 
 def sources(run: RunResult) -> list[str]:
     """Digests of the library's source, as far as it was recorded, and of the custom code that made a run."""
     made = _made(run)
     return [*filter(None, [made.versions.get(SOURCE_DIGEST)]), *made.code.values()]
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(name): str(text) for name, text in (value or {}).items()}
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
@@ -101,9 +97,8 @@ def _computes_otherwise(options: Mapping[str, Any]) -> bool:
 
 def variance_of_seeds(sweep: SweepResult) -> str:
     """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
-    vary = sweep.definition["vary"]
-    text = f"Differences between seeds include: {variance.listed(vary)}."
-    if constant := [source for source in variance.SOURCES if source not in vary]:
+    text = f"Differences between seeds include: {variance.listed(sweep.vary)}."
+    if constant := [source for source in variance.SOURCES if source not in sweep.vary]:
         text += f" The same for all seeds, so that the intervals do not account for it: {variance.listed(constant)}."
     return f"{text} All runs are tested on the same pairs; the intervals do account for the choice of these."
 
@@ -115,7 +110,7 @@ def _trained_together(sweep: SweepResult) -> bool:
 def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     """What is needed to reproduce the sweep."""
     finished = [run for run in sweep.runs if run.finished]
-    found = {"command": command(sweep)}
+    found = {"command": shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])}
     for findings in tests:
         if findings.runs:
             clusters = "" if findings.clusters == findings.sentences else f" in {findings.clusters:,} clusters"
@@ -133,11 +128,3 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
         versions = dict.fromkeys(str(run.versions[name]) for run in sweep.runs if name in run.versions)
         found[name] = " and ".join(versions) or "none"
     return found
-
-
-def command(sweep: SweepResult) -> str:
-    """The command that makes this sweep: `sweep` records it, with --config.* and --only."""
-    definition = sweep.definition
-    seeds = f"--seeds={','.join(map(str, sweep.seeds))}" + "," * (len(sweep.seeds) == 1)
-    words = definition.get("command") or ["sweep", str(definition["file"]), f"--scale={definition['scale']}", seeds]
-    return shlex.join(["transformer-jax", *words, f"--workdir={sweep.path}"])

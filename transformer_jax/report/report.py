@@ -73,7 +73,7 @@ class Report:
 
     @property
     def base(self) -> str:
-        return json.dumps(self.sweep.definition["base"], indent=1, ensure_ascii=False)
+        return json.dumps(self.sweep.config, indent=1, ensure_ascii=False)
 
 
 def report_of(sweep: SweepResult) -> Report:
@@ -152,7 +152,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "tuning": tuning.to_json(sweep, report.untuned),
         "published": [comparison.to_json() for comparison in report.comparisons],
         "exact_match": [accuracy.to_json() for accuracy in report.accuracies],
-        "base": sweep.definition["base"],
+        "base": sweep.config,
     }
 
 

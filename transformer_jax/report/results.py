@@ -21,6 +21,7 @@ from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import translations
 from transformer_jax.schema import flattened
 from transformer_jax.sweeps.run import mismatch, state_of
+from transformer_jax.sweeps.variance import SOURCES
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
@@ -140,11 +141,13 @@ class SweepResult:
     path: Path
     name: str
     question: str
-    definition: Mapping[str, Any]  # sweep.json
-    base: Mapping[str, Any]  # option path -> value
+    command: Sequence[str]  # the words after transformer-jax that define it, without --workdir
+    config: Mapping[str, Any]  # the base's, nested
+    base: Mapping[str, Any]  # the same: option path -> value
     baseline: str
     tests: Sequence[str]
     seeds: Sequence[int]
+    vary: Sequence[str]  # what differs between seeds
     notes: Sequence[str]
     factors: Sequence[float]  # of the learning rate that were tried
     variants: Sequence[VariantResult]
@@ -218,17 +221,25 @@ def load_sweep(folder: str | Path) -> SweepResult:
             path=path,
             name=str(definition["name"]),
             question=str(definition["question"]),
-            definition=definition,
+            command=_command(definition, seeds),
+            config=dict(definition["base"]),
             base=flattened(definition["base"]),
             baseline=str(definition["baseline"]),
             tests=tests,
             seeds=seeds,
+            vary=[source for source in SOURCES if source in definition["vary"]],
             notes=[str(note) for note in definition["notes"]],
             factors=[float(factor) for factor in definition["tune"] or ()],
             variants=variants,
             tuned=tuned,
             problems=problems,
         )
+
+
+def _command(definition: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:
+    """What sweep.json records; sweeps of 1.0.0 have less of it."""
+    some = ["sweep", definition["file"], f"--scale={definition['scale']}", f"--seeds={','.join(map(str, seeds))},"]
+    return [str(word) for word in definition.get("command", some)]
 
 
 def texts(run: RunResult, split: str) -> list[tuple[str, str]]:
@@ -331,6 +342,7 @@ def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
         return dataclasses.replace(run, state=state, reason=reason[-LONGEST_REASON:])
     with parsing(path / "result.json"):
         step, files = int(result["steps"]), {split: str(facts["file"]) for split, facts in result["tests"].items()}
+        result |= {key: {str(n): str(v) for n, v in (result.get(key) or {}).items()} for key in ("versions", "code")}
     measured = {split: _measured(path / files[split], result, split) for split in tests if split in files}
     unevaluated = [split for split in tests if split not in files]
     return dataclasses.replace(
