@@ -79,7 +79,7 @@ def test_no_value_in_a_file_of_a_run_ends_the_report_of_the_others(sweep, file):
     run = seed_folder(sweep, "A h=1", 0)
     write(run / "analysis" / "a.json", {"title": "A", "text": "t", "tables": [], "plots": []})
     content = json.loads((run / file).read_text())
-    for key, value in itertools.product([*content, "extra"], (None, 3, -1e400, [[]])):
+    for key, value in itertools.product([*content, "versions", "code", "together"], (None, 3, -1e400, [[]])):
         write(run / file, {**content, key: value})
         report = report_of(load_sweep(sweep))
         assert len(report.tests[0].findings.by_metric["bleu"].scores["A h=4"]) == 2, (key, value)
