@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,7 @@ def _array_facts(path: Path, dtype: np.dtype) -> dict[str, Any]:
 
 def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
     dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-    if not path.is_file():
-        raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
+    _require(path)
     expected, found = facts["count"] * dtype.itemsize, path.stat().st_size
     if found != expected:
         raise BadInput(f"{path}: has {found:,} bytes where {expected:,} were written; {PREPARE_AGAIN}")
@@ -134,10 +133,7 @@ class Prepared:
             for split in prepared.splits:
                 prepared.pairs(split)
             for name, path in prepared.tokenizer_files.items():
-                if not path.is_file():
-                    raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-                if sha256(path) != prepared.manifest["tokenizers"][name]["fingerprint"]:
-                    raise BadInput(f"{path}: is not the {name} tokenizer that this data was made with; {PREPARE_AGAIN}")
+                _require(path, prepared.manifest["tokenizers"][name]["fingerprint"])
         except BadInput:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
@@ -153,11 +149,10 @@ class Prepared:
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
-        facts = self._facts(split)
-        path = texts_path(self.directory, split)
-        if not path.is_file():
-            raise BadInput(f"{path}: there is no such file; texts are kept of every split but train")
-        records = _read_records(path, facts.get("texts_sha256"), ("source", "target"))
+        digest = self._facts(split).get("texts_sha256")
+        if digest is None:
+            raise BadInput(f"{self.directory}: texts are kept of every split but {split}")
+        records = _read_records(texts_path(self.directory, split), digest)
         return [record["source"] for record in records], [record["target"] for record in records]
 
     def groups(self, split: str) -> list[dict[str, str]] | None:
@@ -255,10 +250,7 @@ class Prepared:
             if "groups_sha256" in facts:
                 digests[groups_path(self.directory, split)] = facts["groups_sha256"]
             for path, digest in digests.items():
-                if not path.is_file():
-                    raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-                if sha256(path) != digest:
-                    raise BadInput(f"{path}: is damaged (its checksum has changed); {PREPARE_AGAIN}")
+                _require(path, digest)
 
     def _facts(self, split: str) -> dict[str, Any]:
         if split not in self.manifest["splits"]:
@@ -293,20 +285,18 @@ def groups_path(directory: Path, split: str) -> Path:
     return directory / f"{split}.groups.jsonl"
 
 
-def _read_records(path: Path, digest: str | None, keys: Collection[str] = ()) -> list[dict[str, str]]:
-    """The JSON objects of a file, one a line, with at least these keys; refused if its digest is another."""
+def _read_records(path: Path, digest: str) -> list[dict[str, str]]:
+    """The JSON objects of a file, one a line."""
+    _require(path, digest)
+    return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+
+
+def _require(path: Path, digest: str | None = None) -> None:
+    """Raises an error if a file is missing, or has another digest than this one."""
     if not path.is_file():
         raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-    content = path.read_bytes()
-    try:
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise ValueError
-        records = [json.loads(line) for line in content.decode().split("\n")[:-1]]
-        if not all(isinstance(record, dict) and record.keys() >= set(keys) for record in records):
-            raise ValueError
-        return records
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
+    if digest is not None and sha256(path) != digest:
+        raise BadInput(f"{path}: is damaged (its checksum has changed); {PREPARE_AGAIN}")
 
 
 def sha256(path: str | Path) -> str:
