@@ -55,15 +55,3 @@ def test_every_file_that_the_documentation_of_the_architecture_names_exists():
             f"/{path}".startswith(f"/{name}") or path.endswith(f"/{name}") for path in paths
         )
         assert found, name
-
-
-def test_files_and_functions_are_short():
-    long = []
-    for name, path in modules().items():
-        text = path.read_text()
-        lines, most = text.count("\n"), 220 if name.startswith("model.") else 400
-        long += [f"{name}: {lines} lines"] if lines > most else []
-        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
-        sizes = [(function.name, (function.end_lineno or 0) - function.lineno + 1) for function in functions]
-        long += [f"{name}.{function} has {size} lines" for function, size in sizes if size > 60]
-    assert long == []
