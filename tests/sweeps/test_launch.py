@@ -225,17 +225,20 @@ def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder
 
 def test_the_cores_of_a_run_do_not_follow_jobs(folder, monkeypatch, capsys):
     """The last digits of its numbers depend on them."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(
-        Launcher, "run", lambda self: len(launch.slots(self.options.jobs, self.definition.cores)[0].cores)
-    )
+    used = []
+    monkeypatch.setattr(launch, "LocalPool", lambda sweep, slots: used.append(len(slots[0].cores)))
+    monkeypatch.setattr(launch, "run_jobs", lambda *_: None)
     monkeypatch.setattr(launch, "prepare_data", lambda *_: None)
-    for jobs, cores in ((2, 2), (1, 2), (4, 2)):
-        assert launch.launch(folder, defined(), LaunchOptions(jobs=jobs)) == cores == folder.load().cores
-    assert "2 of the CPU cores" in capsys.readouterr().err
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert launch.launch(folder, defined(), LaunchOptions()) == 1
-    assert "warning" in capsys.readouterr().err
+
+    def told(jobs, cores):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+        with pytest.raises(Failed):  # nothing ran
+            launch.launch(folder, defined(), LaunchOptions(jobs=jobs))
+        return capsys.readouterr().err
+
+    assert told(2, {0, 1, 2, 3}) == ""
+    assert "2 of the CPU cores" in told(1, {0, 1, 2, 3}) and "2 of the CPU cores" in told(4, {0, 1, 2, 3})
+    assert "warning" in told(None, {0}) and used == [2, 2, 2, 1] and folder.load().cores == 2
 
 
 def test_data_is_prepared_once_and_refused_at_once(folder):

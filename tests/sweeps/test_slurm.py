@@ -100,7 +100,7 @@ def test_one_answer_without_a_job_or_none_at_all_ends_nothing(folder, states):
     cluster = Cluster(["R", None, None, "R", None, "R", "OOM"], fails=(2, 5, 6))
     found, printed = states(cluster, [run])
     assert found == {"base/seed-0": "failed"} and len(cluster.submitted) == 1
-    assert printed.count("squeue does not answer") == 1
+    assert printed.count("squeue does not answer") == 1 and cluster.asked == 10, "until the job broke"
 
 
 def test_a_job_that_squeue_has_forgotten_is_over_when_its_run_has_ended_or_after_some_answers(folder, states):
