@@ -70,13 +70,12 @@ class CustomLoss(NamedTuple):
     spread: Spread
 
     def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
-        loss_sum, weight_sum = self(logits, targets, weights.astype(jnp.float32))
-        return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss_sum, weight=weight_sum)
+        loss_sum, weight_sum = self(logits.astype(jnp.float32), targets, weights.astype(jnp.float32))
+        loss, weight = jnp.asarray(loss_sum, jnp.float32), jnp.asarray(weight_sum, jnp.float32)
+        return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss, weight=weight)
 
-    def __call__(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        options = {"epsilon": self.epsilon, "spread": self.spread}
-        loss_sum, weight_sum = self.function(logits.astype(jnp.float32), targets, weights, **options)
-        return jnp.asarray(loss_sum, jnp.float32), jnp.asarray(weight_sum, jnp.float32)
+    def __call__(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Any:
+        return self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
 
 
 def load_loss(train: TrainConfig) -> Objective | CustomLoss:
@@ -96,15 +95,13 @@ def check_loss(train: TrainConfig) -> None:
         return
     logits, others = (jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32) for _ in range(2))
     targets, weights = jnp.array([[1, 2, 0], [4, 3, 2]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-    options = {"epsilon": loss.epsilon, "spread": loss.spread}
-    sums = loss.function(logits, targets, weights, **options)
+    sums = loss(logits, targets, weights)
     if not isinstance(sums, tuple) or len(sums) != 2 or any(np.shape(each) != () for each in sums):
         raise loss.function.refusal("must return (loss_sum, weight_sum), two numbers: sums over all tokens")
     if not jnp.issubdtype(jnp.result_type(sums[0]), jnp.floating):
         raise loss.function.refusal(f"loss_sum is of type {jnp.result_type(sums[0])}; float32 would be right")
-    (loss_sum, weight_sum), gradient = jax.jit(jax.value_and_grad(loss.__call__, has_aux=True))(
-        logits, targets, weights
-    )
+    derive = jax.jit(jax.value_and_grad(loss.__call__, has_aux=True))
+    (loss_sum, weight_sum), gradient = derive(logits, targets, weights)
     is_finite = all(bool(jnp.isfinite(array).all()) for array in (loss_sum, weight_sum, gradient))
     if not is_finite or weight_sum <= 0:
         raise loss.function.refusal(f"gave loss_sum {loss_sum} and weight_sum {weight_sum}, or a gradient, not usable")
@@ -113,9 +110,7 @@ def check_loss(train: TrainConfig) -> None:
         raise loss.function.refusal("counts tokens whose weight is 0, which are padding; multiply by weights")
     rows = [loss(logits[row : row + 1], targets[row : row + 1], weights[row : row + 1]) for row in range(2)]
     if not np.allclose(np.sum(rows, axis=0), (loss_sum, weight_sum), rtol=1e-4):
-        raise loss.function.refusal(
-            "is not a sum: the loss of two rows must be the sum of their losses, and so must its weight"
-        )
+        raise loss.function.refusal("is not a sum: the loss of two rows must be the sum of theirs, and the weight too")
 
 
 def label_smoothed_cross_entropy(
