@@ -68,9 +68,10 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
     definition, folder = defined(base=base), SweepFolder(tmp_path)
     (config,) = definition.experiments.values()
-    assert UNCOUNTED in next(plan(folder, definition, ["base"]))
-    prepare(config, folder.data(config))
-    told = next(plan(folder, definition, ["base"]))
+    place = folder.data(config)
+    assert UNCOUNTED in next(plan(folder, definition, ["base"], {}))
+    prepare(config, place)
+    told = next(plan(folder, definition, ["base"], {place: place}))
     counted = spec.training_flops(config, updates(config, lambda: folder.data(config)))
     assert UNCOUNTED not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
 
