@@ -5,7 +5,6 @@ import ctypes
 import os
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +85,14 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     if devices[0].platform == "cpu":
         size = 1024
         matrix = jnp.ones((size, size), dtype)
-        measured = 2 * size**3 / _seconds(jax.jit(lambda a: a @ a), matrix)
+        product = jax.jit(lambda a: a @ a)
+        product(matrix).block_until_ready()
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            product(matrix).block_until_ready()
+            seconds.append(time.perf_counter() - began)
+        measured = 2 * size**3 / statistics.median(seconds)
         # Simulated devices of one CPU share its cores.
         return measured / len(jax.local_devices()), f"a {size} x {size} {dtype} product measured now"
     if len({device.device_kind for device in devices}) > 1:
@@ -115,35 +121,6 @@ def figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
     if precision != "highest" and peak.tf32 is not None:
         return peak.tf32, "TF32"
     return peak.float32, "float32"
-
-
-def products_rate(rows: int, width: int, inner: int, dtype: str, precision: str) -> float:
-    """FLOP/s of the products of a feed-forward layer (`rows` x `width`, `rows` x `inner`), timed now.
-
-    Small products are far from the peak, and no model of these widths is faster.
-    """
-    layers = 8
-    there, back = jnp.full((width, inner), 1 / width, dtype), jnp.full((inner, width), 1 / inner, dtype)
-
-    def chain(x: jax.Array) -> jax.Array:
-        with jax.default_matmul_precision(precision):
-            for _ in range(layers):
-                x = (x @ there) @ back
-        return x
-
-    return layers * 4 * rows * width * inner / _seconds(jax.jit(chain), jnp.ones((rows, width), dtype))
-
-
-def _seconds(program: Callable[[jax.Array], jax.Array], argument: jax.Array) -> float:
-    """The median of five calls, after one that compiles."""
-    program(argument).block_until_ready()
-
-    def once() -> float:
-        start = time.perf_counter()
-        program(argument).block_until_ready()
-        return time.perf_counter() - start
-
-    return statistics.median(once() for _ in range(5))
 
 
 def keep_freed_memory() -> None:

@@ -123,11 +123,11 @@ def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
 
 
-def updates(config: ExperimentConfig, data: Callable[[], Path]) -> int | None:
+def updates(config: ExperimentConfig, data: Callable[[], Path | None]) -> int | None:
     """The number of updates of a run that has not started; None if `train.epochs` needs data that is not prepared."""
     if config.train.epochs is None:
         return config.train.steps
-    if not ((directory := data()) / MANIFEST).is_file():
+    if (directory := data()) is None or not (directory / MANIFEST).is_file():
         return None
     batches = training_batches(config.data, Prepared.open(directory).pairs("train"))
     return last_step(config.train, batches.steps_per_epoch)
