@@ -27,6 +27,7 @@ FILES = {**BASE, "data": {"source": ["none.en"], "target": ["none.de"]}}
         ([Variant("a", FOUR.changes, published={"x": 1})], {}, "there are: perplexity, bleu, parameters, exact_match"),
         ([Variant("a", FOUR.changes, published={"bleu": "27.5"})], {}, "published['bleu'] = '27.5': must be a finite"),
         ([Variant("a", FOUR.changes, published={"bleu": math.nan})], {}, "published['bleu'] = nan: must be a finite"),
+        ([Variant("a", FOUR.changes, published={"bleu": 1.0}, unverified=["perplexity"])], {}, "unverified"),
         ([Variant("a", FOUR.changes, published=27.5)], {}, "published = 27.5: must be a dict of figures"),
         ([Variant("a", WIDTH)], {}, "variant 'a': model.gated_width has no effect here: it needs "),
         ([Variant("a")], {}, "variants 'base' and 'a': all that has an effect is the same in them; leave one out"),
