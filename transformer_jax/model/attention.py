@@ -81,13 +81,25 @@ def checked_mask(mask: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array
     if mask is None:
         return None
     mask = _as_booleans(mask)
-    if mask.ndim != 4 or any(size not in (1, full) for size, full in zip(mask.shape, shape_BHTS, strict=True)):
-        raise ValueError(
-            f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
-            "where the mask is the same for all, as from padding_mask and causal_mask; for a mask [batch, keys] use "
-            "mask[:, None, None, :]"
-        )
+    _check_broadcasts("mask", mask, shape_BHTS, "a mask [batch, keys] use mask[:, None, None, :]")
     return mask
+
+
+def _checked_bias(bias: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
+    if bias is None:
+        return None
+    bias = jnp.asarray(bias)
+    check_floating(bias=bias)
+    _check_broadcasts("bias", bias, shape_BHTS, "a bias [batch, queries, keys] use bias[:, None]")
+    return bias
+
+
+def _check_broadcasts(name: str, array: jax.Array, shape_BHTS: Sequence[int], example: str) -> None:
+    if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, shape_BHTS, strict=True)):
+        raise ValueError(
+            f"{name} has the shape {array.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
+            f"where it is the same for all; for {example}"
+        )
 
 
 def _as_booleans(mask: ArrayLike) -> jax.Array:
@@ -99,18 +111,6 @@ def _as_booleans(mask: ArrayLike) -> jax.Array:
     if mask.dtype != bool and (wrong := [value for value in known_range(mask) if value not in (0, 1)]):
         raise ValueError(f"mask is {mask.dtype} and has the value {wrong[0]}: {use}")
     return mask.astype(bool)
-
-
-def _checked_bias(bias: ArrayLike, shape_BHTS: Sequence[int]) -> jax.Array:
-    bias = jnp.asarray(bias)
-    check_floating(bias=bias)
-    if bias.ndim != 4 or any(size not in (1, full) for size, full in zip(bias.shape, shape_BHTS, strict=True)):
-        raise ValueError(
-            f"bias has the shape {bias.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
-            "where the bias is the same for all; for [batch, queries, keys] use bias[:, None], for [heads, queries, "
-            "keys] bias[None]"
-        )
-    return bias
 
 
 # Equation 1.
@@ -140,7 +140,7 @@ def scaled_dot_product_attention(
     check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
     q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
-    mask, bias = checked_mask(mask, shape_BHTS), None if bias is None else _checked_bias(bias, shape_BHTS)
+    mask, bias = checked_mask(mask, shape_BHTS), _checked_bias(bias, shape_BHTS)
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 
