@@ -197,8 +197,8 @@ FAULTS = [
     Fault(
         "the cache does not follow the beams",
         "search/beam.py",
-        "return beam, reorder(new_cache, parents_BK)",
-        "return beam, new_cache",
+        "return beam, reorder(cache, parents_BK)",
+        "return beam, cache",
         "search",
     ),
     Fault(
