@@ -45,7 +45,7 @@ def test_what_was_tried_and_what_it_cost(tuned):
         "2.0000 chosen",
         "2.5000",
     ]
-    assert one["rate x"] == "2" and four["validation loss x 2"] == "failed"
+    assert one["rate x"] == "2" and four["validation loss x 2"] == "no loss"
     cost = "Tuning took 9 runs, 6,000 updates, 6 min, 1.2e+13 FLOPs; the compared runs took 8 runs, 8,000 updates"
     assert cost.replace("1.2e+13", "12.0 T") in report.markdown
     remark = (

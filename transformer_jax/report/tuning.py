@@ -87,7 +87,7 @@ def _loss(tuned: Tuned, factor: str) -> Cell:
     if factor not in tuned.losses:
         return Cell()
     if (loss := tuned.losses[factor]) is None:
-        return Cell("failed")
+        return Cell("no loss")  # it diverged; in a sweep of 1.0.0 it may have failed otherwise
     return number_cell(loss, "{:.4f}".format)._replace(detail="chosen" * (factor == f"{tuned.factor:g}"))
 
 
