@@ -24,7 +24,7 @@ def get_config():
     config.data.hard_vocab_limit = False
     config.optimizer.warmup_share = 0.1
     config.optimizer.learning_rate = 2e-3
-    config.train.epochs = 100
+    config.train.epochs = 200
     config.train.steps = 20_000
     config.train.validations = 20
     config.train.eval_every = 500

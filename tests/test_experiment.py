@@ -15,6 +15,7 @@ from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
 from transformer_jax.commands.training_words import training_sources, words_of
+from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora.tasks import generate
 from transformer_jax.data.prepare import prepare
@@ -89,12 +90,19 @@ def test_the_preset_for_own_text_scales_with_the_text(count, tmp_path):
     source, target = write_text(tmp_path, "train", PAIRS[:count])
     config = configuration.load("preset:text", [("data.source", source), ("data.target", target)])
     prepared = prepare(config, tmp_path / "data")
-    resolved = in_updates(with_vocabulary(config, prepared), prepared)
-    updates = 100 * training_batches(config.data, prepared.pairs("train")).steps_per_epoch
+    folder = RunFolder(tmp_path / "run")
+    resolved = in_updates(with_vocabulary(config, prepared), prepared, folder)
+    updates = 200 * training_batches(config.data, prepared.pairs("train")).steps_per_epoch
     assert resolved.optimizer.warmup_steps == updates // 10
     assert resolved.train.eval_every == resolved.train.checkpoint_every == updates // 20
     assert resolved.train.log_every <= resolved.train.eval_every
-    assert in_updates(resolved, prepared) == resolved
+    assert in_updates(resolved, prepared, folder) == resolved
+    # It is resumed to be made longer: the learning rates so far stay those of the run.
+    (folder.checkpoints / "7").mkdir(parents=True)
+    folder.config.write_text(to_json(resolved))
+    longer = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=400))
+    again = in_updates(with_vocabulary(longer, prepared), prepared, folder)
+    assert again.optimizer == resolved.optimizer and again.train.eval_every == 2 * resolved.train.eval_every
 
 
 def test_a_long_run_keeps_its_intervals(tmp_path):
@@ -103,7 +111,7 @@ def test_a_long_run_keeps_its_intervals(tmp_path):
     texts = [("data.source", source), ("data.target", target)]
     config = configuration.load("preset:text", [*texts, *options.items()])
     prepared = prepare(config, tmp_path / "data")
-    assert in_updates(config, prepared) == config
+    assert in_updates(config, prepared, RunFolder(tmp_path / "run")) == config
 
 
 @pytest.mark.slow

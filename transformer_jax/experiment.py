@@ -179,8 +179,8 @@ def _train(
                 f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
             )
         experiments = [
-            with_checked_attention(in_updates(with_vocabulary(experiment, prepared), prepared))
-            for experiment in experiments
+            with_checked_attention(in_updates(with_vocabulary(experiment, prepared), prepared, folder))
+            for experiment, folder in zip(experiments, folders, strict=True)
         ]
         if params is not None and (differences := other_shapes(experiments[0], params)):
             more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
@@ -240,14 +240,21 @@ def with_checked_attention(experiment: ExperimentConfig) -> ExperimentConfig:
     return dataclasses.replace(experiment, model=model)
 
 
-def in_updates(experiment: ExperimentConfig, prepared: Prepared) -> ExperimentConfig:
-    """The experiment with the updates that optimizer.warmup_share and train.validations come to on this data."""
+def in_updates(experiment: ExperimentConfig, prepared: Prepared, folder: RunFolder) -> ExperimentConfig:
+    """The experiment with the updates that optimizer.warmup_share and train.validations come to on this data.
+
+    A run that is resumed keeps its warmup, so that it can be made longer.
+    """
     train, optimizer = experiment.train, experiment.optimizer
     if optimizer.warmup_share is None and train.validations is None:
         return experiment
     updates = last_step(train, training_batches(experiment.data, prepared.pairs("train")).steps_per_epoch)
     if optimizer.warmup_share is not None:
         warmup_steps = max(1, round(optimizer.warmup_share * updates))
+        is_resumed = folder.config.is_file() and folder.saved_steps()
+        stored = folder.stored_config().optimizer if is_resumed else None
+        if stored is not None and stored.warmup_share == optimizer.warmup_share:
+            warmup_steps = stored.warmup_steps
         optimizer = dataclasses.replace(optimizer, warmup_steps=warmup_steps)
     if train.validations is not None and (every := max(1, updates // train.validations)) < train.eval_every:
         log_every = min(train.log_every, every)

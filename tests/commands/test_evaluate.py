@@ -75,7 +75,10 @@ def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys
     assert not path.with_name("mine.averaged.json").exists()
     found = json.loads(path.read_text())
     assert (found["exact_match"]["right"], found["exact_match"]["total"], found["n"]) == (3, PRIME, PRIME)
-    assert found["measures"]["exact_match"] == {"score": 300 / PRIME, "signature": "nrefs:1|case:mixed|space:collapsed"}
+    assert found["measures"]["exact_match"] == {
+        "score": 300 / PRIME,
+        "signature": "nrefs:1|case:mixed|space:collapsed|unicode:nfc",
+    }
     assert found["exact_match"]["resampled"] == "clusters"
     assert found["exact_match"]["groups"]["kind"]["one"] == {"right": 1, "total": 1, "low": None, "high": None}
     out = capsys.readouterr().out
