@@ -119,3 +119,9 @@ def test_files_are_part_of_the_identity(mine):
     before = read_code("mine.py:f")
     (mine.parent / "table.txt").write_text("2")
     assert read_code("mine.py:f").changed_since(before) == ["table.txt"]
+
+
+def test_the_digest_is_the_same_in_every_version_of_python(mine):
+    """How ast prints a tree, and f-strings as source, differs between versions."""
+    mine.write_text("def f(x: int = None):\n    return f\"{x!r:>{x}} 'quoted'\"\n")
+    assert read_code("mine.py:f").source[:16] == "4099ccd8f4481c1e"

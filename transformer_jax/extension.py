@@ -170,8 +170,8 @@ def source_digest(address: str) -> str:
     while new := {i for i, names in enumerate(defined) if i not in chosen and (not names or names & wanted)}:
         chosen |= new
         wanted |= {node.id for i in new for node in ast.walk(statements[i]) if isinstance(node, ast.Name)}
-    text = "\n".join(ast.unparse(_without_docstrings(statements[i])) for i in sorted(chosen))
-    return _sha256(text.encode())
+    parsed = [_plain(_without_docstrings(statements[i])) for i in sorted(chosen)]
+    return _sha256(json.dumps(parsed).encode())
 
 
 def _defined_by(statement: ast.stmt) -> set[str]:
@@ -192,6 +192,14 @@ def _without_docstrings(statement: ast.stmt) -> ast.stmt:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
     return statement
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as lists, the same in every version of Python: without the fields that are empty."""
+    if isinstance(node, ast.AST):
+        fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value not in (None, [])]
+        return [type(node).__name__, fields]
+    return list(map(_plain, node)) if isinstance(node, list) else repr(node)
 
 
 def _sha256(content: bytes) -> str:
