@@ -67,7 +67,7 @@ def test_the_value_and_the_gradient_are_those_of_linen():
     jax.tree.map(assert_close, value_and_gradient(module, X, X), expected)
 
 
-def test_a_search_needs_a_module_without_random_state_and_the_error_says_so():
+def test_a_search_needs_a_module_without_random_state():
     model = bridge.ToNNX(Embedding(20, 8), rngs=nnx.Rngs(0)).lazy_init(TARGET)
 
     def search(**options):
@@ -76,7 +76,6 @@ def test_a_search_needs_a_module_without_random_state_and_the_error_says_so():
 
         return greedy_search(step, {}, SearchRules(2, 4, bos_id=1, eos_id=2, pad_id=0))
 
-    with pytest.raises(TraceContextError) as error:
+    with pytest.raises(TraceContextError):
         search()
-    assert "docs/nnx.md" in "".join(error.value.__notes__)
     assert search(rngs=nnx.Rngs()).tokens_BNT.shape == (2, 1, 4)
