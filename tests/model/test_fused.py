@@ -198,6 +198,27 @@ def test_a_step_with_kernels_equals_the_plain_one_where_devices_divide_the_rows(
     assert kernels_on_cpus
 
 
+def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, monkeypatch):
+    """`vmap` merges runs and rows in the kernel, also where the runs share their batch."""
+
+    @jax.custom_batching.custom_vmap
+    def kernel(q_BTHK, queries_B, keys_B):
+        return q_BTHK
+
+    @kernel.def_vmap
+    def merged(size, is_batched, q_RBTHK, *others):
+        assert all(is_batched)
+        return q_RBTHK, True
+
+    def attention(q_BTHK, *_, query_seq_lengths, key_value_seq_lengths, **__):
+        return kernel(q_BTHK, query_seq_lengths, key_value_seq_lengths)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    described, heads_RBTHK = (jnp.array([4, 3, 2]), True), jnp.ones((2, 3, 4, 2, 8))
+    output = jax.vmap(lambda q: fused.fused_attention("cudnn", q, q, q, None, None, None, *described))(heads_RBTHK)
+    assert output.shape == heads_RBTHK.shape
+
+
 # Fall backs.
 
 

@@ -159,7 +159,9 @@ def fused_attention(
     if implementation == "cudnn":
         options: dict[str, Any] = {"is_causal": is_causal, "implementation": CUDNN}
         if lengths_B is not None:
-            queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1])
+            # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
+            lengths_B = jnp.where(q_BTHK[:, 0, 0, 0] == 0, lengths_B, lengths_B)
+            queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1]) + 0 * lengths_B
             options |= {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
         output_BTHV: jax.Array = attend(**options)
         return output_BTHV
