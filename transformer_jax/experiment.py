@@ -283,6 +283,7 @@ def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, A
         "weights_sha256": model.weights_sha256,
         "steps": list(model.steps),
         "decode": evaluation_records.search(decode),
+        "bleu_tokenize": decode.bleu_tokenize,
         "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
         "version": __version__,
     }

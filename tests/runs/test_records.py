@@ -13,6 +13,7 @@ WANTED = {
     "weights_sha256": "1" * 64,
     "steps": [6],
     "decode": search(USUAL),
+    "bleu_tokenize": "13a",
     "metrics": {"words": "mine.py:words"},
     "version": "1",
 }
@@ -33,6 +34,7 @@ RECORD = {**WANTED, "test_set": "test", "measures": {"words": {"signature": "min
         ),  # an earlier version's
         ({"weights_sha256": "2" * 64}, "is of other weights"),
         ({"measures": {}}, "has no words of mine.py:words"),
+        ({"bleu_tokenize": "zh"}, "has BLEU by the tokenizer zh, not 13a"),
         ({"version": "0"}, "was made by version 0"),
     ],
 )

@@ -60,6 +60,9 @@ def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
         return f"is of another search: {changed}"
     if record.get("weights_sha256") != wanted.get("weights_sha256", record.get("weights_sha256")):
         return "is of other weights"
+    tokenize = record.get("bleu_tokenize", "13a")  # records of version 1.0.0 have no other
+    if tokenize != wanted.get("bleu_tokenize", tokenize):
+        return f"has BLEU by the tokenizer {tokenize}, not {wanted['bleu_tokenize']}"
     for name, signature in wanted.get("metrics", {}).items():
         measured = record.get("measures", {}).get(name)
         if measured is None or measured.get("signature") != signature:
