@@ -282,5 +282,7 @@ class LastTokenAlone(MultiHeadAttention):
         if context.cache is None or key_value is None:
             return super().with_context(query, key_value, context)
         itself = jnp.eye(query.shape[1], dtype=bool)[None, None]  # beams stand side by side
-        output, _ = super().with_context(query, key_value, context._replace(mask=itself, cache=None))
+        output, _ = super().with_context(
+            query, key_value, context.replace(mask=itself, cache=None, key_positions_BS=context.positions_BT)
+        )
         return output, context.cache

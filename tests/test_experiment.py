@@ -1,7 +1,6 @@
 """Options that follow from the data, and `train --init-from`: another run's weights, model and tokenizers."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
@@ -14,19 +13,17 @@ from tests.support.training_runs import CONFIG, errors, metrics, train_here, wei
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
-from transformer_jax.commands.training_words import training_sources, words_of
 from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora.tasks import generate
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import in_updates, with_checked_attention, with_vocabulary
-from transformer_jax.files.atomic import write_record
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
 from transformer_jax.model import fused
 from transformer_jax.runs.export import flat, read_export
-from transformer_jax.runs.folder import INIT_FROM, RunFolder
+from transformer_jax.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +57,6 @@ def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(first, tmp_path):
     assert any("may soon forget" in line for line in errors(train_from(tmp_path / "fast", first, "train.steps=1")))
     slow = ("train.steps=1", "optimizer.learning_rate=3e-4")
     assert not errors(train_from(tmp_path / "slow", first, *slow))
-
-
-@pytest.mark.slow
-def test_words_of_the_run_whose_weights_it_started_with_were_seen(first, tmp_path):
-    """Of a text whose own words are others; and none is known where that run's text is gone."""
-    train_from(tmp_path / "run", first, "train.steps=1", "data.task.alphabet=2")
-    own = {word for text in training_sources(tmp_path / "run") for word in text.split()}
-    both = words_of(str(tmp_path / "run"))
-    assert own < both == words_of(str(first))
-    shutil.copytree(tmp_path / "run", tmp_path / "orphan")
-    versions = RunFolder(tmp_path / "orphan").versions() | {INIT_FROM: str(tmp_path / "gone")}
-    write_record(tmp_path / "orphan/versions.json", versions)
-    assert words_of(str(tmp_path / "orphan")) == set()
 
 
 def test_fused_attention_that_fails_its_check_is_not_used(monkeypatch):

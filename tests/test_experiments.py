@@ -16,7 +16,7 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for
 from tests.support.small_runs import experiment
 from tests.support.translating_runs import make_run
 from tests.test_table3 import MILLIONS
-from transformer_jax import Transformer, load_run, scaled_dot_product_attention, shipped
+from transformer_jax import Context, Transformer, load_run, scaled_dot_product_attention, shipped
 from transformer_jax.config import PartsConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.data.tokenizer import PAD
@@ -213,7 +213,7 @@ def test_table3_on_multi30k_moves_dropout_by_the_papers_differences():
 
 
 def test_concatenated_keeps_the_embedding_and_the_position_apart():
-    kind = module("positions").Concatenated(small())
+    kind = module("positions").Concatenated()
     x_BTD = jax.random.normal(jax.random.key(0), (2, 4, 16))
     out_BTD = kind.embed(x_BTD, jnp.arange(4)[None])
     np.testing.assert_array_equal(out_BTD[..., :12], x_BTD[..., :12])
@@ -221,7 +221,7 @@ def test_concatenated_keeps_the_embedding_and_the_position_apart():
 
 
 def test_fraction_goes_from_zero_to_one():
-    kind = module("positions").Fraction(small(max_length=8))
+    kind = module("positions").Fraction(8)
     x_BTD = jnp.zeros((1, 3, 4))
     out_BTD, variables = kind.init_with_output(jax.random.key(0), x_BTD, jnp.array([[0, 4, 8]]), method="embed")
     direction_D = variables["params"]["direction"]
@@ -362,12 +362,12 @@ def test_shared_projections_multiply_each_slice_by_the_same_matrix():
 def test_unscaled_attention_has_scale_one():
     attention = module("tutorial_mistakes").Unscaled(num_heads=2)
     q, k, v = (jax.random.normal(jax.random.key(i), (1, 3, 2, 4)) for i in range(3))
-    found = attention.apply({}, q, k, v, None, None, True, method="attend")
+    found = attention.apply({}, q, k, v, Context(), method="attend")
     assert_close(found, scaled_dot_product_attention(q, k, v, scale=1.0)[0])
 
 
 def test_wrong_exponents_are_those_of_the_tutorials():
-    kind = module("tutorial_mistakes").WrongExponents(small())
+    kind = module("tutorial_mistakes").WrongExponents()
     table_TD = kind.embed(jnp.zeros((1, 5, 8)), jnp.arange(5)[None])[0]
     for position in range(5):
         for i in range(4):

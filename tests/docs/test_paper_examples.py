@@ -48,12 +48,12 @@ def test_scores_are_divided_by_eight():
 
 
 def test_shapes_of_twelve_heads():
-    """[2, 9, 768] with 12 heads: Q, K, V [2, 12, 9, 64] (remembered as 2, 12, 64, 9), scores [2, 12, 9, 9]."""
+    """[2, 9, 768] with 12 heads: Q, K, V [2, 12, 9, 64] (cached as 2, 12, 64, 9), scores [2, 12, 9, 9]."""
     x, attention = jnp.ones((2, 9, 768)), MultiHeadAttention(num_heads=12)
     output, shown = jax.eval_shape(lambda: shown_weights(attention, x, x))
     assert shown["weights"][0].shape == (2, 12, 9, 9)
     assert output.shape == (2, 9, 768)
-    memory = jax.eval_shape(lambda: attention.init_with_output(jax.random.key(0), x, method="remember"))[0]
+    memory = jax.eval_shape(lambda: attention.init_with_output(jax.random.key(0), x, method="project_memory"))[0]
     assert memory["keys"].shape == memory["values"].shape == (2, 12, 64, 9)
 
 

@@ -10,7 +10,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
-from transformer_jax.runs.folder import INIT_FROM, RunFolder
+from transformer_jax.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from transformer_jax.translation.load import Run
@@ -25,7 +25,7 @@ class TrainingWords:
 
     def __init__(self, model: "Run", workdir: str):
         self._model = model
-        self._words = words_of(workdir)
+        self._words = {word for text in training_sources(workdir) for word in text.split()}
         self._sentences = self._affected = 0
         self._first: dict[str, None] = {}
 
@@ -52,24 +52,6 @@ class TrainingWords:
         if self._affected:
             of_all = f"{self._affected:,} of {self._sentences:,} sentences"
             tell(f"warning: never seen in training: words in {of_all}, the first of them {', '.join(self._first)}")
-
-
-def words_of(workdir: str) -> set[str]:
-    """The words of the source sentences that a run, and those whose weights it started with, were trained on.
-
-    None if they are not all known, because some of the data is not there, or large.
-    """
-    words: set[str] = set()
-    run: str | None = workdir
-    seen: set[str] = set()
-    while run and run not in seen:
-        own = {word for text in training_sources(run) for word in text.split()}
-        if not own:
-            return set()
-        words |= own
-        seen.add(run)
-        run = RunFolder(run).versions().get(INIT_FROM)
-    return words
 
 
 def training_sources(workdir: str) -> Iterator[str]:

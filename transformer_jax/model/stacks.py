@@ -104,7 +104,8 @@ class Decoder(_Stack):
         `context` is for self-attention, `cross_context` for attention to the memory, which is in the cache if there is
         one; x then holds only new tokens.
         """
-        x_BTD, context = self.pre(x_BTD, context, None if cache is None else cache[0]["self"]["filled"])
+        start = cache[0]["self"]["filled"] if cache is not None and context.positions_BT is None else None
+        x_BTD, context = self.pre(x_BTD, context, start)
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):
             own = _of_layer(context, i, encoding, cache and cache[i]["self"])

@@ -185,7 +185,8 @@ def _normalizer(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.A
     greatest = jax.lax.stop_gradient(jnp.max(logits, axis=-1))
     normalizer = greatest + jnp.log(jnp.sum(jnp.exp(logits - greatest[..., None]), axis=-1))
     is_class = (targets >= 0) & (targets < logits.shape[-1])
-    return greatest, normalizer * jnp.where(is_class, 1.0, jnp.nan)
+    # The square root of -1 is NaN; `--debug-nans` would stop at a constant.
+    return greatest, normalizer * jnp.sqrt(jnp.where(is_class, 1.0, -1.0))
 
 
 def sums_of_features(
