@@ -145,6 +145,8 @@ class Trainer:
                 problem = ""
             except DamagedCheckpoint as damage:
                 problem = str(damage)
+                if processes().count > 1:  # the others may be waiting for this one inside of their reading
+                    tell(f"{processes()} cannot read the checkpoint of step {step}: {problem}")
             everywhere = processes().gather(problem)
             if any(everywhere) and not all(everywhere):
                 number, reason = next((number, text) for number, text in enumerate(everywhere) if text)
