@@ -37,6 +37,8 @@ MESHES = {
         "model__attention_softcap": 2.0,
         "model__positions": "transformer_xl",
         "model__mup_base_d_model": 8,
+        # Some gradients of the positions' kernel are 1e-11: the paper's 1e-9 would make their rounding whole updates.
+        "optimizer__epsilon": 1e-5,
     },
     "data 2 x fsdp 2, in parts": {"devices": 4, "mesh__fsdp": 2, "train__accumulate": 2},
 }
@@ -48,7 +50,9 @@ MESHES = {
 def test_several_devices_train_as_one(mesh):
     """With the same dropout masks; and in parts as the whole batch. tests/drills/test_every_mesh.py has all meshes."""
     options = MESHES[mesh]
-    alone = trainer(**{name: value for name, value in options.items() if name.startswith("model__")}).train(batches(5))
+    alone = trainer(
+        **{name: value for name, value in options.items() if name.startswith(("model__", "optimizer__"))}
+    ).train(batches(5))
     state = trainer(**options).train(batches(5))
     assert worst_difference(state, alone) < (WITHIN,)
     assert float(state.sums.loss) == pytest.approx(float(alone.sums.loss), rel=1e-5)
@@ -117,8 +121,9 @@ def test_other_optimizers_states_find_their_place(name):
     optimizer = {"optimizer__name": name}
     if name == "muon":
         optimizer["optimizer__groups"] = (("table", {"name": "adafactor", "learning_rate_factor": 0.3}),)
-    state = trainer(devices=4, mesh__fsdp=2, mesh__tensor=2, **optimizer).train(batches(2))
-    alone = trainer(**optimizer).train(batches(2))
+    uncached = trainer.__wrapped__  # groups cannot be hashed
+    state = uncached(devices=4, mesh__fsdp=2, mesh__tensor=2, **optimizer).train(batches(2))
+    alone = uncached(**optimizer).train(batches(2))
     assert worst_difference(state, alone) < (1e-3 if name == "muon" else WITHIN,)
 
 
