@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,8 +19,8 @@ from tests.support.training_runs import (
     train_here,
     weights,
 )
-from transformer_jax.errors import BadInput
-from transformer_jax.processes.distributed import check_flags, in_cluster
+from transformer_jax.errors import BadInput, Failed
+from transformer_jax.processes.distributed import check_flags, in_cluster, unreachable
 
 # A line of metrics wherever a run below may be interrupted, dropout included.
 OPTIONS = ("train.log_every=6", "train.steps=36")
@@ -150,6 +151,16 @@ def test_one_that_never_starts_ends_the_others(place):
         for number in (0, 1):
             assert f"process {number} of 3 (" in running.told(number) and "waits up to 3 s" in running.told(number)
     assert not (place / "waiting").exists()
+
+
+def test_the_others_may_be_lost_while_a_checkpoint_is_written():
+    """Orbax raises TimeoutError from JAX's error, and a checkpoint that failed raises Failed from that."""
+    lost, timeout = jax.errors.JaxRuntimeError("UNAVAILABLE: one is gone"), TimeoutError("a barrier")
+    failed = Failed("a checkpoint could not be written")
+    failed.__cause__, timeout.__cause__ = timeout, lost
+    assert unreachable(failed) == "UNAVAILABLE: one is gone"
+    timeout.__cause__ = None
+    assert unreachable(failed) is None
 
 
 TWO = """

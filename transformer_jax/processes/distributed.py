@@ -120,16 +120,24 @@ def joined(
         jax.distributed.shutdown()
     except (Exception, KeyboardInterrupt) as error:
         atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # JAX's own exit handler waits for the others
-        cause = error.__cause__ or error
-        if isinstance(cause, jax.errors.JaxRuntimeError) or "Gloo" in str(cause):
+        if reason := unreachable(error):
             raise Failed(
-                f"{_processes} could not reach the others ({str(cause).splitlines()[0][:200]}): the log of the process "
+                f"{_processes} could not reach the others ({reason.splitlines()[0][:200]}): the log of the process "
                 "that ended first says why; the same command resumes from the last checkpoint"
             ) from error
         tell(f"{_processes} ends: {(str(error).splitlines() or [type(error).__name__])[0]}")
         raise
     finally:
         _processes = Processes()
+
+
+def unreachable(error: BaseException | None) -> str | None:
+    """What JAX says about the other processes, if that is why `error` was raised."""
+    while error is not None:
+        if isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error):
+            return str(error)
+        error = error.__cause__
+    return None
 
 
 def check_flags(coordinator: str | None, count: int | None, number: int | None) -> bool:
