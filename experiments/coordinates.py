@@ -5,7 +5,7 @@
 
 Under the right parametrisation a layer's output is as large, and an update changes it as much, in a wide model as in a
 narrow one. In the standard one the changes grow with the width. The batches are those of the config's data where it is
-prepared; otherwise random tokens that are to be copied. docs/mup.md
+prepared; otherwise random tokens that are to be copied. docs/tuning.md
 """
 
 from __future__ import annotations

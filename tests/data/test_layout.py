@@ -61,7 +61,7 @@ def test_a_small_corpus_gets_few_batches():
 
 
 def test_shares_of_multi30k_like_lengths():
-    """Measured on the real ones in docs/batching.md; these are drawn with the same means and spreads."""
+    """Measured on the real ones in docs/data.md; these are drawn with the same means and spreads."""
     random = np.random.default_rng(0)
     source = np.exp(random.normal(2.66, 0.28, 29_000))
     target = np.clip(np.rint(source * np.exp(random.normal(0.02, 0.17, 29_000))), 3, 50).astype(int)

@@ -123,7 +123,7 @@ def brute_force(table, name, alpha, limit=LENGTH, **options):
 
 
 def slow_beam(table, beam_size, name, alpha, n_best):
-    """Beam search as docs/decoding.md states it, run to the end."""
+    """Beam search as docs/search.md states it, run to the end."""
     live, found = [(0.0, ())], []
     for n in range(1, LENGTH + 1):
         candidates = []

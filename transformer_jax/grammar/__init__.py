@@ -2,7 +2,7 @@
 
 A sampler (`sampler.py`, from `clauses.py` and `phrases.py`) makes a random abstract sentence (`tree.py`) from the
 `lexicon.py`; `english.py` and `german.py` put it into words and never see one another's strings. Sentences are tokens
-separated by single spaces, punctuation included, and begin in lower case. `docs/grammar.md` lists the constructions.
+separated by single spaces, punctuation included, and begin in lower case. docs/data.md describes it.
 """
 
 from transformer_jax.grammar.corpus import MAX_TOKENS, CorpusSection, sentence_pairs

@@ -1,4 +1,4 @@
-"""Beam search (section 6.1). Length penalties, the proof of the stopping rule, and ties are in docs/decoding.md."""
+"""Beam search (section 6.1). Length penalties, the proof of the stopping rule, and ties are in docs/search.md."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
 """What the three searches share: which targets are allowed, how they are scored, and what is returned.
 
 A search knows no model, only a `Step`. Everything is pure and of static shape, for the caller to `jax.jit`.
-docs/decoding.md states the guarantees.
+docs/search.md states the guarantees.
 
 Letters: B sentences, K beam, R rows of the decoder (B, or B * K in a beam), T target positions, C candidates,
 V vocabulary (N elsewhere in this package: here N counts the n-best).
