@@ -117,7 +117,7 @@ def _sweep(place: Place) -> bytes:
 
 
 def _from_sentencepiece(place: Place) -> bytes:
-    from transformer_jax.data.vocabulary import train_sentencepiece
+    from transformer_jax.data.tokenizer import train_sentencepiece
 
     return train_sentencepiece(lambda: iter(["a b c d e f g h", "h g f"] * 9), "bpe", 272).serialized()
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from transformer_jax import cli, schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.data.tokenizer import load_tokenizer
-from transformer_jax.data.vocabulary import train_sentencepiece
+from transformer_jax.data.tokenizer import load_tokenizer, train_sentencepiece
 from transformer_jax.errors import BadInput
 from transformer_jax.files.lines import UTF_16_MARKS, read_blocks
 from transformer_jax.files.record import parse_object

@@ -1,4 +1,4 @@
-"""Prepare: text to arrays once; the same bytes however it got there; reused, refused, held out, counted."""
+"""Prepare: text to arrays once; the same bytes however it got there; reused, refused, held out, cleaned, counted."""
 
 import dataclasses
 import os
@@ -12,7 +12,8 @@ import pytest
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
 from transformer_jax.data import prepare as prepare_module
-from transformer_jax.data.prepare import prepare
+from transformer_jax.data.corpora.corpus import Chunk
+from transformer_jax.data.prepare import clean, evenly_spread, prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.files.lines import CONVERT
 
@@ -34,8 +35,7 @@ def test_every_pair_is_there_exactly_and_in_order(tmp_path, monkeypatch, tokeniz
     prepared = prepare(config, tmp_path / "data")
     held_out = decoded(prepared, "valid") + decoded(prepared, "test")
     assert decoded(prepared, "train") == [pair for pair in PAIRS if pair not in held_out]
-    assert len(held_out) == 50
-    assert len(set(held_out)) == 50
+    assert len(held_out) == len(set(held_out)) == 50
     assert set(held_out) < set(PAIRS)
     assert prepared.pairs("train").source_tokens.dtype == np.uint16
     assert (prepared.target_vocab_size is not None) == separate
@@ -46,21 +46,16 @@ def test_every_pair_is_there_exactly_and_in_order(tmp_path, monkeypatch, tokeniz
 def test_given_splits_stay_whole_and_in_order(tmp_path):
     pairs = [("one", ""), ("", "zwei"), ("one", ""), ("three", "x" * 20_000)]
     source, target = write_text(tmp_path, "test", pairs)
-    config = experiment(tmp_path, test_source=(source,), test_target=(target,))
-    prepared = prepare(config, tmp_path / "data")
-    assert list(zip(*prepared.texts("test"), strict=True)) == pairs
-    assert decoded(prepared, "test") == pairs
+    prepared = prepare(experiment(tmp_path, test_source=(source,), test_target=(target,)), tmp_path / "data")
+    assert list(zip(*prepared.texts("test"), strict=True)) == decoded(prepared, "test") == pairs
     assert prepared.splits == ("train", "test", "valid")
 
 
 def test_held_out_pairs_are_nowhere_in_train_even_when_they_come_twice(tmp_path):
     prepared = prepare(experiment(tmp_path, PAIRS * 3, tokenizer="words"), tmp_path / "data")
     train, valid, test = (set(decoded(prepared, split)) for split in ("train", "valid", "test"))
-    assert len(valid) == 30
-    assert len(test) == 20
-    assert not train & valid
-    assert not train & test
-    assert not valid & test
+    assert (len(valid), len(test)) == (30, 20)
+    assert not (train & valid or train & test or valid & test)
     assert train | valid | test == set(PAIRS)
     facts = prepared.manifest["splits"]["train"]
     assert facts["read"] == facts["pairs"] + facts["held_out"] == 3 * len(PAIRS)
@@ -72,16 +67,11 @@ def test_another_split_has_other_validation_pairs_and_the_same_test_pairs(tmp_pa
     own = {} if corpus == "files" else {"source": (), "target": (), "corpus": corpus, "task": task}
 
     def prepared(name, **changes):
-        config = experiment(tmp_path, tokenizer="words", **own, **changes)
-        made = prepare(config, tmp_path / name)
+        made = prepare(experiment(tmp_path, tokenizer="words", **own, **changes), tmp_path / name)
         splits = {split: list(zip(*made.texts(split), strict=True)) for split in ("valid", "test")}
-        return {"train": decoded(made, "train"), **splits}, made.manifest["recipe"]
+        return {"train": decoded(made, "train"), **splits}
 
-    (before, recipe), (one, _), (two, recipe_of_two) = (
-        prepared("before"),
-        prepared("one", split_seed=1),
-        prepared("two", split_seed=2),
-    )
+    before, one, two = prepared("before"), prepared("one", split_seed=1), prepared("two", split_seed=2)
     assert before["test"] == one["test"] == two["test"]
     for splits in (one, two):
         assert len(splits["valid"]) == len(before["valid"]) and len(splits["train"]) == len(before["train"])
@@ -89,16 +79,14 @@ def test_another_split_has_other_validation_pairs_and_the_same_test_pairs(tmp_pa
     assert len({frozenset(splits["valid"]) for splits in (before, one, two)}) == 3
     if corpus == "files":
         assert all(set().union(*splits.values()) == set(PAIRS) for splits in (before, one, two))
-    # Prepared data of earlier versions has no word about it.
-    assert "split_seed" not in str(recipe) and "split_seed" in str(recipe_of_two)
-    with pytest.raises(BadInput, match=r"data.split_seed was not set and is now 1"):
+    with pytest.raises(BadInput, match="split_seed"):
         prepared("before", split_seed=1)
 
 
 def test_a_split_of_a_corpus_that_has_one_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def pairs(split):\n    yield split, split\n")
     config = ExperimentConfig(data=DataConfig(corpus=f"{tmp_path}/mine.py:pairs", tokenizer="words", split_seed=1))
-    with pytest.raises(BadInput, match=r"split_seed = 1 chooses .*mine.py:pairs has validation pairs of its own"):
+    with pytest.raises(BadInput, match="split_seed"):
         prepare(config, tmp_path / "data")
 
 
@@ -111,12 +99,56 @@ def test_at_most_a_tenth_is_held_out(tmp_path, capsys):
 
 def test_data_seed_alone_decides_what_is_held_out(tmp_path):
     config = experiment(tmp_path, tokenizer="words")
-    held_out = []
-    for name, change in {"a": {}, "b": {"seed": 5}}.items():
-        prepared = prepare(dataclasses.replace(config, **change), tmp_path / name)
-        held_out.append(prepared.texts("valid"))
-    other = prepare(dataclasses.replace(config, data=dataclasses.replace(config.data, seed=5)), tmp_path / "c")
-    assert held_out[0] == held_out[1] != other.texts("valid")
+    configs = [config, dataclasses.replace(config, seed=5), experiment(tmp_path, tokenizer="words", seed=5)]
+    first, same, other = (prepare(config, tmp_path / str(i)).texts("valid") for i, config in enumerate(configs))
+    assert first == same != other
+
+
+def test_a_given_tokenizer_file_is_used(tmp_path):
+    first = prepare(experiment(tmp_path), tmp_path / "first")
+    model = str(first.directory / "tokenizer.model")
+    second = prepare(experiment(tmp_path, tokenizer_file=model, vocab_size=37_000), tmp_path / "second")
+    assert second.vocab_size == 400
+    assert second.fingerprint == first.fingerprint
+    words = prepare(experiment(tmp_path, tokenizer="words"), tmp_path / "words")
+    symbols = str(words.directory / "tokenizer.json")
+    assert prepare(experiment(tmp_path, tokenizer_file=symbols), tmp_path / "again").fingerprint == words.fingerprint
+    both = prepare(experiment(tmp_path, tokenizer_file=model, target_tokenizer_file=model), tmp_path / "both")
+    assert both.target_vocab_size == 400
+
+
+def test_a_tokenizer_is_trained_on_sentences_that_are_evenly_spread():
+    assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
+    assert [len(list(evenly_spread("abcdefghij", 10, wanted))) for wanted in range(1, 10)] == list(range(1, 10))
+
+
+# Cleaning.
+
+
+def cleaned(pairs, **options) -> tuple[list, dict]:
+    rejected: dict = {}
+    return clean(Chunk(pairs, "text", 1), CleaningConfig(**options), rejected, set()), rejected
+
+
+@pytest.mark.parametrize(
+    ("options", "pair", "reason"),
+    [
+        ({}, ("", "b"), "empty"),
+        ({}, ("a", " \t"), "empty"),
+        ({}, ("a", "x" * 10_001), "too long"),
+        ({"max_characters": 3}, ("abcd", "a"), "too long"),
+        ({"max_ratio": 2.0}, ("abcde", "ab"), "length ratio"),
+        ({"drop_copies": True}, ("same", "same"), "copy of the source"),
+    ],
+)
+def test_each_filter(options, pair, reason):
+    assert cleaned([pair], **options) == ([], {reason: {"pairs": 1, "first": ["text:1"]}})
+    assert cleaned([pair], drop_empty=False, max_characters=None) == ([pair], {})
+
+
+def test_only_the_first_few_examples_are_kept():
+    _, rejected = cleaned([("", "")] * 1000)
+    assert rejected == {"empty": {"pairs": 1000, "first": [f"text:{i}" for i in range(1, 6)]}}
 
 
 def test_the_manifest_tells_what_was_left_out_and_what_was_read(tmp_path):
@@ -146,19 +178,6 @@ def test_unreadable_lines_can_be_left_out(tmp_path):
     }
 
 
-def test_a_given_tokenizer_file_is_used(tmp_path):
-    first = prepare(experiment(tmp_path), tmp_path / "first")
-    model = str(first.directory / "tokenizer.model")
-    second = prepare(experiment(tmp_path, tokenizer_file=model, vocab_size=37_000), tmp_path / "second")
-    assert second.vocab_size == 400
-    assert second.fingerprint == first.fingerprint
-    words = prepare(experiment(tmp_path, tokenizer="words"), tmp_path / "words")
-    symbols = str(words.directory / "tokenizer.json")
-    assert prepare(experiment(tmp_path, tokenizer_file=symbols), tmp_path / "again").fingerprint == words.fingerprint
-    both = prepare(experiment(tmp_path, tokenizer_file=model, target_tokenizer_file=model), tmp_path / "both")
-    assert both.target_vocab_size == 400
-
-
 # The same bytes, however it got there.
 
 
@@ -168,14 +187,14 @@ def test_the_result_does_not_depend_on_the_blocks_or_the_place(tmp_path, monkeyp
     monkeypatch.setattr(prepare_module, "BLOCK", 53)
     many = prepare(config, tmp_path / "deep" / "many")
     assert contents(one.directory) == contents(many.directory)
-    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["many"]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["many"]
 
 
 class Killed(BaseException):
     """Like a signal, it is no error that anything would catch."""
 
 
-@pytest.mark.parametrize("step", ["read_corpus", "make_tokenizer", "_write_split"])
+@pytest.mark.parametrize("step", ["read_corpus", "_write_split"])
 def test_after_a_failure_or_a_kill_the_next_start_has_the_same_bytes(tmp_path, monkeypatch, step):
     config = experiment(tmp_path, PAIRS[:150], tokenizer="words")
     whole, place = contents(prepare(config, tmp_path / "whole").directory), tmp_path / "place"
@@ -219,12 +238,9 @@ def test_several_at_once(tmp_path, capsys):
 
 
 def test_nothing_changed_nothing_done(ready):
-    config, tmp_path = experiment(ready), ready
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()}
-    others = {"tokens_per_batch": 7, "max_length": 9, "order_seed": 5}
-    again = dataclasses.replace(config, data=dataclasses.replace(config.data, **others))
-    prepare(again, tmp_path / "data")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").iterdir()} == before
+    before = {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir()}
+    prepare(experiment(ready, tokens_per_batch=7, max_length=9, order_seed=5), ready / "data")
+    assert {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir()} == before
 
 
 def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
@@ -233,31 +249,28 @@ def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
     Path(config.data.source[0]).unlink()
     assert prepare(config, tmp_path / "data").splits == ("train", "valid", "test")
     assert "no longer exist" in capsys.readouterr().err
+    with pytest.raises(BadInput, match=r"other\.en: there is no such file"):  # which is not the one that was prepared
+        prepare(experiment(tmp_path, source=(str(tmp_path / "other.en"),)), tmp_path / "data")
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"tokenizer": "words"}, "data.tokenizer was bpe and is now words"),
-        ({"normalization": "nfkc"}, "data.normalization was identity and is now nfkc"),
-        ({"seed": 1}, "data.seed was 0 and is now 1"),
         ({"vocab_size": 300}, "model.vocab_size was 400 and is now 300"),
         ({"cleaning": CleaningConfig(drop_copies=True)}, "data.cleaning.drop_copies was False and is now True"),
         ({"pairs": PAIRS[1:]}, "the train text has changed"),
         ({"valid": True}, "the valid text has changed"),
-        ({"corpus": True}, "the corpus was files and is now task = copy"),
+        ({"corpus": "copy", "source": (), "target": ()}, "task of the corpus was not set and is now copy"),
     ],
 )
 def test_something_changed_is_refused_and_named(ready, tmp_path, change, reason):
-    root, before = ready, contents(ready / "data")
-    if change == {"valid": True}:
+    root = shutil.copytree(ready, tmp_path / "copy") if "pairs" in change else ready
+    if "valid" in change:
         source, target = write_text(tmp_path, "valid", PAIRS[:5])
         change = {"valid_source": (source,), "valid_target": (target,)}
-    elif change == {"corpus": True}:
-        change = {"corpus": "copy", "source": (), "target": ()}
-    elif change == {"pairs": PAIRS[1:]}:
-        shutil.copytree(ready, root := tmp_path / "copy")
-    with pytest.raises(BadInput, match="was prepared from something else") as refused:
+    before = contents(root / "data")
+    with pytest.raises(BadInput) as refused:
         prepare(experiment(root, **change), root / "data")
     assert reason in str(refused.value)
     assert contents(root / "data") == before
@@ -270,25 +283,20 @@ def test_an_option_that_has_no_effect_is_not_a_difference(tmp_path):
     first = prepare(experiment(tmp_path, **valid), tmp_path / "data")
     again = prepare(experiment(tmp_path, valid_size=7, **valid), tmp_path / "data")
     assert again.manifest == first.manifest
-    with pytest.raises(BadInput, match=r"data\.test_size was 20 and is now 7"):
+    with pytest.raises(BadInput, match="test_size"):
         prepare(experiment(tmp_path, test_size=7, **valid), tmp_path / "data")
 
 
 def test_a_tokenizer_file_with_other_content_is_refused(tmp_path):
-    first = prepare(experiment(tmp_path), tmp_path / "first")
-    second = prepare(experiment(tmp_path, vocab_size=350), tmp_path / "second")
-    model = tmp_path / "given.model"
-    first.tokenizer.save(model)
-    prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
-    second.tokenizer.save(model)
-    with pytest.raises(BadInput, match=r"data\.tokenizer_file was \w+ and is now \w+"):
-        prepare(experiment(tmp_path, tokenizer_file=str(model)), tmp_path / "data")
-
-
-def test_another_missing_file_is_not_taken_for_the_one_that_was_prepared(ready):
-    other = experiment(ready, source=(str(ready / "other.en"),))
-    with pytest.raises(BadInput, match=r"other\.en: there is no such file"):
-        prepare(other, ready / "data")
+    words, characters = (
+        prepare(experiment(tmp_path, tokenizer=kind), tmp_path / kind) for kind in ("words", "characters")
+    )
+    given = tmp_path / "given.json"
+    words.tokenizer.save(given)
+    prepare(experiment(tmp_path, tokenizer_file=str(given)), tmp_path / "data")
+    characters.tokenizer.save(given)
+    with pytest.raises(BadInput, match="tokenizer_file was"):
+        prepare(experiment(tmp_path, tokenizer_file=str(given)), tmp_path / "data")
 
 
 def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_path):
@@ -299,9 +307,3 @@ def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_pa
     source, target = decoded(prepared, "train")[0]
     assert sorted(source.split()) == target.split()
     assert prepare(config, tmp_path / "data").fingerprint == prepared.fingerprint
-
-
-@pytest.mark.parametrize("options", [{"tokenizer": "words"}, {"tokenizer_file": "given.model"}])
-def test_a_normalization_that_would_do_nothing_is_refused(options):
-    with pytest.raises(BadInput, match="normalization = 'nfkc'"):
-        DataConfig(normalization="nfkc", **options)

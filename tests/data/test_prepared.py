@@ -11,7 +11,7 @@ from transformer_jax.config import DataConfig, ExperimentConfig
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.vocabulary import train_sentencepiece
+from transformer_jax.data.tokenizer import train_sentencepiece
 from transformer_jax.errors import BadInput
 
 
@@ -75,16 +75,15 @@ def test_a_large_vocabulary_is_stored_in_four_bytes(tmp_path):
     assert decoded(prepared, "train")[-1] == pairs[-1]
 
 
-@pytest.mark.parametrize("name", ["train.source.tokens", "valid.target.offsets", "test.source.tokens"])
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "deleted", "grown"])
-def test_a_damaged_array_is_noticed_on_opening(data, name, damage):
-    path = data / name
+@pytest.mark.parametrize("damage", [lambda content: content[:-2], lambda content: b"", None])
+def test_an_array_of_another_size_is_noticed_on_opening(data, damage):
+    path = data / "valid.target.offsets"
     content = path.read_bytes()
-    damaged = {"truncated": content[:-2], "emptied": b"", "deleted": None, "grown": content + b"\0\0"}[damage]
-    path.unlink() if damaged is None else path.write_bytes(damaged)
-    with pytest.raises(BadInput) as refused:
+    path.unlink()
+    if damage:
+        path.write_bytes(damage(content))
+    with pytest.raises(BadInput, match=r"valid\.target\.offsets: "):
         Prepared.open(data)
-    assert str(refused.value).startswith(f"{path}: ")
 
 
 def test_a_flipped_bit_is_noticed_by_verify(data):
@@ -97,16 +96,16 @@ def test_a_flipped_bit_is_noticed_by_verify(data):
         Prepared.open(data).verify()
 
 
-def test_a_manifest_from_another_tokenizer_is_refused(data):
+def test_another_tokenizer_is_noticed_on_opening(data):
     train_sentencepiece(lambda: [source for source, _ in PAIRS], "bpe", 300).save(data / "tokenizer.model")
     with pytest.raises(BadInput, match=r"tokenizer\.model: is damaged"):
         Prepared.open(data)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', '{"format": 1, "splits": {"train": 3}}'])
 def test_a_damaged_manifest_is_refused(data, content):
     (data / "manifest.json").write_text(content)
-    with pytest.raises(BadInput, match=r"manifest\.json: (is damaged|has format 99)"):
+    with pytest.raises(BadInput, match=r"manifest\.json"):
         Prepared.open(data)
 
 

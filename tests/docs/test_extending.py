@@ -190,32 +190,6 @@ def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(tmp_path):
     refuses(lambda: recipe("mine.py"), f"FILES names {text}, and there is no such file")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("def mine(): pass", "cannot be called as mine(split): too many positional arguments"),
-        ("def mine(split): return 3", "returned int; an iterable of pairs is expected"),
-        ("def mine(split): return []", "yields no pair for the split train"),
-        ("def mine(split): return ['a', 'b']", "pair 1 of train is 'a'; (source, target), two strings, is expected"),
-        ("def mine(split): return [('a', 'b'), ('a', None)]", "pair 2 of train is ('a', None); (source, target)"),
-        ("def mine(split):\n    yield 'a', 'b'\n    1 / 0", "mine.py raised ZeroDivisionError"),
-    ],
-)
-def test_an_invalid_corpus_is_refused(mine, text, message):
-    refuses(lambda: list(open_corpus(DataConfig(corpus=mine(text))).chunks("train", 10)), message)
-
-
-def test_pairs_that_are_no_text_are_faults_of_their_place(mine):
-    corpus = open_corpus(
-        DataConfig(corpus=mine("def mine(split): return [('a', 'b'), ('a\\0', 'b'), ('a', '\\ud800')]"))
-    )
-    (chunk,) = corpus.chunks("train", 10)
-    assert [fault.partition("/train:")[2] for fault in chunk.faults.values()] == [
-        "2: the source has a NUL character at 2",
-        "3: the target is not Unicode text: lone surrogate at 1",
-    ]
-
-
 def test_a_measure_may_ask_for_the_sources_and_is_known_by_its_file(mine):
     address = mine("def longer(hypotheses, references, sources): return len(sources[0]) / len(hypotheses[0])", "longer")
     (measure,) = custom_scores(load_metrics([address]), ["abcd"], ["ab"], ["x"]).values()

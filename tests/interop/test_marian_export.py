@@ -11,8 +11,7 @@ from tests.support.translating_runs import make_run, sentence
 from transformer_jax import ModelConfig, Transformer, from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.config import PartsConfig
-from transformer_jax.data.tokenizer import BOS, EOS, PAD
-from transformer_jax.data.vocabulary import train_symbols
+from transformer_jax.data.tokenizer import BOS, EOS, PAD, train_symbols
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.interop.marian import export_marian
 from transformer_jax.interop.tensors import stored_arrays

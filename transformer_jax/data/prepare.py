@@ -9,36 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from transformer_jax import schema
-from transformer_jax.config import DataConfig, ExperimentConfig
-from transformer_jax.data.cleaning import HeldOut, Rejections, clean, pair_keys, require_readable
+from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig
 from transformer_jax.data.corpora import named_files, open_corpus
-from transformer_jax.data.corpora.corpus import Corpus, Labels, Pair
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair
 from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
     SIDES,
     Prepared,
-    SideWriter,
     groups_path,
     read_manifest,
     sha256,
     texts_path,
+    write_arrays,
 )
-from transformer_jax.data.tokenizer import Tokenizer
-from transformer_jax.data.vocabulary import given_tokenizer, make_tokenizer, tokenized_sides
+from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
+from transformer_jax.files.lines import listed
 from transformer_jax.files.progress import counting, tell
+from transformer_jax.files.record import read_bytes
 from transformer_jax.version import __version__
 
 # Pairs that are in memory at a time.
@@ -49,6 +49,9 @@ HELD_OUT = ("data.valid_size", "data.test_size")
 # Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
 LATER = ("data.split_seed", "data.hard_vocab_limit")
 SCRATCH = "scratch"
+EXAMPLES_KEPT = 5
+# For each reason the number of pairs left out, and where the first few of them are, as the manifest has it.
+Rejected = dict[str, dict]
 
 
 def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
@@ -58,7 +61,7 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
         if (directory / MANIFEST).exists():
             return _reused(config, directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise BadInput(f"{directory}: exists and is not a prepared corpus; expected an empty or new directory")
+            raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
         corpus = open_corpus(config.data)
         with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
@@ -80,15 +83,14 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
 
 
 def _discard(partial: Path) -> None:
-    """Removes unfinished work. Refuses a directory of this name that contains something else."""
-    if not partial.is_dir():
-        return
-    if any(partial.iterdir()) and not ((partial / SCRATCH).exists() or (partial / MANIFEST).exists()):
+    """Removes unfinished work, what marks it as ours last; raises an error if it is somebody else's directory."""
+    marks = [partial / SCRATCH, partial / MANIFEST]
+    files = [entry for entry in partial.glob("*") if entry not in marks]
+    if files and not any(mark.exists() for mark in marks):
         raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
-    for entry in partial.iterdir():
-        if entry.is_file() and entry.name != MANIFEST:
-            entry.unlink()
-    atomic.remove(partial)  # last, so that what is left is recognised if this is killed too
+    for file in files:
+        file.unlink()
+    atomic.remove(partial)
 
 
 def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
@@ -98,36 +100,36 @@ def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
     text = Text(partial / SCRATCH)
     splits = read_corpus(corpus, config.data, text)
     tokenizers: dict[str, Tokenizer] = {}
+    pieces: dict[str, list[str]] = {}
     recorded: dict[str, Any] = {}
     for side, learn_from in tokenized_sides(config.data, config.model).items():
         texts = functools.partial(text.sentences, "train", learn_from)
         tokenizer = make_tokenizer(config.data, config.model, side, texts, splits["train"]["pairs"] * len(learn_from))
-        name = _tokenizer_name(config.data, side)
-        tokenizer.save(partial / name)
         tokenizers[side] = tokenizer
+        pieces[side] = tokenizer.pieces(range(tokenizer.vocab_size))
+        name = ("tokenizer" if side == "source" else "target_tokenizer") + tokenizer.suffix
+        tokenizer.save(partial / name)
         recorded[side] = {
             "file": name,
             "vocab_size": tokenizer.vocab_size,
             "fingerprint": tokenizer.fingerprint,
             # Marian has two ways to segment texts into the tokens of one vocabulary.
-            "same_tokens": _same_tokens(tokenizer, tokenizers["source"]),
+            "same_tokens": pieces[side] == pieces["source"],
         }
     both_sides = dict.fromkeys(SIDES, tokenizers["source"]) | tokenizers
     for split, facts in splits.items():
         facts |= _write_split(split, facts["pairs"], text, both_sides, partial)
-    used = {"tokenizers"} & sys.modules.keys()  # which is imported where a tokenizer.json is read
-    versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece", *used)}
     manifest = {
         "format": FORMAT,
         "recipe": recipe,
         "sources": corpus.sources(),
         "splits": splits,
         "tokenizers": recorded,
-        "versions": {"transformer_jax": __version__, **versions},
+        "versions": {
+            "transformer_jax": __version__,
+            **{name: metadata.version(name) for name in ("numpy", "sentencepiece")},
+        },
     }
-    for split, facts in splits.items():
-        if "held_out_of" in facts and facts["pairs"] < (size := getattr(config.data, f"{split}_size")):
-            tell(f"held out for {split}: {facts['pairs']} pairs instead of {size}: at most a tenth of the text")
     atomic.write_record(partial / MANIFEST, manifest)
 
 
@@ -139,18 +141,13 @@ class Text:
         self.held_out: set[Pair] = set()  # pairs that `blocks` leaves out of train
         self.labelled: set[str] = set()  # splits whose examples have labels
 
-    @contextlib.contextmanager
-    def writing(self, split: str) -> Iterator[Callable[[Sequence[Pair], Sequence[Labels]], None]]:
-        """A function that writes the next block of a split."""
-        with open(self._folder / split, "w", encoding="utf-8") as file:
-
-            def write(pairs: Sequence[Pair], labels: Sequence[Labels]) -> None:
-                # JSON: a sentence from a data set may contain a line feed.
-                file.write(json.dumps([pairs, labels], ensure_ascii=False) + "\n")
-                if labels:
-                    self.labelled.add(split)
-
-            yield write
+    def append(self, split: str, pairs: Sequence[Pair], labels: Sequence[Labels] = ()) -> None:
+        """Writes the next block of a split."""
+        with open(self._folder / split, "a", encoding="utf-8") as file:
+            # JSON: a sentence from a data set may contain a line feed.
+            file.write(json.dumps([pairs, labels], ensure_ascii=False) + "\n")
+        if labels:
+            self.labelled.add(split)
 
     def blocks(self, split: str) -> Iterator[tuple[list[Pair], list[Labels]]]:
         with open(self._folder / split, encoding="utf-8") as file:
@@ -180,20 +177,25 @@ def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[
             f"data.split_seed = {data.split_seed} chooses validation pairs among the training text, but "
             f"{data.corpus} has validation pairs of its own"
         )
-    held_out, redrawn = (HeldOut(sum(wanted.values()), corpus.never_held_out) for _ in range(2))
-    splits = {split: _read_split(corpus, split, data, text, held_out, redrawn) for split in corpus.splits}
+    total = sum(wanted.values())
+    held_out = HeldOut(data.seed, total, corpus.never_held_out)
+    redraws = data.split_seed is not None and "valid" in wanted
+    redrawn = HeldOut(data.split_seed or 0, total if redraws else 0, corpus.never_held_out)
+
+    splits = {split: _read_split(corpus, split, data, text, (held_out, redrawn)) for split in corpus.splits}
     train = splits["train"]
     largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
     chosen = {split: held_out.take(min(size, largest)) for split, size in wanted.items()}
     copies = held_out.copies
-    if data.split_seed is not None and "valid" in wanted:  # other validation pairs, and the same for testing
-        others = [pair for pair in redrawn.take(sum(wanted.values())) if pair not in chosen.get("test", ())]
+    if redraws:  # other validation pairs, and the same for testing
+        others = [pair for pair in redrawn.take(total) if pair not in chosen.get("test", ())]
         chosen["valid"] = others[: len(chosen["valid"])]
         copies |= redrawn.copies
     for split, pairs in chosen.items():
+        if len(pairs) < wanted[split]:
+            tell(f"held out for {split}: {len(pairs)} pairs instead of {wanted[split]}: at most a tenth of the text")
         if pairs:
-            with text.writing(split) as write:
-                write(pairs, [])
+            text.append(split, pairs)
             splits[split] = {"pairs": len(pairs), "held_out_of": "train"}
             text.held_out.update(pairs)
     train["held_out"] = sum(copies[pair] for pair in text.held_out)
@@ -206,66 +208,172 @@ def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[
     return splits
 
 
-def _read_split(
-    corpus: Corpus, split: str, data: DataConfig, text: Text, held_out: HeldOut, redrawn: HeldOut
-) -> dict[str, Any]:
-    """Writes one split as text. Only the training split is cleaned, the others stay whole.
-
-    Its pairs are offered to `held_out` in the order of data.seed, and to `redrawn` in that of data.split_seed.
-    """
-    rejections = Rejections()
+def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, draws: Sequence[HeldOut]) -> dict[str, Any]:
+    """Writes one split as text. Only the training split is cleaned, and its pairs are offered to the draws."""
+    rejected: Rejected = {}
     seen: set[int] = set()
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter(read=0, pairs=0)
     oddities: Counter[str] = Counter()
-    with counting(f"reading {split}", "pairs") as advance, text.writing(split) as write:
+    with counting(f"reading {split}", "pairs") as advance:
         for chunk in corpus.chunks(split, BLOCK):
-            pairs = chunk.pairs
             if split == "train":
-                kept = clean(chunk, data.cleaning, rejections)
-                pairs = [pairs[i] for i in kept]
-                keys = pair_keys(pairs, data.seed)
-                if data.cleaning.drop_duplicates:
-                    new = []
-                    for index, key in enumerate(keys.tolist()):
-                        if key in seen:
-                            rejections.add("duplicate", chunk.place(kept[index]))
-                        else:
-                            seen.add(key)
-                            new.append(index)
-                    pairs, keys = [pairs[i] for i in new], keys[new]
-                held_out.offer(keys, pairs)
-                if data.split_seed is not None:
-                    redrawn.offer(pair_keys(pairs, data.split_seed), pairs)
+                pairs = clean(chunk, data.cleaning, rejected, seen)
+                for draw in draws:
+                    draw.offer(pairs)
             else:
                 require_readable(chunk)
-            write(pairs, chunk.labels)
+                pairs = chunk.pairs
+            text.append(split, pairs, chunk.labels)
             oddities += chunk.oddities
             counts.update(read=len(chunk.pairs), pairs=len(pairs))
             advance(len(chunk.pairs))
     if not counts["pairs"]:
-        raise _no_pairs(split, corpus, counts["read"], rejections)
-    return {**counts, "rejected": rejections.to_json(), "oddities": dict(sorted(oddities.items()))}
+        reasons = ", ".join(f"{reason} {facts['pairs']:,}" for reason, facts in rejected.items())
+        files = [source["file"] for source in corpus.sources() if source.get("split") == split and "file" in source]
+        why = f"data.cleaning leaves none of {counts['read']:,} pairs ({reasons})" if reasons else "empty"
+        raise BadInput(f"{' and '.join(files) or split}: {why}")
+    return {**counts, "rejected": dict(sorted(rejected.items())), "oddities": dict(sorted(oddities.items()))}
 
 
-def _no_pairs(split: str, corpus: Corpus, read: int, rejections: Rejections) -> BadInput:
-    if read:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in rejections.counts.most_common())
-        return BadInput(f"data.cleaning: leaves none of {read:,} {split} pairs ({reasons})")
-    places = [source["file"] for source in corpus.sources() if source.get("split") == split and "file" in source]
-    return BadInput(f"{' and '.join(places) or split}: empty; there is no {split} pair")
+# What is left out of the training text. Filters are explicit, counted by reason, and off or mild by default.
+
+
+def require_readable(chunk: Chunk, advice: str = "") -> None:
+    """Raises an error that names the unreadable pairs, if there are any."""
+    if chunk.faults:
+        raise BadInput(listed([chunk.faults[index] for index in sorted(chunk.faults)], advice))
+
+
+def clean(chunk: Chunk, config: CleaningConfig, rejected: Rejected, seen: set[int]) -> list[Pair]:
+    """The pairs to keep; the others are counted under the first filter that rejects them.
+
+    `seen` are the keys of the pairs so far, if duplicates are dropped.
+    """
+    if config.unreadable != "drop":
+        require_readable(chunk, "data.cleaning.unreadable=drop leaves such lines out")
+    kept = []
+    for index, pair in enumerate(chunk.pairs):
+        reason, place = "", chunk.place(index)
+        if index in chunk.faults:
+            reason, place = "unreadable", chunk.faults[index]
+        elif found := _unsuitable(pair, config):
+            reason, place = found[0], chunk.place(index, found[1])
+        elif config.drop_duplicates:
+            (key,) = pair_keys([pair])
+            reason = "duplicate" if key in seen else ""
+            seen.add(key)
+        if not reason:
+            kept.append(pair)
+            continue
+        facts = rejected.setdefault(reason, {"pairs": 0, "first": []})
+        facts["pairs"] += 1
+        if facts["pairs"] <= EXAMPLES_KEPT:
+            facts["first"].append(place)
+    return kept
+
+
+def _unsuitable(pair: Pair, config: CleaningConfig) -> tuple[str, int] | None:
+    """The first filter that rejects a pair, and the side at fault."""
+    lengths = len(pair[0]), len(pair[1])
+    for side in (0, 1):
+        if config.drop_empty and not pair[side].strip():
+            return "empty", side
+    for side in (0, 1):
+        if config.max_characters is not None and lengths[side] > config.max_characters:
+            return "too long", side
+    if config.max_ratio is not None and max(lengths) / max(min(lengths), 1) > config.max_ratio:
+        return "length ratio", 0
+    if config.drop_copies and pair[0] == pair[1]:
+        return "copy of the source", 0
+    return None
+
+
+class HeldOut:
+    """The pairs with the smallest keys: chosen by content, so that no copy of one can remain in the training text."""
+
+    def __init__(self, seed: int, capacity: int, excluded: Collection[Pair] = ()):
+        self._seed, self._capacity, self._excluded = seed, capacity, excluded
+        self._pairs: dict[int, Pair] = {}
+        self._largest = 1 << 64
+        self.copies: Counter[Pair] = Counter()  # how often each of the pairs was offered
+
+    def offer(self, pairs: Sequence[Pair]) -> None:
+        if not self._capacity:
+            return
+        for key, pair in zip(pair_keys(pairs, self._seed), pairs, strict=True):
+            if key <= self._largest and pair not in self._excluded:
+                self._pairs[key] = pair
+                self.copies[pair] += 1
+        if len(self._pairs) > self._capacity:
+            smallest = sorted(self._pairs)[: self._capacity]
+            self._pairs = {key: self._pairs[key] for key in smallest}
+            self._largest = smallest[-1]
+
+    def take(self, count: int) -> list[Pair]:
+        """The next `count` pairs."""
+        return [self._pairs.pop(key) for key in sorted(self._pairs)[:count]]
+
+
+def pair_keys(pairs: Sequence[Pair], seed: int = 0) -> Iterator[int]:
+    """A 64-bit hash of each pair, different for every seed."""
+    seeded = hashlib.blake2b(digest_size=8, key=str(seed).encode())
+    for source, target in pairs:
+        digest = seeded.copy()
+        digest.update(f"{source}\0{target}".encode())
+        yield int.from_bytes(digest.digest(), "little")
+
+
+def tokenized_sides(data: DataConfig, model: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """The sides of the text that each tokenizer is for: the source's serves both unless there are two."""
+    shared = model.target_vocab_size is None and data.target_tokenizer_file is None
+    return {"source": SIDES} if shared else {side: (side,) for side in SIDES}
+
+
+def make_tokenizer(
+    data: DataConfig, model: ModelConfig, side: str, texts: Callable[[], Iterable[str]], count: int
+) -> Tokenizer:
+    """The tokenizer of a side, for `count` texts."""
+    given = data.tokenizer_file if side == "source" else data.target_tokenizer_file
+    if given is not None:
+        return load_tokenizer(given)
+    if not data.trains_tokenizer:
+        return train_symbols(texts(), cast(SymbolKind, data.tokenizer))
+    size = cast(int, model.vocab_size if side == "source" else model.target_vocab_size)
+    tell(f"training a {data.tokenizer} tokenizer of {'' if data.hard_vocab_limit else 'at most '}{size:,} tokens")
+    return train_sentencepiece(
+        lambda: evenly_spread(texts(), count, data.tokenizer_sentences),
+        cast(Literal["bpe", "unigram"], data.tokenizer),
+        size,
+        normalization=data.normalization,
+        byte_fallback=data.byte_fallback,
+        character_coverage=data.character_coverage,
+        hard_vocab_limit=data.hard_vocab_limit,
+        size_option="model.vocab_size" if side == "source" else "model.target_vocab_size",
+    )
+
+
+def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str]:
+    """About `wanted` of the `count` items, at equal distances: the same ones every time, from the whole text."""
+    for index, item in enumerate(items):
+        if count <= wanted or index * wanted // count != (index - 1) * wanted // count:
+            yield item
 
 
 def _write_split(
     split: str, count: int, text: Text, tokenizers: Mapping[str, Tokenizer], partial: Path
 ) -> dict[str, Any]:
     """Writes the token arrays of a split and, unless it is train, its texts and labels; returns their facts."""
-    writers = {side: SideWriter(partial / f"{split}.{side}", tokenizers[side].vocab_size) for side in SIDES}
-    with writers["source"], writers["target"], counting(f"tokenising {split}", "pairs", count) as advance:
+
+    def tokenised(side: str, advance: Callable[[int], None]) -> Iterator[list[list[int]]]:
         for pairs, _ in text.blocks(split):
-            for index, (side, writer) in enumerate(writers.items()):
-                writer.write(tokenizers[side].encode_batch([pair[index] for pair in pairs]))
+            yield tokenizers[side].encode_batch([pair[SIDES.index(side)] for pair in pairs])
             advance(len(pairs))
-    arrays = {f"{side}.{name}": of_array for side in SIDES for name, of_array in writers[side].facts().items()}
+
+    arrays: dict[str, Any] = {}
+    with counting(f"tokenising {split}", "sentences", count * len(SIDES)) as advance:
+        for side in SIDES:
+            written = write_arrays(f"{partial}/{split}.{side}", tokenised(side, advance), tokenizers[side].vocab_size)
+            arrays |= {f"{side}.{name}": facts for name, facts in written.items()}
     facts: dict[str, Any] = {"arrays": arrays}
     if split != "train":
         records = ({"source": source, "target": target} for pairs, _ in text.blocks(split) for source, target in pairs)
@@ -283,17 +391,6 @@ def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
     return sha256(path)
 
 
-def _tokenizer_name(data: DataConfig, side: str) -> str:
-    given = given_tokenizer(data, side)
-    of_symbols = given.endswith(".json") if given else not data.trains_tokenizer
-    return f"{'tokenizer' if side == 'source' else 'target_tokenizer'}.{'json' if of_symbols else 'model'}"
-
-
-def _same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    size = one.vocab_size
-    return size == other.vocab_size and one.pieces(range(size)) == other.pieces(range(size))
-
-
 def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     """The corpus prepared before, if it is what this config asks for; the text itself need not exist any more."""
     manifest = read_manifest(directory)
@@ -306,9 +403,7 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
     else:
         identity = open_corpus(config.data).identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
-    wanted = recipe_of(config, identity)
-    changes = differences(stored, wanted, unused)
-    if changes:
+    if changes := differences(stored, recipe_of(config, identity), unused):
         raise BadInput(
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
             "choose another --workdir or data.directory, or remove that one"
@@ -332,7 +427,8 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
         if option.path in LATER and value == option.default:
             continue
         if schema.is_path(option.kind):
-            options |= {} if value is None else {option.path: _checksum(value)}
+            if value is not None:
+                options[option.path] = hashlib.sha256(read_bytes(Path(value))).hexdigest()
         elif option.path in HELD_OUT or option.has_effect(config):
             options[option.path] = value
     if data.tokenizer_file is None and not data.trains_tokenizer:
@@ -340,34 +436,20 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
     return {"corpus": corpus_identity, "options": options}
 
 
-def _checksum(path: str) -> str:
-    if not Path(path).is_file():
-        raise BadInput(f"{path}: there is no such tokenizer file")
-    return sha256(path)
-
-
 def differences(old: dict[str, Any], new: dict[str, Any], unused: Collection[str] = ()) -> list[str]:
     """Every difference between two recipes, as text. Sizes of held-out splits do not count if they are unused."""
-    found = [] if old["corpus"] == new["corpus"] else _corpus_differences(old["corpus"], new["corpus"])
-    for name in dict.fromkeys([*old["options"], *new["options"]]):
-        before, now = (recipe["options"].get(name, "not set") for recipe in (old, new))
-        if before != now and not (name in HELD_OUT and name in unused):
-            found.append(f"{name} was {before} and is now {now}")
-    return found
+    before, now = _named_values(old), _named_values(new)
+    changed = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    return [
+        f"{name} has changed"
+        if name.endswith(" text")
+        else f"{name} was {before.get(name, 'not set')} and is now {now.get(name, 'not set')}"
+        for name in changed
+        if not (name in HELD_OUT and name in unused)
+    ]
 
 
-def _corpus_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    if old.keys() != new.keys():
-        was, now = (
-            "files" if "files" in identity else ", ".join(f"{name} = {value}" for name, value in identity.items())
-            for identity in (old, new)
-        )
-        return [f"the corpus was {was} and is now {now}"]
-    if "files" not in old:
-        changed = [name for name in old if old[name] != new[name]]
-        return [f"{name} of the corpus was {old[name]} and is now {new[name]}" for name in changed]
-    splits = dict.fromkeys([*old["files"], *new["files"]])
-    found = [f"the {split} text has changed" for split in splits if old["files"].get(split) != new["files"].get(split)]
-    if old["keys"] != new["keys"]:
-        found.append(f"the keys of a .jsonl line were {', '.join(old['keys'])} and are now {', '.join(new['keys'])}")
-    return found
+def _named_values(recipe: dict[str, Any]) -> dict[str, Any]:
+    corpus = dict(recipe["corpus"])
+    texts = {f"the {split} text": checksums for split, checksums in corpus.pop("files", {}).items()}
+    return {**texts, **{f"{name} of the corpus": value for name, value in corpus.items()}, **recipe["options"]}

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.files.record import plain_name, read_record
+from transformer_jax.files.record import read_record
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -24,7 +24,10 @@ OFFSET = np.dtype("<i8")
 SIDES = ("source", "target")
 # The label that examples share if they are not independent (forms of one lemma). Results are not reported by it.
 CLUSTER = "cluster"
-PREPARE_AGAIN = "remove the directory and prepare it again"
+
+
+def _damaged(path: Path, problem: str) -> BadInput:
+    return BadInput(f"{path}: {problem}; remove the directory and prepare it again")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +53,6 @@ class TokenPairs:
     def target_lengths(self) -> np.ndarray:
         return np.diff(self.target_offsets)
 
-    @classmethod
-    def open(cls, directory: Path, split: str, facts: dict[str, Any]) -> TokenPairs:
-        """Maps the arrays of a split; `facts` are those of the manifest."""
-        arrays = {name: _map(directory / f"{split}.{name}", facts[name]) for name in facts}
-        for side in SIDES:
-            tokens, offsets = arrays[f"{side}.tokens"], arrays[f"{side}.offsets"]
-            if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(tokens):
-                raise BadInput(f"{directory / f'{split}.{side}.offsets'}: does not fit its tokens; {PREPARE_AGAIN}")
-        return cls(*(arrays[f"{side}.{part}"] for side in SIDES for part in ("tokens", "offsets")))
-
-
-def token_dtype(vocab_size: int) -> np.dtype:
-    """The type that token ids are stored as. Little-endian on every machine: a prepared directory may be moved."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
-
 
 def flatten(sentences: Sequence[Sequence[int]], dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray]:
     """Token lists as one array of tokens and one of lengths."""
@@ -73,48 +61,32 @@ def flatten(sentences: Sequence[Sequence[int]], dtype: DTypeLike) -> tuple[np.nd
     return tokens, lengths
 
 
-class SideWriter:
-    """Writes one side of a split, sentence after sentence, as arrays of tokens and of offsets."""
-
-    def __init__(self, stem: Path, vocab_size: int):
-        self._dtype = token_dtype(vocab_size)
-        self._paths = {name: Path(f"{stem}.{name}") for name in ("tokens", "offsets")}
-        self._count = 0
-
-    def __enter__(self) -> SideWriter:
-        self._tokens, self._offsets = (open(path, "wb") for path in self._paths.values())  # noqa: SIM115
-        self._offsets.write(bytes(OFFSET.itemsize))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._tokens.close()
-        self._offsets.close()
-
-    def write(self, sentences: Sequence[Sequence[int]]) -> None:
-        tokens, lengths = flatten(sentences, self._dtype)
-        self._tokens.write(tokens.tobytes())
-        self._offsets.write((np.cumsum(lengths) + self._count).astype(OFFSET).tobytes())
-        self._count += len(tokens)
-
-    def facts(self) -> dict[str, Any]:
-        """What the manifest records of both arrays, once they are written."""
-        dtypes = {"tokens": self._dtype, "offsets": OFFSET}
-        return {name: _array_facts(path, dtypes[name]) for name, path in self._paths.items()}
-
-
-def _array_facts(path: Path, dtype: np.dtype) -> dict[str, Any]:
-    return {"dtype": dtype.name, "count": path.stat().st_size // dtype.itemsize, "sha256": sha256(path)}
+def write_arrays(stem: str, blocks: Iterable[Sequence[Sequence[int]]], vocab_size: int) -> dict[str, Any]:
+    """Writes one side of a split as arrays of tokens and of offsets; returns what the manifest records of them."""
+    # Little-endian on every machine: a prepared directory may be moved.
+    dtypes = {"tokens": np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4"), "offsets": OFFSET}
+    count = 0
+    with open(f"{stem}.tokens", "wb") as tokens_file, open(f"{stem}.offsets", "wb") as offsets_file:
+        offsets_file.write(bytes(OFFSET.itemsize))
+        for sentences in blocks:
+            tokens, lengths = flatten(sentences, dtypes["tokens"])
+            tokens_file.write(tokens.tobytes())
+            offsets_file.write((np.cumsum(lengths) + count).astype(OFFSET).tobytes())
+            count += len(tokens)
+    facts = {}
+    for name, dtype in dtypes.items():
+        path = Path(f"{stem}.{name}")
+        facts[name] = {"dtype": dtype.name, "count": path.stat().st_size // dtype.itemsize, "sha256": sha256(path)}
+    return facts
 
 
 def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
     dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-    _require(path)
-    expected, found = facts["count"] * dtype.itemsize, path.stat().st_size
-    if found != expected:
-        raise BadInput(f"{path}: has {found:,} bytes where {expected:,} were written; {PREPARE_AGAIN}")
-    if not expected:
-        return np.zeros(0, dtype)  # an empty file cannot be mapped
-    return np.memmap(path, dtype, mode="r")
+    expected, size = facts["count"] * dtype.itemsize, path.stat().st_size if path.is_file() else None
+    if size != expected:
+        raise _damaged(path, "is missing" if size is None else f"has {size:,} bytes instead of {expected:,}")
+    # An empty file cannot be mapped.
+    return np.memmap(path, dtype, mode="r") if expected else np.zeros(0, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,18 +98,15 @@ class Prepared:
 
     @classmethod
     def open(cls, directory: str | Path) -> Prepared:
-        """The prepared corpus in a directory, refused if a file is missing, cut short, or from another preparation."""
-        directory = Path(directory)
-        prepared = cls(directory, read_manifest(directory))
+        """The prepared corpus in a directory. Sizes and tokenizers are checked here, and everything by `verify`."""
+        prepared = cls(Path(directory), read_manifest(Path(directory)))
         try:
             for split in prepared.splits:
                 prepared.pairs(split)
             for name, path in prepared.tokenizer_files.items():
                 _require(path, prepared.manifest["tokenizers"][name]["fingerprint"])
-        except BadInput:
-            raise
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-            raise BadInput(f"{directory / MANIFEST}: is damaged; {PREPARE_AGAIN}") from None
+        except (KeyError, TypeError, AttributeError):
+            raise _damaged(prepared.directory / MANIFEST, "is damaged") from None
         return prepared
 
     @property
@@ -145,7 +114,9 @@ class Prepared:
         return tuple(self.manifest["splits"])
 
     def pairs(self, split: str) -> TokenPairs:
-        return TokenPairs.open(self.directory, split, self._facts(split)["arrays"])
+        facts = self._facts(split)["arrays"]
+        names = [f"{side}.{array}" for side in SIDES for array in ("tokens", "offsets")]
+        return TokenPairs(*(_map(self.directory / f"{split}.{name}", facts[name]) for name in names))
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
@@ -166,8 +137,7 @@ class Prepared:
         Where only some have one, each of the others is one of its own.
         """
         labels = self._labels(split) or []
-        alone = (f"\0{number}" for number in range(len(labels)))
-        clusters = [each.get(CLUSTER, own) for each, own in zip(labels, alone, strict=True)]
+        clusters = [each.get(CLUSTER, f"\0{number}") for number, each in enumerate(labels)]
         return clusters if any(CLUSTER in each for each in labels) else None
 
     def _labels(self, split: str) -> list[dict[str, str]] | None:
@@ -191,10 +161,7 @@ class Prepared:
     @property
     def tokenizer_files(self) -> dict[str, Path]:
         """By side; only the source's where one tokenizer serves both."""
-        return {
-            side: self.directory / plain_name(facts["file"], self.directory / MANIFEST)
-            for side, facts in self.manifest["tokenizers"].items()
-        }
+        return {side: self.directory / facts["file"] for side, facts in self.manifest["tokenizers"].items()}
 
     @property
     def vocab_size(self) -> int:
@@ -223,12 +190,11 @@ class Prepared:
         """What was prepared, what was left out and why, as text."""
         lines = [str(self.directory)]
         for split in self.splits:
-            pairs, facts = self.pairs(split), self._facts(split)
+            pairs = self.pairs(split)
             sizes = f"{len(pairs.source_tokens):,} source and {len(pairs.target_tokens):,} target tokens"
             lines.append(f"  {split}: {len(pairs):,} pairs, {sizes}")
             lines += [f"    {left_out}" for left_out in self.left_out(split)]
-            for oddity, count in facts.get("oddities", {}).items():
-                lines.append(f"    {oddity}: {count:,}")
+            lines += [f"    {oddity}: {count:,}" for oddity, count in self._facts(split).get("oddities", {}).items()]
         target = "" if self.target_vocab_size is None else f" source and {self.target_vocab_size:,} target"
         lines.append(f"  vocabulary: {self.vocab_size:,}{target} tokens")
         return "\n".join(lines)
@@ -241,16 +207,15 @@ class Prepared:
         ]
 
     def verify(self) -> None:
-        """Reads everything and refuses what has changed since it was written (opening only checks sizes)."""
+        """Reads everything and raises an error if a file has changed since it was written."""
         for split in self.splits:
             facts = self._facts(split)
-            digests = {self.directory / f"{split}.{name}": array["sha256"] for name, array in facts["arrays"].items()}
-            if split != "train":
-                digests[texts_path(self.directory, split)] = facts["texts_sha256"]
+            for name, array in facts["arrays"].items():
+                _require(self.directory / f"{split}.{name}", array["sha256"])
+            if "texts_sha256" in facts:
+                _require(texts_path(self.directory, split), facts["texts_sha256"])
             if "groups_sha256" in facts:
-                digests[groups_path(self.directory, split)] = facts["groups_sha256"]
-            for path, digest in digests.items():
-                _require(path, digest)
+                _require(groups_path(self.directory, split), facts["groups_sha256"])
 
     def _facts(self, split: str) -> dict[str, Any]:
         if split not in self.manifest["splits"]:
@@ -262,18 +227,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         raise BadInput(
-            f"{directory}: is not a prepared corpus (it has no {MANIFEST}); transformer-jax prepare makes one"
+            f"{directory}: is not a prepared corpus: it has no {MANIFEST}; transformer-jax prepare makes one"
         )
-    try:
-        manifest = read_record(path)
-        found = manifest["format"]
-        parts = (manifest["recipe"]["options"], manifest["recipe"]["corpus"], manifest["splits"]["train"]["arrays"])
-        if found == FORMAT and not all(isinstance(part, dict) for part in (*parts, *manifest["sources"])):
-            raise TypeError
-    except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{path}: is damaged; {PREPARE_AGAIN}") from None
-    if found != FORMAT:
-        raise BadInput(f"{path}: has format {found}, this version reads {FORMAT}; {PREPARE_AGAIN}")
+    manifest = read_record(path)
+    if manifest.get("format") != FORMAT:
+        raise _damaged(path, f"has format {manifest.get('format')}, this version reads {FORMAT}")
     return manifest
 
 
@@ -291,12 +249,10 @@ def _read_records(path: Path, digest: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
 
 
-def _require(path: Path, digest: str | None = None) -> None:
+def _require(path: Path, digest: str) -> None:
     """Raises an error if a file is missing, or has another digest than this one."""
-    if not path.is_file():
-        raise BadInput(f"{path}: is missing; {PREPARE_AGAIN}")
-    if digest is not None and sha256(path) != digest:
-        raise BadInput(f"{path}: is damaged (its checksum has changed); {PREPARE_AGAIN}")
+    if not path.is_file() or sha256(path) != digest:
+        raise _damaged(path, "is damaged (its checksum has changed)" if path.is_file() else "is missing")
 
 
 def sha256(path: str | Path) -> str:

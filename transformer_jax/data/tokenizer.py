@@ -1,15 +1,19 @@
-"""Text to token ids and back, by SentencePiece and other tokenizers. The special ids are defined only here."""
+"""Text to token ids and back, by SentencePiece and other tokenizers: trained here on a text, or read from a file.
+
+The special ids are defined only here.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
-import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -29,16 +33,22 @@ SymbolKind = Literal["words", "characters", "characters_and_tags", "letters_and_
 
 # Marian's special tokens with our ids of the same meaning; see MarianTokenizer.
 MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
-
 # SentencePiece writes a space as this character, so it cannot distinguish the two in a text.
 SPACE_MARK = "\u2581"
-
+# A text with fewer different characters has an alphabet, and a token for each of its letters.
+LARGE_ALPHABET = 1000
+# SentencePiece skips longer sentences, unless it is given another limit, which is at most this one.
+USUAL_BYTES, MOST_BYTES = 4192, 1 << 30
+# Characters with a meaning of their own to SentencePiece's trainer, which skips sentences that have some of them.
+RESERVED = str.maketrans(dict.fromkeys("\t\n\r\0\u2585" + SPACE_MARK, " "))
 # A character that no text to train on has, and so no vocabulary.
 RARE = "\U0010fffd"
 
 
 class Tokenizer(ABC):
     """The interface of every tokenizer. No method adds a special token; decoding omits <pad>, <bos> and <eos>."""
+
+    suffix = ".json"  # of its file
 
     def __init__(self, ordinary: Sequence[str]):
         """`ordinary` are the texts of the tokens that follow the special ones."""
@@ -84,6 +94,8 @@ class SentencePieceTokenizer(Tokenizer):
     model's other pieces in its order; for a model trained here both numberings are the same.
     """
 
+    suffix = ".model"
+
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
         self._model = model
         self._processor = _processor(model, name)
@@ -99,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._space_mark_bytes = self._bytes_of(SPACE_MARK)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self._processor.EncodeAsIds(list(texts), num_threads=_threads(texts))
+        encoded = self._processor.EncodeAsIds(list(texts))
         if not self._same_ids:
             encoded = [[self._ours[i] for i in ids] for ids in encoded]
         if UNK not in self._space_mark_bytes:  # that is: if the model can spell bytes
@@ -121,16 +133,12 @@ class SentencePieceTokenizer(Tokenizer):
         """
         stand_in = next(c for c in map(chr, range(0x10FFFD, 0, -1)) if c not in text and self._spelled_as_bytes(c))
         stand_in_bytes = self._bytes_of(stand_in)
-        ids = self.encode(text.replace(SPACE_MARK, stand_in))
+        rest = self.encode(text.replace(SPACE_MARK, stand_in))
         result: list[int] = []
-        position = 0
-        while position < len(ids):
-            if ids[position : position + len(stand_in_bytes)] == stand_in_bytes:
-                result += self._space_mark_bytes
-                position += len(stand_in_bytes)
-            else:
-                result.append(ids[position])
-                position += 1
+        while rest:
+            is_stand_in = rest[: len(stand_in_bytes)] == stand_in_bytes
+            result += self._space_mark_bytes if is_stand_in else rest[:1]
+            rest = rest[len(stand_in_bytes) if is_stand_in else 1 :]
         return result
 
     def _spelled_as_bytes(self, character: str) -> bool:
@@ -164,7 +172,7 @@ class MarianTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         codes, rests = zip(*map(_language_code, texts), strict=True) if texts else ((), ())
-        segmented = self._processor.EncodeAsPieces(list(rests), num_threads=_threads(texts))
+        segmented = self._processor.EncodeAsPieces(list(rests))
         return [
             [self._ids.get(piece, UNK) for piece in (*code, *pieces)]
             for code, pieces in zip(codes, segmented, strict=True)
@@ -208,23 +216,18 @@ class HuggingFaceTokenizer(Tokenizer):
         special = {token["content"] for token in stored.get("added_tokens") or () if token.get("special")}
         by_id = sorted(self._tokenizer.get_vocab().items(), key=itemgetter(1))
         ordinary = {i: token for token, i in by_id if i != unknown and token not in special}
-        if not ordinary:
-            raise BadInput(f"{name}: has no tokens besides special ones")
         super().__init__([*ordinary.values()])
         self._theirs = dict(enumerate(ordinary, start=len(SPECIAL_PIECES)))
         if unknown is not None:
             self._theirs[UNK] = unknown
         self._ours = {theirs: ours for ours, theirs in self._theirs.items()}
-        self._check_rare_characters(name)
-
-    def _check_rare_characters(self, name: str) -> None:
         try:
-            [found] = self.encode_batch([RARE])
-        except Exception as error:
-            raise BadInput(f"{name}: cannot encode a character that it does not know: {error}") from None
-        if not found:
+            loses_text = not self.encode(RARE)
+        except Exception:
+            loses_text = True
+        if loses_text:
             raise BadInput(
-                f"{name}: drops characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
+                f"{name}: loses characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
             )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -266,33 +269,22 @@ class SymbolTokenizer(Tokenizer):
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer in a file that `save` wrote, any SentencePiece .model file, or a tokenizer.json of Hugging Face."""
     path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such tokenizer file")
     if path.suffix != ".json":
         return SentencePieceTokenizer(read_bytes(path), str(path))
     stored = read_record(path)
-    kind, model = stored.get("kind"), stored.get("model")
+    kind, model, symbols = stored.get("kind"), stored.get("model"), stored.get("tokens", stored.get("symbols"))
     if kind is None and isinstance(model, dict):
         return HuggingFaceTokenizer(read_bytes(path), str(path))
-    symbols = stored.get("tokens" if kind == "marian" else "symbols")
-    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise BadInput(f"{path}: is not a tokenizer of this library")
-    if kind == "marian" and isinstance(model, str):
-        try:
-            content = base64.b64decode(model, validate=True)
-        except ValueError:  # binascii.Error is one; other characters than ASCII raise another
-            raise BadInput(f"{path}: its model is not base64") from None
-        return MarianTokenizer(content, symbols, str(path))
-    if kind in get_args(SymbolKind):
-        return SymbolTokenizer(cast(SymbolKind, kind), symbols)
+    if isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols):
+        if kind in get_args(SymbolKind):
+            return SymbolTokenizer(cast(SymbolKind, kind), symbols)
+        if kind == "marian" and isinstance(model, str):
+            try:
+                content = base64.b64decode(model, validate=True)
+            except ValueError:
+                raise BadInput(f"{path}: its model is not base64") from None
+            return MarianTokenizer(content, symbols, str(path))
     raise BadInput(f"{path}: is not a tokenizer of this library")
-
-
-def _threads(texts: Sequence[str]) -> int:
-    """The cores that this process may use, which on a shared machine are fewer than there are; 1 for a single text."""
-    if len(texts) <= 1:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor(model: bytes, name: str) -> SentencePieceProcessor:
@@ -324,3 +316,84 @@ def split_symbols(text: str, kind: str) -> Sequence[str]:
             word, tags = unicodedata.normalize("NFD", word), unicodedata.normalize("NFC", tags)
         return [*word, *re.findall(r"[\t;][^\t;]*", tab + tags)]
     return text.split(" ")
+
+
+# Vocabularies.
+
+
+def train_symbols(texts: Iterable[str], kind: SymbolKind) -> SymbolTokenizer:
+    """A tokenizer with every symbol of the texts, the most frequent first, ties in alphabetical order."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(split_symbols(text, kind))
+    return SymbolTokenizer(kind, sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
+
+
+def train_sentencepiece(
+    texts: Callable[[], Iterable[str]],
+    kind: Literal["bpe", "unigram"],
+    vocab_size: int,
+    *,
+    normalization: str = "identity",
+    byte_fallback: bool = True,
+    character_coverage: float = 0.9995,
+    hard_vocab_limit: bool = True,
+    size_option: str = "vocab_size",
+) -> SentencePieceTokenizer:
+    """A SentencePiece model of `vocab_size` tokens; the same texts give the same model.
+
+    Without `hard_vocab_limit` it has fewer tokens where the texts have no more. `character_coverage` is for texts with
+    many different characters: those with fewer than 1,000 are covered completely. Spaces are kept as they are:
+    SentencePiece's default, removing superfluous ones, changes the text.
+    """
+    from sentencepiece import SentencePieceTrainer
+
+    characters, longest = _survey(texts())
+    options: dict[str, Any] = {
+        "model_type": kind,
+        "normalization_rule_name": normalization,
+        "byte_fallback": byte_fallback,
+        "character_coverage": character_coverage if characters >= LARGE_ALPHABET else 1.0,
+    }
+    # The model contains the options that it was trained with: these are left out where they make no difference.
+    if longest > USUAL_BYTES:
+        options["max_sentence_length"] = MOST_BYTES
+    if not hard_vocab_limit:
+        options["hard_vocab_limit"] = False
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.Train(
+            sentence_iterator=(text.translate(RESERVED) for text in texts()),
+            model_writer=model,
+            vocab_size=vocab_size,
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece=SPECIAL_PIECES[PAD],
+            bos_piece=SPECIAL_PIECES[BOS],
+            eos_piece=SPECIAL_PIECES[EOS],
+            unk_piece=SPECIAL_PIECES[UNK],
+            num_threads=16,  # not the number of cores: the sums of unigram, and so the model, depend on it
+            minloglevel=2,
+            **options,
+        )
+    except RuntimeError as error:
+        problem = str(error).rpartition("] ")[2]  # behind the place in its source
+        raise BadInput(
+            f"{size_option} = {vocab_size}: SentencePiece says: {problem} Too large: data.hard_vocab_limit=false takes "
+            "as many tokens as the text supports. Too small: data.byte_fallback=false saves the 256 bytes"
+        ) from None
+    return SentencePieceTokenizer(model.getvalue())
+
+
+def _survey(texts: Iterable[str]) -> tuple[int, int]:
+    """The number of different characters, counted up to `LARGE_ALPHABET`, and the bytes of the longest text."""
+    characters: set[str] = set()
+    longest = 0
+    for text in texts:
+        if len(characters) < LARGE_ALPHABET:
+            characters.update(text)
+        longest = max(longest, len(text.encode()))
+    return len(characters), longest

@@ -90,28 +90,21 @@ def test_a_truncated_tfrecord_is_refused(tfds_dir, tmp_path):
     shutil.copytree(tfds_dir / "tfrecord", tmp_path / "copy")
     (path,) = (tmp_path / "copy").rglob("*train.tfrecord*")
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(BadInput, match="middle of a record"):
+    with pytest.raises(BadInput, match="not copied completely"):
         read(DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tmp_path / "copy")))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"corpus": "wmt14_translate/de-en"},
-            "tfds build wmt14_translate/de-en --file_format=array",
-        ),
+        ({"corpus": "wmt14_translate/de-en"}, "tfds build wmt14_translate/de-en"),
         ({"corpus": "wmt14_translate/de-fi"}, "did you mean wmt14_translate/"),
         ({"corpus": "wmt14_translate"}, "name one of wmt14_translate/cs-en, "),
-        ({"corpus": "wmt14_translat"}, "did you mean wmt14_translate?"),
         ({"corpus": "no such name!"}, "TFDS has no such data set"),
         ({"corpus": "tiny_parallel", "source_language": "fr"}, "there are: de, en"),
-        ({"corpus": "tiny_parallel", "source_language": "de", "target_language": "de"}, "which text is translated"),
         ({"corpus": "mnist"}, "which text is translated into which"),
     ],
 )
 def test_bad_input(tfds_dir, options, message):
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match=message):
         open_corpus(DataConfig(tfds_data_dir=str(tfds_dir), **options))
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)

@@ -1,18 +1,23 @@
-"""The interface of a corpus: sentence pairs in order, some at a time."""
+"""The interface of a corpus: sentence pairs in order, some at a time. And the corpus that a user's function yields."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from transformer_jax import extension
 from transformer_jax.config import DataConfig
 
 Pair = tuple[str, str]
 # What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
 Labels = dict[str, str]
+# A pair, perhaps with labels, or what is wrong with the text in its place.
+Entry = Pair | tuple[str, str, Labels] | str
+END: Any = object()
 
 
 @dataclasses.dataclass
@@ -28,18 +33,34 @@ class Chunk:
     target_origin: str = ""  # where the targets come from, if it is another file
 
     @classmethod
-    def of(cls, entries: Iterable[Pair | str], origin: str, first: int) -> Chunk:
-        """A chunk of pairs, and of texts that say what is wrong with the pair in their place."""
+    def of(cls, entries: Iterable[Entry], origin: str, first: int) -> Chunk:
         chunk = cls([], origin, first)
         for index, entry in enumerate(entries):
-            if isinstance(entry, str):
-                chunk.faults[index] = f"{chunk.place(index)}: {entry}"
-            chunk.pairs.append(("", "") if isinstance(entry, str) else entry)
+            source, target, labels = ("", "", {}) if isinstance(entry, str) else (*entry, {})[:3]
+            texts = (source, target, *labels, *labels.values())
+            fault = entry if isinstance(entry, str) else next(filter(None, map(_fault, texts)), None)
+            if fault:
+                chunk.faults[index] = f"{chunk.place(index)}: {fault}"
+            chunk.pairs.append(("", "") if fault else (source, target))
+            chunk.labels.append(labels)
+        if not any(chunk.labels):
+            chunk.labels = []
         return chunk
 
     def place(self, index: int, side: int = 0) -> str:
         """Where a text of a pair comes from, as a person would look it up: "train.en:17"."""
         return f"{self.target_origin if side and self.target_origin else self.origin}:{self.first + index}"
+
+
+def _fault(text: str) -> str | None:
+    """What is wrong with a string that cannot be stored as text; None if nothing is."""
+    if "\0" in text:
+        return f"has a NUL character at {text.index(chr(0)) + 1}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"is not Unicode text: lone surrogate at {error.start + 1}"
+    return None
 
 
 class Corpus(ABC):
@@ -70,12 +91,51 @@ class Corpus(ABC):
         return [self.identity()]
 
 
-def text_fault(text: str) -> str | None:
-    """What is wrong with a string that is no Unicode text or cannot be stored; None if nothing is."""
-    if "\0" in text:
-        return f"has a NUL character at {text.index(chr(0)) + 1}"
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return f"is not Unicode text: lone surrogate at {error.start + 1}"
-    return None
+class CustomCorpus(Corpus):
+    """What `path/to/file.py:Name` yields for train and, if it yields anything, for valid and test."""
+
+    def __init__(self, config: DataConfig):
+        self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
+        self.splits = tuple(split for split in ("train", "valid", "test") if any(True for _ in self._read(split)))
+        if "train" not in self.splits:
+            raise self._function.refusal("yields no pair for the split train")
+
+    def identity(self) -> dict[str, Any]:
+        """The code that defines it, and the files that FILES names."""
+        code = extension.read_code(self._function.address)
+        checksums = {f"checksum of {name}": digest for name, digest in {code.main: code.source, **code.files}.items()}
+        return {"function": self._function.address.rpartition(":")[2], **checksums}
+
+    def sources(self) -> list[dict[str, Any]]:
+        return [{"corpus": self._function.address, **self.identity()}]
+
+    def chunks(self, split: str, size: int) -> Iterator[Chunk]:
+        entries, first = self._read(split), 1
+        while block := list(itertools.islice(entries, size)):
+            yield Chunk.of(block, f"{self._function.address}/{split}", first)
+            first += len(block)
+
+    def _read(self, split: str) -> Iterator[Entry]:
+        """What the function yields for a split, if each is a pair; nothing for a split that does not exist."""
+        with self._function.running():
+            found = self._function(split)
+            examples = iter(() if found is None else found)
+        for number in itertools.count(1):
+            with self._function.running():
+                example = next(examples, END)
+            if example is END:
+                return
+            if not _is_example(example) or (split == "train" and len(example) > 2 and example[2]):
+                raise self._function.refusal(
+                    f"pair {number} of {split} is {repr(example)[:60]}; (source, target), two strings, is expected, "
+                    'or (source, target, {"label": "group"}) of validation and test'
+                )
+            yield tuple(example)
+
+
+def _is_example(example: Any) -> bool:
+    if not isinstance(example, (tuple, list)) or len(example) not in (2, 3):
+        return False
+    labels = example[2] if len(example) > 2 else {}
+    texts = [*example[:2], *labels, *labels.values()] if isinstance(labels, dict) else [None]
+    return all(isinstance(text, str) for text in texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import struct
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair, text_fault
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
 from transformer_jax.schema import nearest
@@ -33,10 +34,8 @@ class TfdsCorpus(Corpus):
             )
         # Ours and theirs: the first of the names that the data set has.
         found = self._builder.info.splits
-        self._names = {split: next(filter(found.__contains__, names), "") for split, names in SPLIT_NAMES.items()}
-        self.splits = tuple(split for split, name in self._names.items() if name)
-        if "train" not in self.splits:
-            raise BadInput(f"data.corpus = {self._name!r}: has no split train; {sorted(self._builder.info.splits)}")
+        self._names = {split: name for split, names in SPLIT_NAMES.items() for name in names[::-1] if name in found}
+        self.splits = tuple(self._names)
 
     def identity(self) -> dict[str, Any]:
         infos = {split: self._info(split) for split in self.splits}
@@ -82,17 +81,9 @@ class TfdsCorpus(Corpus):
             )
         return source, target
 
-    def _pair(self, example: dict[str, bytes]) -> Pair | str:
-        """The pair of an example, or what is wrong with it."""
-        texts = []
-        for language in (self._source, self._target):
-            try:
-                texts.append(example[language].decode())
-            except UnicodeDecodeError as error:
-                return f"{language} is not UTF-8: {error.reason}"
-            if fault := text_fault(texts[-1]):
-                return f"{language} {fault}"
-        return texts[0], texts[1]
+    def _pair(self, example: dict[str, bytes]) -> Pair:
+        source, target = (example[name].decode(errors="surrogateescape") for name in (self._source, self._target))
+        return source, target
 
     def _indexed_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
         try:
@@ -103,15 +94,9 @@ class TfdsCorpus(Corpus):
             raise BadInput(f"{self._builder.data_path}: {info.name} cannot be read: {error}") from None
 
     def _tfrecord_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
-        batch = []
-        for path in info.filepaths:
-            for record in _tfrecords(Path(path)):
-                batch.append(self._builder.info.features.deserialize_example_np(record))
-                if len(batch) == size:
-                    yield batch
-                    batch = []
-        if batch:
-            yield batch
+        records = (record for path in info.filepaths for record in _tfrecords(Path(path)))
+        while batch := list(itertools.islice(records, size)):
+            yield list(map(self._builder.info.features.deserialize_example_np, batch))
 
 
 def _open(name: str, data_dir: str | None) -> Any:
@@ -122,16 +107,15 @@ def _open(name: str, data_dir: str | None) -> Any:
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate  # importing it registers wmt14_translate and its like
 
-    name_alone, _, pair = name.partition("/")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except (ValueError, OSError):  # an unknown name, an unknown configuration, or no name at all
         known = tfds.list_builders(with_community_datasets=False)
-        if name_alone in known:
-            known = [f"{name_alone}/{pair}" for pair in tfds.builder_cls(name_alone).builder_configs]
+        if (alone := name.partition("/")[0]) in known:
+            known = [f"{alone}/{pair}" for pair in tfds.builder_cls(alone).builder_configs]
         place = f" in {data_dir}" if data_dir else ""
         raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {nearest(name, known)}") from None
-    if not pair and len(builder.builder_configs) > 1:
+    if "/" not in name and len(builder.builder_configs) > 1:
         raise BadInput(
             f"data.corpus = {name!r}: name one of {', '.join(f'{name}/{p}' for p in builder.builder_configs)}"
         )
@@ -141,9 +125,8 @@ def _open(name: str, data_dir: str | None) -> Any:
 def _tfrecords(path: Path) -> Iterator[bytes]:
     """The records of a tfrecord file: length, its checksum, content, its checksum, and so on."""
     with open(path, "rb") as file:
-        while header := file.read(12):
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else 0
+        while len(header := file.read(12)) == 12:
+            (length,) = struct.unpack("<Q", header[:8])
             content = file.read(length + 4)
-            if len(header) < 12 or len(content) < length + 4:
-                raise BadInput(f"{path}: ends in the middle of a record; it was not copied completely")
-            yield content[:-4]
+            if len(content) == length + 4:  # else the file was cut off, which the number of examples shows
+                yield content[:-4]
