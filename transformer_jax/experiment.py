@@ -40,10 +40,8 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.debugging import Debugging
-from transformer_jax.training.ending import Ending
-from transformer_jax.training.setup import last_step, refuse_unmeasured
-from transformer_jax.training.train import train
-from transformer_jax.training.vmapped import refuse_incompatible
+from transformer_jax.training.steps import last_step, refuse_incompatible
+from transformer_jax.training.train import Ending, refuse_unmeasured, train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
@@ -117,7 +115,7 @@ def train_runs_together(
 ) -> list[Ending]:
     """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
 
-    Raises BadInput if they cannot train together; training/vmapped.py says what may differ.
+    Raises BadInput if they cannot train together; training/steps.py says what may differ.
     """
     refuse_incompatible(experiments)
     folders = [
@@ -197,8 +195,7 @@ def try_out(config: ExperimentConfig) -> None:
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = make_optimizer(config.optimizer, schedule)
     check_loss(config.train)
-    if not config.decode.bleu_sentences:
-        refuse_unmeasured(config.train)
+    refuse_unmeasured(config.train, config.decode)
     load_metrics(config.decode.metrics)
     load_bleu(config.decode.bleu_tokenize)
     if config.train.tracker is not None:

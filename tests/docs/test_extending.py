@@ -73,11 +73,8 @@ def refuses(call, message):
             "missing a required argument: 'gamma'; it may also take, by name, epsilon",
         ),
         ("def mine(a, b, c): return jnp.sum(a)", "(loss_sum, weight_sum)"),
-        ("def mine(a, b, c): return a.sum(-1), c", "two numbers"),
-        ("def mine(a, b, c): return b.sum(), c.sum()", "loss_sum is of type int32; float32 would be right"),
-        ("def mine(a, b, c): return jnp.sum(a * jnp.inf), c.sum()", "not usable"),
-        ("def mine(a, b, c): return jnp.sum(a), 0 * c.sum()", "weight_sum 0.0"),
-        ("def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "counts tokens whose weight is 0, which are padding"),
+        ("def mine(a, b, c): return a.sum(-1), c", "(loss_sum, weight_sum)"),
+        ("def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "whose weight is not 0"),
     ],
 )
 def test_an_invalid_loss_is_refused(mine, text, message):
@@ -99,10 +96,9 @@ def test_what_a_loss_raises_is_reported_with_its_traceback(mine):
             "def mine(peak, speed): pass",
             "cannot be called as mine(): missing a required argument: 'speed'; it may also",
         ),
-        ("def mine(peak): return peak", "returned float; a function of the updates made would be right"),
-        ("def mine(): return lambda count: -1.0", "is -1.0 at update 0; one finite number, zero or more"),
-        ("def mine(steps): return lambda count: 1.0 / (steps // 2 - count)", "is inf at update 5"),
-        ("def mine(): return lambda count: jnp.ones(2)", "is [1. 1.] at update 0"),
+        ("def mine(peak): return peak", "must return a function of the updates made"),
+        ("def mine(): return lambda count: -1.0", "finite number >= 0"),
+        ("def mine(steps): return lambda count: 1.0 / (steps // 2 - count)", "inf"),
     ],
 )
 def test_an_invalid_schedule_is_refused(mine, text, message):
@@ -119,19 +115,8 @@ def test_a_schedule_gets_what_it_asks_for(mine):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def mine(rate): pass", "must be a function that takes learning_rate (it gets the schedule)"),
-        ("def mine(learning_rate): return 3", "made int; an optax.GradientTransformation would be right"),
+        ("def mine(rate): pass", "must be a function that takes learning_rate"),
         ("def mine(learning_rate, speed): pass", "mine.py raised TypeError"),
-        (
-            "def mine(learning_rate):\n"
-            "    return optax.GradientTransformation(lambda p: 0, lambda g, s, p=None: (g['bias'], s))",
-            "the updates it returns must have the shapes and types it was given",
-        ),
-        (
-            "def mine(learning_rate):\n"
-            "    return optax.GradientTransformation(lambda p: (), lambda g, s, p=None: (g, (s, jnp.ones(2))))",
-            "the state it returns must have the shapes and types it was given",
-        ),
     ],
 )
 def test_an_invalid_optimizer_is_refused(mine, text, message):

@@ -175,8 +175,8 @@ FAULTS = [
     ),
     Fault(
         "gradients are not summed over devices",
-        "update/sharding.py",
-        "return jax.lax.psum(gradient(params, rows, key), BATCH_AXES)",
+        "update/step.py",
+        "return jax.lax.psum(gradient(params, rows, key), sharding.BATCH_AXES)",
         "return gradient(params, rows, key)",
         "update/test_sharding.py",
     ),

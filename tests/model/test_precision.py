@@ -54,14 +54,14 @@ def evaluate(config):
 
 def together(config):
     steps = CompiledSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
-    program, numbers = steps.step.args
-    return program.trace(numbers, steps.new_state.args[0].eval_shape(numbers), BATCH)
+    program, (numbers,) = steps.step.func, steps.step.args
+    return program.trace(numbers, steps.new_state.func.eval_shape(numbers), BATCH)
 
 
 def evaluate_together(config):
     steps = CompiledSteps([config, config], [lambda count: 1e-3] * 2, make_mesh(config.mesh, jax.devices()[:1]))
-    program, numbers = steps.evaluate.args
-    return program.trace(numbers, steps.new_state.args[0].eval_shape(numbers).params, BATCH)
+    program, (numbers,) = steps.evaluate.func, steps.evaluate.args
+    return program.trace(numbers, steps.new_state.func.eval_shape(numbers).params, BATCH)
 
 
 def params_of(config):

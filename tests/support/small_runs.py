@@ -10,7 +10,7 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_optimizer, make_schedule, mup_rate_factor
-from transformer_jax.update.step import abstract_state, init_state, make_train_step, new_state
+from transformer_jax.update.step import TrainState, init_state, make_train_step, new_state
 
 MODEL = {
     "vocab_size": 24,
@@ -72,7 +72,7 @@ class Trainer:
         self.mesh = sharding.make_mesh(self.config.mesh, jax.devices()[: self.devices])
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
         self.optimizer = make_optimizer(self.config.optimizer, schedule, mup_rate_factor(self.config.model))
-        self.plan = abstract_state(self.config, self.optimizer, self.mesh)
+        self.plan = TrainState.abstract(self.config, self.optimizer, self.mesh)
         step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
         self.step = functools.partial(step, np.uint32(self.config.seed))
 

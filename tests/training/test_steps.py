@@ -1,10 +1,20 @@
-"""The programs of one run: the state at its start, and interval sums that start again."""
+"""The programs of one run, and how many steps it has: train.steps and train.epochs together."""
+
+import functools
 
 import jax
 import numpy as np
+import pytest
 
 from tests.support.small_runs import batches, experiment
-from transformer_jax.training.steps import CompiledSteps
+from tests.support.sweep_runs import BASE, defined
+from transformer_jax.data.prepare import prepare
+from transformer_jax.runs.metrics import count_text
+from transformer_jax.sweeps import spec
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.plan import UNCOUNTED, plan
+from transformer_jax.sweeps.status import status_of
+from transformer_jax.training.steps import CompiledSteps, updates
 from transformer_jax.update import sharding
 
 
@@ -21,3 +31,40 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
     reset = programs.reset_sums(state)
     assert {float(each) for each in jax.tree.leaves(reset.sums)} == {0.0}
     assert (int(reset.step), int(reset.updates)) == (1, 1)
+
+
+def test_epochs_count_batches_of_the_data(tmp_path):
+    task = {"corpus": "copy", "tokenizer": "words", "tokens_per_batch": 256, "num_shapes": 1}
+    small = {f"data__{name}": value for name, value in task.items()} | {"data__task__train_size": 300}
+    half = experiment(**small, train__epochs=0.5, train__steps=100_000)
+    assert updates(half, lambda: tmp_path / "data") is None
+    prepared = prepare(half, tmp_path / "data")
+    whole = updates(experiment(**small, train__epochs=1.0, train__steps=10**6), lambda: prepared.directory)
+    assert whole is not None and updates(half, lambda: prepared.directory) == -(-whole // 2)
+    assert updates(experiment(**small, train__epochs=9.0, train__steps=7), lambda: prepared.directory) == 7
+    nowhere = functools.partial(pytest.fail, "the data is not looked for")
+    assert updates(experiment(**small, train__steps=7), nowhere) == 7
+
+
+def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
+    base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
+    definition, folder = defined(base=base), SweepFolder(tmp_path)
+    (config,) = definition.experiments.values()
+    place = folder.data(config)
+    assert UNCOUNTED in next(plan(folder, definition, ["base"], {}))
+    prepare(config, place)
+    told = next(plan(folder, definition, ["base"], {place: place}))
+    counted = spec.training_flops(config, updates(config, lambda: folder.data(config)))
+    assert UNCOUNTED not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
+
+
+def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
+    base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
+    (run,) = SweepFolder(tmp_path).runs(defined(base=base))
+    run.path.mkdir(parents=True)
+    assert status_of(run).steps == 100_000  # as long as nothing is known
+    run.folder.record(run.experiment, 19)
+    (run.path / "metrics.jsonl").write_text('{"step": 19, "loss": 1.0, "seconds": 1.0}\n')
+    run.record_attempt(state="running", host="another machine", pid=1)
+    standing = status_of(run)
+    assert (standing.steps, standing.share, standing.state) == (19, 1.0, "measuring")

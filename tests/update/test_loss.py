@@ -107,13 +107,6 @@ def test_a_target_that_is_no_class_is_nan_under_jit_and_so_is_its_gradient(targe
         assert jnp.isnan(loss) and jnp.isnan(gradient[0, 0]).all() and jnp.isfinite(gradient[1]).all()
 
 
-def test_smoothing_over_the_others_needs_others():
-    logits, targets = logits_of(classes=1), np.zeros_like(TARGETS)
-    assert label_smoothed_cross_entropy(logits, targets, WEIGHTS)[0] == 0
-    with pytest.raises(ValueError, match="logits have 1 classes: must be at least 2, with spread 'others'"):
-        label_smoothed_cross_entropy(logits, targets, WEIGHTS, spread="others")
-
-
 def test_perplexity_is_told_without_smoothing():
     smoothed, plain = (token_sums(logits_of(), TARGETS, WEIGHTS, Objective(epsilon)) for epsilon in (0.3, 0.0))
     assert smoothed.nll == plain.nll == pytest.approx(float(plain.loss))
@@ -232,5 +225,5 @@ def one_number(logits, targets, weights):
 def test_a_custom_loss_must_be_a_sum_over_tokens(name, tmp_path):
     (tmp_path / "custom.py").write_text(CUSTOM)
     check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:right"))
-    with pytest.raises(BadInput, match=r"sum|padding"):
+    with pytest.raises(BadInput, match="must return"):
         check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))

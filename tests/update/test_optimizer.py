@@ -23,7 +23,7 @@ from transformer_jax.optimizer_config import ADAM_FAMILY
 from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest
 from transformer_jax.runs.export import flat
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.setup import RunSetup
+from transformer_jax.training.train import RunSetup
 from transformer_jax.update.optimizer import (
     HIDDEN,
     evaluated,
@@ -33,7 +33,7 @@ from transformer_jax.update.optimizer import (
     mup_rate_factor,
 )
 from transformer_jax.update.sharding import path_name
-from transformer_jax.update.step import abstract_state, make_eval_step
+from transformer_jax.update.step import TrainState, make_eval_step
 
 RANDOM = np.random.default_rng(0)
 SHAPES = {
@@ -459,7 +459,7 @@ def assert_evaluated_at_the_average(run):
     folder, settings = RunFolder(run), RunFolder(run).load_config()
     inputs = RunSetup(settings, Prepared.open(folder.data(settings)), has_evaluators=False)
     mesh, schedule = inputs.mesh, inputs.schedule(settings)
-    plan = abstract_state(settings, make_optimizer(settings.optimizer, schedule), mesh)
+    plan = TrainState.abstract(settings, make_optimizer(settings.optimizer, schedule), mesh)
     state, _ = Checkpoints(folder.checkpoints, read_only=True).restore(12, plan)
     y, z = flat(state.params), flat(state.optimizer.z)
     for name, x in weights(run).items():

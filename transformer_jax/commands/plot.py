@@ -90,7 +90,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.training.setup import updates
+    from transformer_jax.training.steps import updates
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)

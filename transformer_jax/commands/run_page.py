@@ -36,7 +36,7 @@ def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import read_metrics
-    from transformer_jax.training.setup import updates
+    from transformer_jax.training.steps import updates
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)

@@ -4,12 +4,13 @@ import contextlib
 import importlib.metadata
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 from jax.sharding import Mesh
 
 from transformer_jax import schema
+from transformer_jax.files.progress import tell
 from transformer_jax.schema import Section, is_address
 
 # Releases of jaxlib that on a CPU fuse a product and the sum over its result into a kernel that can be wrong, without
@@ -32,7 +33,7 @@ def use_cache(directory: str | None) -> None:
 
 
 @contextlib.contextmanager
-def announced_when_slow(tell: Callable[[str], None], seconds: float = 3.0) -> Iterator[None]:
+def announced_when_slow(seconds: float = 3.0) -> Iterator[None]:
     """Says that a program is being compiled if its first call has not returned after some seconds."""
     timer = threading.Timer(seconds, tell, ["compiling the training step ..."])
     timer.daemon = True

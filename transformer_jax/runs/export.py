@@ -30,7 +30,7 @@ from transformer_jax.runs.folder import BY_WHOM, ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
-from transformer_jax.update.step import TrainState, abstract_state
+from transformer_jax.update.step import TrainState
 
 
 class SavedWeights:
@@ -239,4 +239,4 @@ def flat(params: Any) -> dict[str, Any]:
 def _abstract(config: ExperimentConfig) -> TrainState:
     """The abstract state of a config on the first device. The learning rate does not matter for shapes."""
     mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-    return abstract_state(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)
+    return TrainState.abstract(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)

@@ -319,7 +319,7 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
     """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
         return [[run] for run in runs]
-    from transformer_jax.training.vmapped import incompatible
+    from transformer_jax.training.steps import incompatible
 
     groups: list[list[SweepRun]] = []
     for run in runs:

@@ -17,7 +17,7 @@ from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.status import RunStatus, status_of
 from transformer_jax.sweeps.variance import listed
-from transformer_jax.training.setup import updates
+from transformer_jax.training.steps import updates
 from transformer_jax.update.optimizer import peak_rate
 
 LONGEST_DIFFERENCE = 60

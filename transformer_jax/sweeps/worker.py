@@ -30,7 +30,7 @@ from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, is_held, now
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.training.ending import Ending
+from transformer_jax.training.train import Ending
 
 BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.

@@ -1,6 +1,6 @@
-"""Debugging a run: a profiler trace of some updates (--profile), and the origin of the first NaN (--debug-nans).
+"""Debugging a run: a profiler trace of some steps (--profile), and the origin of the first NaN (--debug-nans).
 
-Both wrap the step; the loop does not know of them.
+Both wrap the compiled step; the loop does not know of them.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import jax
 from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.training.setup import RunSetup
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.step import StepMetrics, TrainState, train_step
@@ -26,7 +25,7 @@ Step = Callable[[TrainState, Any], tuple[TrainState, StepMetrics]]
 
 
 class Span(NamedTuple):
-    """Consecutive updates, counted from 1 as in metrics.jsonl."""
+    """Consecutive steps, counted from 1 as in metrics.jsonl."""
 
     first: int
     steps: int
@@ -38,29 +37,26 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Debugging:
-    """What was asked for. It is of one run, not of several that train together."""
+    """What was asked for, of a run that trains alone."""
 
     profile: Span | None = None
     debug_nans: bool = False
 
-    def check(self, setup: RunSetup) -> None:
-        """Refuses what this training cannot show."""
-        if self.profile is not None and self.profile.last > setup.last_step:
-            raise BadInput(
-                f"--profile: this run ends at update {setup.last_step:,}, before update {self.profile.last:,}, the "
-                "last to be traced"
-            )
-        if self.debug_nans and jax.process_count() > 1:
-            raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
-
     @contextlib.contextmanager
-    def installed(self, steps: CompiledSteps, directory: Path) -> Iterator[None]:
+    def installed(self, steps: CompiledSteps, last_step: int, directory: Path) -> Iterator[None]:
         """Wraps the compiled step while it is entered. A trace is written into the directory."""
         step = steps.step
+        if self.debug_nans and jax.process_count() > 1:
+            raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
         with contextlib.ExitStack() as stack:
             if self.debug_nans:
                 steps.step = halting(steps)
             if self.profile is not None:
+                if self.profile.last > last_step:
+                    raise BadInput(
+                        f"--profile: this run ends at step {last_step:,}, before step {self.profile.last:,}, the last "
+                        "to be traced"
+                    )
                 steps.step = stack.enter_context(traced(steps.step, self.profile, directory))
             try:
                 yield
@@ -70,39 +66,37 @@ class Debugging:
 
 @contextlib.contextmanager
 def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
-    """The step, with a trace of some updates for TensorBoard and Perfetto."""
-    update, tracing = 0, False  # the number of the last update, and whether it is in the trace
+    """The step, with a trace of some steps for TensorBoard and Perfetto."""
+    number, is_tracing = 0, False  # of the last step
 
     def finish() -> None:
-        nonlocal tracing
+        nonlocal is_tracing
         jax.profiler.stop_trace()
-        tracing = False
-        tell(f"updates {span.first:,} to {span.last:,} are traced in {directory}")
+        is_tracing = False
+        tell(f"steps {span.first:,} to {span.last:,} are traced in {directory}")
 
     def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
-        nonlocal update, tracing
-        if not update and (update := int(state.step)) >= span.first:
-            raise BadInput(
-                f"--profile: update {span.first:,} was made before this start, whose first is {update + 1:,}"
-            )
-        update += 1
-        if update == span.first:
+        nonlocal number, is_tracing
+        if not number and (number := int(state.step)) >= span.first:
+            raise BadInput(f"--profile: step {span.first:,} was made before this start, whose first is {number + 1:,}")
+        number += 1
+        if number == span.first:
             jax.block_until_ready(state)  # so that earlier work is not in the trace
             jax.profiler.start_trace(directory, create_perfetto_trace=True)
-            tracing = True
-        with jax.profiler.StepTraceAnnotation("update", step_num=update):
+            is_tracing = True
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
             state, metrics = step(state, batch)
-        if update == span.last:
+        if number == span.last:
             jax.block_until_ready(state)
             finish()
         return state, metrics
 
     try:
         yield traced_step
-        if update < span.first:
-            tell(f"warning: --profile: nothing is traced; the run ended before update {span.first:,}")
+        if number < span.first:
+            tell(f"warning: --profile: nothing is traced; the run ended before step {span.first:,}")
     finally:
-        if tracing:  # the run was stopped half-way
+        if is_tracing:  # the run was stopped half-way
             finish()
 
 
@@ -117,7 +111,7 @@ def halting(steps: CompiledSteps) -> Step:
         state, metrics = step(state, batch)
         if int(metrics.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)
-            raise Failed(f"update {int(state.step):,}: {_origin(steps, before, batch)}")
+            raise Failed(f"step {int(state.step):,}: {_origin(steps, before, batch)}")
         return state, metrics
 
     return halting_step

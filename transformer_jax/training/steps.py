@@ -1,8 +1,15 @@
-"""The compiled programs of a run, laid out over a mesh; or of several runs that train as one program."""
+"""The steps of a run: how many there are, and their compiled programs; or those of several runs as one program.
+
+Several runs are one program by `vmap` over their states. They may differ in what is only a number to the program: the
+seed, the rates of dropout, label smoothing, the learning rate's schedule, the optimizer's numbers. These numbers are
+traced arrays, with one number for each run.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,18 +18,89 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig, TrainConfig
+from transformer_jax.data.batching import training_batches
+from transformer_jax.data.prepared import MANIFEST, Prepared
+from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused, unfused_if_custom
-from transformer_jax.training.vmapped import vmapped_programs
+from transformer_jax.schema import with_values
+from transformer_jax.update import sharding
+from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
 from transformer_jax.update.step import (
     IntervalSums,
+    StepMetrics,
     TrainState,
-    abstract_state,
+    evaluation_sums,
+    for_mesh,
     init_state,
     make_eval_step,
     make_train_step,
+    new_state,
+    train_step,
 )
+
+OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
+# Options by which a run may end before others that train with it.
+EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
+Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
+
+
+def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
+    """The number of steps of a run: the lower of `train.steps` and `train.epochs`."""
+    return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
+
+
+def updates(config: ExperimentConfig, data: Callable[[], Path | None]) -> int | None:
+    """The number of steps of a run that has not started; None if `train.epochs` needs data that is not prepared."""
+    if config.train.epochs is None:
+        return config.train.steps
+    if (directory := data()) is None or not (directory / MANIFEST).is_file():
+        return None
+    batches = training_batches(config.data, Prepared.open(directory).pairs("train"))
+    return last_step(config.train, batches.steps_per_epoch)
+
+
+def differing(configs: Sequence[ExperimentConfig]) -> dict[str, list[Any]]:
+    """The options in which the configs differ, with the value of each config."""
+    values = {path: [schema.value_at(config, path) for config in configs] for path in OPTIONS}
+    return {path: each for path, each in values.items() if any(value != each[0] for value in each)}
+
+
+def describe(configs: Sequence[ExperimentConfig]) -> str:
+    """How many runs these are, and in what they differ."""
+    values = [f"{path}: {', '.join(map(str, each))}" for path, each in differing(configs).items()]
+    return "; ".join([f"{len(configs)} runs", *values])
+
+
+def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
+    """Why these runs cannot train together, a line for each reason; none if they can."""
+    if len(configs) == 1:
+        return []
+    problems = []
+    for path, values in differing(configs).items():
+        listed, option = ", ".join(dict.fromkeys(map(str, values))), OPTIONS[path]
+        if schema.is_path(option.kind) and option.affects == "environment":
+            continue  # where the data is: what was prepared is compared instead
+        if option.together is None:
+            problems.append(f"{path} = {listed}: must be the same for all")
+        elif option.together == "number or none" and not all(values) and any(values):
+            problems.append(f"{path} = {listed}: all have one, or none has")
+    for path in EARLY_ENDS:
+        if (limit := schema.value_at(configs[0], path)) is not None:
+            problems.append(f"{path} = {limit}: may end each run at another step, and these end together")
+    if configs[0].train.keep_latest < 2:
+        problems.append("train.keep_latest = 1: must be at least 2, or a kill while they save leaves no common step")
+    return problems
+
+
+def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
+    problems = incompatible(configs)
+    if len(configs) > 1 and jax.process_count() > 1:
+        problems.append(f"they train in one process, here are {jax.process_count()}")
+    if problems:
+        raise BadInput("runs that cannot train together:\n  " + "\n  ".join(problems))
 
 
 class CompiledSteps:
@@ -32,7 +110,7 @@ class CompiledSteps:
     axis in front: the runs.
 
     - `new_state()`: the states at step 0
-    - `step(states, batch)`: the states after one more update, and its metrics
+    - `step(states, batch)`: the states after one more step, and its metrics
     - `evaluate(params, batch)`: the sums of a batch without dropout
     """
 
@@ -42,36 +120,42 @@ class CompiledSteps:
         self.configs, self.schedules, self.mesh = configs, schedules, mesh
         config, self.is_vmapped = configs[0], len(configs) > 1
         self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factor(config.model))
-        self.abstract_state = abstract_state(config, self.optimizer, mesh)
-        one = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
+        self.abstract_state = TrainState.abstract(config, self.optimizer, mesh)
+        of_one = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
         if self.is_vmapped:
             self.compiler_options = unfused(mesh)
-            states = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), one)
-            self.new_state, self.step, self.evaluate = vmapped_programs(configs, schedules, mesh, states)
+            of_all = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), of_one)
+            self.new_state, self.step, self.evaluate = _vmapped(configs, schedules, mesh, of_all)
         else:
             self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
-            states = one
+            of_all = of_one
             self.new_state = functools.partial(init_state, config, self.optimizer, self.abstract_state, params)
             step: Any = make_train_step(config, self.optimizer, mesh, self.abstract_state)
             self.step = functools.partial(step, np.uint32(config.seed))
             self.evaluate = make_eval_step(config, mesh)
-        self._join = jax.jit(
-            lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=states
-        )
-        self._take = jax.jit(lambda states, run: jax.tree.map(lambda leaf: leaf[run], states), out_shardings=one)
-        self._take_params = jax.jit(
-            lambda params, run: jax.tree.map(lambda leaf: leaf[run], params), out_shardings=one.params
-        )
-        average = jax.vmap(_average) if self.is_vmapped else _average
-        self._average = jax.jit(average, out_shardings=states.params)
-        self._zero_sums = jax.jit(self._zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+        def take(tree: Any, run: int) -> Any:
+            return jax.tree.map(lambda leaf: leaf[run], tree)
+
+        def average(state: TrainState) -> Any:
+            return state.evaluated_params
+
+        def zeros() -> IntervalSums:
+            runs = (len(configs),) if self.is_vmapped else ()
+            return jax.tree.map(lambda leaf: jnp.zeros(runs, leaf.dtype), IntervalSums.zero())
+
+        self._take = jax.jit(take, out_shardings=of_one)
+        self._take_params = jax.jit(take, out_shardings=of_one.params)
+        self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
+        self._average = jax.jit(jax.vmap(average) if self.is_vmapped else average, out_shardings=of_all.params)
+        self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """The states of all runs, from the state of each."""
         return self._join(*states) if self.is_vmapped else states[0]
 
     def split(self, states: TrainState) -> Iterator[TrainState]:
-        """The state of each run, laid out as if it were alone."""
+        """The state of each run, sharded as if it were alone."""
         for run in range(len(self.configs)):
             yield self._take(states, run) if self.is_vmapped else states
 
@@ -84,8 +168,7 @@ class CompiledSteps:
         values = jax.device_get(values)
         if not self.is_vmapped:
             return [values]
-        leaves, structure = jax.tree.flatten(values)
-        return [jax.tree.unflatten(structure, of_run) for of_run in zip(*leaves, strict=True)]
+        return [jax.tree.map(lambda leaf, run=run: leaf[run], values) for run in range(len(self.configs))]
 
     def evaluated_params(self, states: TrainState) -> Any:
         """The parameters to evaluate: those of the states, or an average of schedule-free optimizers."""
@@ -95,11 +178,50 @@ class CompiledSteps:
         """The states with their interval sums at zero."""
         return dataclasses.replace(states, sums=self._zero_sums())
 
-    def _zeros(self) -> IntervalSums:
-        if not self.is_vmapped:
-            return IntervalSums.zero()
-        return jax.tree.map(lambda leaf: jnp.zeros(len(self.configs), leaf.dtype), IntervalSums.zero())
+
+def _vmapped(
+    configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, shardings: TrainState
+) -> list[Any]:
+    """The programs `new_state`, `step` and `evaluate` of several runs, whose states are sharded like this."""
+    config, everywhere, options = configs[0], NamedSharding(mesh, PartitionSpec()), unfused(mesh)
+    trained, evaluated = (for_mesh(config, mesh, is_training=is_training) for is_training in (True, False))
+    rate_factor = mup_rate_factor(config.model)
+
+    def new(numbers: Numbers) -> TrainState:
+        one = with_values(config, numbers)
+        return new_state(one, make_optimizer(one.optimizer, schedules[0]))
+
+    def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        one = with_values(trained, numbers)
+        return train_step(one, make_optimizer(one.optimizer, lambda count: rate, rate_factor), state, batch, mesh)
+
+    def step_all(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        # Each run has its own schedule, of any form, at its own number of updates.
+        rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(schedules)])
+        return jax.vmap(step, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)
+
+    def evaluate(numbers: Numbers, params: Any, batch: Any) -> TokenSums:
+        return evaluation_sums(with_values(evaluated, numbers), params, batch)
+
+    programs = (
+        jax.jit(jax.vmap(new), out_shardings=shardings, compiler_options=options),
+        jax.jit(
+            step_all,
+            in_shardings=(everywhere, shardings, sharding.batch_sharding(mesh)),
+            out_shardings=(shardings, everywhere),
+            donate_argnums=1,
+            compiler_options=options,
+        ),
+        jax.jit(jax.vmap(evaluate, in_axes=(0, 0, None)), out_shardings=everywhere, compiler_options=options),
+    )
+    numbers = jax.device_put(_numbers(configs), everywhere)
+    return [functools.partial(program, numbers) for program in programs]
 
 
-def _average(state: TrainState) -> Any:
-    return state.evaluated_params
+def _numbers(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
+    """The numbers in which the runs differ, and the seeds in any case. The learning rate is in the schedules."""
+    numbers = {"seed": np.asarray([config.seed for config in configs], np.uint32)}
+    for path, values in differing(configs).items():
+        if path != "seed" and OPTIONS[path].together in ("number", "number or none"):
+            numbers[path] = np.asarray(values, np.float32)
+    return numbers

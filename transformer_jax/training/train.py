@@ -1,46 +1,64 @@
 """A training, told from top to bottom: set up, restore, loop (step, log, save, validate), end.
 
-It is of one run, or of several that train as one program (vmapped.py). These see the same batches with independent
-random numbers, log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained
-alone.
+It is of one run, or of several as one program (steps.py). These see the same batches with independent random numbers,
+log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained alone.
 """
 
 import collections
 import contextlib
+import dataclasses
+import functools
+import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import DecodeConfig, ExperimentConfig, TrainConfig
+from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.processes.compilation import announced_when_slow
+from transformer_jax.model.build import position_limit
+from transformer_jax.processes.compilation import CompileWatch, announced_when_slow
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import seconds_since_start
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.runs.checkpoint import DamagedCheckpoint, refuse_without_digest
+from transformer_jax.runs.best import Criterion, best_of, is_validation
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, refuse_without_digest
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import Metrics, read_metrics
+from transformer_jax.schema import is_address
 from transformer_jax.training.debugging import Debugging
-from transformer_jax.training.ending import Ending, ending
 from transformer_jax.training.progress import ProgressLine, Throughput, header
-from transformer_jax.training.recorder import Recorder
-from transformer_jax.training.setup import RunSetup
-from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.vmapped import describe, refuse_incompatible
-from transformer_jax.update.step import StepMetrics, TrainState
+from transformer_jax.training.steps import CompiledSteps, describe, last_step
+from transformer_jax.update import sharding
+from transformer_jax.update.loss import TokenSums
+from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
+from transformer_jax.update.step import IntervalSums, StepMetrics
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
-# What the progress line shows of several runs is their mean; their speeds are added.
-MEANS = ("loss", "perplexity", "learning_rate", "data_wait", "seconds")
+# float32 counts exactly up to here, and int32 is far from its end.
+EXACT = 2**24
+# The fewest validations whose trend counts.
+FEWEST = 5
 # Called with the parameters at each validation; what it returns is added to the line in metrics.jsonl.
 Evaluator = Callable[[Any], Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """Why a run ends. A run that was only stopped (not `final`) can be resumed."""
+
+    why: str
+    final: bool = True
+    diverged: bool = False
 
 
 def train(
@@ -51,47 +69,120 @@ def train(
     params: Any = None,
     debugging: Debugging | None = None,
 ) -> list[Ending]:
-    """Trains runs, or resumes them, until they end; returns how each ended. A new run starts from `params`."""
-    refuse_incompatible(configs)
-    debugging = debugging or Debugging()
+    """Trains runs, or resumes them, until they end; returns how each ended. A new run starts from `params`.
+
+    Several runs must be compatible (steps.py).
+    """
     setup = RunSetup(configs[0], prepared, has_evaluators=bool(evaluators))
-    debugging.check(setup)
     steps = CompiledSteps(configs, [setup.schedule(config) for config in configs], setup.mesh, params)
     refuse_without_digest(steps.abstract_state)  # not at the first checkpoint, which may be hours away
+    above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
+    labels = [f"{os.path.relpath(folder.path, above)}: " if folders[1:] else "" for folder in folders]
     runs = [
         Recorder(config, schedule, folder, setup, label)
-        for config, schedule, folder, label in zip(configs, steps.schedules, folders, labels(folders), strict=True)
+        for config, schedule, folder, label in zip(configs, steps.schedules, folders, labels, strict=True)
     ]
-    with StopSignals() as signals, contextlib.ExitStack() as opened, debugging.installed(steps, folders[0].profile):
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
+        stack.enter_context((debugging or Debugging()).installed(steps, setup.last_step, folders[0].profile))
         for run in runs:
-            opened.enter_context(run.opened())
+            stack.enter_context(run.opened())
         trainer = Trainer(setup, steps, runs, evaluators, signals)
         trainer.restore()
         return trainer.train()
 
 
-def labels(folders: Sequence[RunFolder]) -> list[str]:
-    """What distinguishes the folders; nothing for a single one."""
-    if len(folders) == 1:
-        return [""]
-    above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
-    return [os.path.relpath(folder.path, above) for folder in folders]
+class RunSetup:
+    """All that is fixed before a run starts: mesh, batches, validation data, last step. Vmapped runs share one."""
+
+    def __init__(self, config: ExperimentConfig, prepared: Prepared, has_evaluators: bool):
+        self.config, self.mesh = config, sharding.make_mesh(config.mesh)
+        self.share = sharding.batch_share(self.mesh)
+        # Batches are cut into equal shards for devices and into microbatches; empty rows fill up.
+        shards = sharding.batch_devices(self.mesh)
+        self.batches = training_batches(config.data, prepared.pairs("train"), shards * config.train.accumulate)
+        self.validation: EvaluationBatches | None = None
+        if "valid" in prepared.splits and len(pairs := prepared.pairs("valid")):
+            self.validation = EvaluationBatches(
+                pairs,
+                tokens_per_batch=config.data.tokens_per_batch,
+                num_shapes=config.data.num_shapes,
+                row_multiple=shards,
+            )
+        self.left_out = prepared.left_out("train")
+        self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
+        self.compilations = CompileWatch()
+        self.last_step = self.last_step_of(config.train)
+        shapes = self.batches.shapes
+        self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # in a batch
+        # The devices' sums are collected at least this often, so that they stay exact.
+        self.collect_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
+        if problems := list(self._problems(has_evaluators)):
+            raise ConfigError(problems)
+
+    def _problems(self, has_evaluators: bool) -> Iterator[str]:
+        """What would otherwise fail at the first batch or at the first validation, hours later."""
+        train, optimizer = self.config.train, self.config.optimizer
+        shapes = [*self.batches.shapes, *(self.validation.shapes if self.validation else ())]
+        limit, longest = position_limit(self.config.model), max(max(shape.source, shape.target) for shape in shapes)
+        if limit is not None and longest > limit:
+            yield (
+                f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has {longest} "
+                "tokens: raise it (and train anew), or lower data.max_length (for training data)"
+            )
+        for name, measures in (("patience", has_evaluators), ("until_flat", False)):
+            if (limit := getattr(train, name)) is not None and self.validation is None and not measures:
+                yield f"train.{name} = {limit:g} needs validation data, and there is none"
+        if train.until_flat is not None and ends_with_the_run(optimizer):
+            yield (
+                f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {optimizer.schedule}: the schedule "
+                "takes `steps`, so it ends with the run, and every loss is flat there"
+            )
+
+    def last_step_of(self, train: TrainConfig) -> int:
+        """The last step of a run on this data with these options."""
+        return last_step(train, self.batches.steps_per_epoch)
+
+    def schedule(self, config: ExperimentConfig) -> optax.Schedule:
+        """The learning rate of a run on this data."""
+        optimizer = config.optimizer
+        if optimizer.warmup_steps > self.last_step and not is_address(optimizer.schedule):
+            raise BadInput(
+                f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.last_step:,} steps: "
+                "the learning rate would never reach its peak"
+            )
+        return make_schedule(optimizer, config.model.base_d_model, self.last_step)
+
+    def placed_batch(self, step: int) -> Any:
+        """The batch of a step, on the devices. The prefetching thread calls this."""
+        return sharding.place_batch(self.batches.batch(step, *self.share), self.mesh)
+
+    def validation_sums(self, evaluate: Callable[[Any, Any], TokenSums], params: Any) -> TokenSums | None:
+        """Sums over every validation sentence once, in float64; None without validation data."""
+        if self.validation is None:
+            return None
+        totals: Any = [np.float64(0)] * len(TokenSums._fields)
+        for number in range(len(self.validation)):
+            batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
+            sums = jax.device_get(evaluate(params, batch))
+            totals = [total + np.asarray(summand, np.float64) for total, summand in zip(totals, sums, strict=True)]
+        return TokenSums(*totals)
 
 
 class Trainer:
-    """The runs after `step` updates: their states on the devices, and a recorder for each."""
+    """The runs after `step` steps: their states on the devices, and a recorder for each."""
 
     def __init__(
         self,
         setup: RunSetup,
         steps: CompiledSteps,
-        runs: Sequence[Recorder],
+        runs: Sequence["Recorder"],
         evaluators: Sequence[Evaluator],
         signals: StopSignals,
     ):
         self.setup, self.steps, self.runs, self.evaluators, self.signals = setup, steps, runs, evaluators, signals
         self.config, self.step = setup.config.train, 0
-        self.saved: int | None = None  # the step of the last checkpoint
+        self.saved_step: int | None = None  # of the last checkpoint
         self.speed = Throughput(
             setup.config.model, setup.batches.statistics(), setup.mesh.devices.size, self.config.peak_flops
         )
@@ -104,40 +195,34 @@ class Trainer:
     def restore(self) -> None:
         """Continues from the newest step of which all runs have an undamaged checkpoint; or starts at step 0.
 
-        Of several processes the first chooses the step, and all must be able to read it.
+        With several processes the first chooses the step, and all must be able to read it.
         """
-        states: list[TrainState] = []
         damaged: dict[int, list[str]] = {}
+        restored: list[Any] = [(None, {})] * len(self.runs)
         common = set.intersection(*(set(run.checkpoints.steps) for run in self.runs))
         for step in processes().broadcast(sorted(common, reverse=True)):
             restored, problems = self._read(step)
             if not any(problems):
-                self.step, self.saved = step, step
+                self.step = self.saved_step = step
                 break
             damaged[step] = problems
-        else:
-            if damaged:
-                reasons = "; ".join(f"step {step}: {', '.join(filter(None, each))}" for step, each in damaged.items())
-                raise BadInput(f"{self.runs[0].folder.checkpoints}: every checkpoint is damaged ({reasons})")
-            restored = [(None, {})] * len(self.runs)
+        if damaged and self.step not in common:
+            reasons = "; ".join(f"step {step}: {', '.join(filter(None, each))}" for step, each in damaged.items())
+            raise BadInput(f"{self.runs[0].folder.checkpoints}: every checkpoint is damaged ({reasons})")
         for step, problems in damaged.items():
             for run, problem in zip(self.runs, problems, strict=True):
                 if problem:
                     aside = run.checkpoints.set_aside(step)
-                    run.tell(
-                        f"warning: {run.label}the checkpoint of step {step} is damaged ({problem}); moved to {aside}"
-                    )
-        for run, (state, notes) in zip(self.runs, restored, strict=True):
+                    run.tell(f"the checkpoint of step {step} is damaged ({problem}); moved to {aside}", "warning: ")
+        for run, (_, notes) in zip(self.runs, restored, strict=True):
             run.resume(self.step, notes)
-            states.append(state)
-        if len(self.runs) > 1:
-            for run in self.runs:
+            if len(self.runs) > 1:
                 run.checkpoints.drop_after(self.step)
         self.announce()
-        self.states = self.steps.join(states) if self.step else self.steps.new_state()
+        self.states = self.steps.join([state for state, _ in restored]) if self.step else self.steps.new_state()
 
     def _read(self, step: int) -> tuple[list[tuple[Any, dict[str, Any]]], list[str]]:
-        """The state and notes of each run's checkpoint, or what is wrong with it; the same in every process."""
+        """The state and notes of each run's checkpoint, and what is wrong with each; the same in every process."""
         restored, problems = [], []
         for run in self.runs:
             try:
@@ -163,7 +248,7 @@ class Trainer:
             return
         if len(self.runs) > 1:
             tell(f"{'together':>11}: {describe(self.steps.configs)}")
-        tell(header(self.setup, self.steps, self.speed))
+        tell(header(self.steps, self.setup.batches, self.setup.left_out, self.setup.last_step, self.speed))
         if self.setup.validation is None:
             tell("warning: there is no validation data: the loss on unseen sentences will not be known")
         if self.step:
@@ -173,9 +258,9 @@ class Trainer:
 
     def train(self) -> list[Ending]:
         """Trains until the end."""
-        train, last_step = self.config, self.setup.last_step
+        train, last = self.config, self.setup.last_step
         self.count_tokens()  # train.tokens may have been lowered
-        self.progress = ProgressLine(self.step, last_step)
+        self.progress = ProgressLine(self.step, last)
         with contextlib.closing(self.progress), Prefetcher(self.setup.placed_batch, self.step) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
@@ -184,7 +269,7 @@ class Trainer:
                 self.take_step(next(batches))
                 self.check_metrics()
                 self.count_tokens()
-                is_last = self.step == last_step
+                is_last = self.step == last
                 if self.step % train.log_every == 0 or is_last or self._has_its_tokens():
                     self.log()
                 elif self.step % self.setup.collect_every == 0:
@@ -197,7 +282,7 @@ class Trainer:
             return self.end(end)
 
     def take_step(self, batch: Any) -> None:
-        """One update. A step that compiles its program runs alone, so that its time can be left out of the speed."""
+        """One step. A step that compiles its program runs alone, so that its time can be left out of the speed."""
         shape = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
         if shape in self._compiled:
             self.states, metrics = self.steps.step(self.states, batch)
@@ -205,7 +290,7 @@ class Trainer:
             jax.block_until_ready(self.states)
             began = time.perf_counter()
             is_announced = not self._compiled and processes().is_first
-            with announced_when_slow(tell) if is_announced else contextlib.nullcontext():
+            with announced_when_slow() if is_announced else contextlib.nullcontext():
                 self.states, metrics = jax.block_until_ready(self.steps.step(self.states, batch))
             self.progress.exclude_step(time.perf_counter() - began)
             self._compiled.add(shape)
@@ -224,7 +309,7 @@ class Trainer:
                         "optimizer.learning_rate, more warmup, or optimizer.clip_norm may help"
                     )
                     if len(self.runs) > 1:
-                        run.tell(f"failed: {run.label}{run.diverged}")
+                        run.tell(run.diverged, "failed: ")
                 if not run.diverged:
                     losses.append(float(metrics.loss))
             if losses:
@@ -255,7 +340,7 @@ class Trainer:
         for run, (of_run, updates) in zip(self.runs, sums, strict=True):
             run.add(of_run)
             lines.append(run.log(self.step, int(updates), self.speed))
-        self.progress.report(self.step, shown(lines))
+        self.progress.report(self.step, lines)
 
     def collect(self) -> None:
         """Takes over the devices' sums without a line of metrics."""
@@ -265,17 +350,17 @@ class Trainer:
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
-        if self.saved == self.step or all(run.diverged for run in self.runs):
+        if self.saved_step == self.step or all(run.diverged for run in self.runs):
             return
         for run in self.runs:
             run.checkpoints.wait()
         for run, state in zip(self.runs, self.steps.split(self.states), strict=True):
             run.save(self.step, state)
-        self.saved = self.step
+        self.saved_step = self.step
 
     def validate(self) -> None:
         """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step."""
-        pending = [number for number, run in enumerate(self.runs) if run.validated != self.step]
+        pending = [number for number, run in enumerate(self.runs) if run.validated_step != self.step]
         if not pending:
             return
         compiling = self.setup.compilations.seconds
@@ -293,11 +378,10 @@ class Trainer:
 
     def ending(self) -> Ending | None:
         """Why the runs end here, or None: they are complete, or interrupted by a signal or by train.hours."""
-        hours = self.config.hours
+        run, hours = self.runs[0], self.config.hours  # vmapped runs have no limits that depend on how they train
         if all(run.diverged for run in self.runs):
-            return Ending(self.runs[0].diverged, diverged=True)
-        # Runs that train together have no limits that depend on how they train.
-        complete = ending(self.config, self.setup.last_step, self.step, self.tokens, self.runs[0].validations)
+            return Ending(run.diverged, diverged=True)
+        complete = ending(self.config, self.setup.last_step, self.step, self.tokens, run.since_best, run.improvement)
         is_late = hours is not None and processes().is_first and seconds_since_start() > hours * 3600
         why = self.signals.stop_at(self.step, f"after train.hours = {hours:g}" if is_late else None)
         return complete or (None if why is None else Ending(f"stopped {why}", final=False))
@@ -311,10 +395,228 @@ class Trainer:
         return [run.end(self.step, end) for run in self.runs]
 
 
-def shown(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What the progress line shows of several runs' lines of metrics."""
-    if len(lines) == 1:
-        return lines[0]
-    means = {name: float(np.nanmean([line[name] for line in lines])) for name in MEANS}
-    together = sum(line["target_tokens_per_second"] for line in lines)
-    return {"runs": len(lines), **means, "target_tokens_per_second": together}
+class Recorder:
+    """The counts, scores and files of one run. `label` names it in messages where several train together."""
+
+    def __init__(
+        self, config: ExperimentConfig, schedule: optax.Schedule, folder: RunFolder, setup: RunSetup, label: str = ""
+    ):
+        self.config, self.schedule, self.folder, self.setup, self.label = config, schedule, folder, setup, label
+        self.logged_tokens = 0  # target tokens up to the last line of metrics
+        self.unlogged: dict[str, float] = {}  # sums since then, as far as they were fetched from the devices
+        self.perplexity = 0.0  # of the last line of metrics; 0 = not known
+        self.criterion = Criterion.of(config.train, config.decode, setup.references)
+        self.scores: dict[int, float | None] = {}  # of validations, by step; higher is better, None is not finite
+        self.valid_losses: dict[int, float] = {}  # by step, those that are finite
+        self.since_best = 0  # validations since the best
+        self.improvement: float | None = None  # `improvement_at_the_end`
+        self.validated_step = 0  # of the last validation
+        self.diverged = ""  # why the run has failed
+        self._has_warned = False
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Opens the folder's checkpoints and metrics. Raises an error if it holds another run."""
+        train, folder = self.config.train, self.folder
+        schedule_end = self.setup.last_step_of if ends_with_the_run(self.config.optimizer) else None
+        self.is_new = not folder.holds_run(self.config, schedule_end)
+        if self.is_new:
+            self.record_config()
+        kept = (train.keep_latest, train.keep_best, train.checkpoint_every)
+        with (
+            Checkpoints(folder.checkpoints, *kept) as self.checkpoints,
+            Metrics(folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)) as self.metrics,
+        ):
+            yield
+
+    def record_config(self) -> None:
+        """Writes config.json and versions.json. With several processes the first writes and the others compare."""
+        record = functools.partial(self.folder.record, self.config, self.setup.last_step)
+        processes().on_first_then_on_others(record, seen_by_all=self.folder.config)
+
+    def resume(self, step: int, notes: Mapping[str, Any]) -> None:
+        """Continues after a step, from the notes of its checkpoint; 0 is a new run. Drops later metrics.
+
+        A checkpoint is of the state before the validation of its step, whose scores are in metrics.jsonl.
+        """
+        if step > 0:
+            self._resume_counts(step, notes)
+        self.folder.drop_metrics_after(step or -1)
+        if not self.is_new:
+            self.record_config()  # not earlier: a run that cannot be resumed is not changed
+
+    def _resume_counts(self, step: int, notes: Mapping[str, Any]) -> None:
+        if notes["data"] != self.setup.data or notes["batches"] != self.setup.batches.digest:
+            raise BadInput(
+                f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
+                "put the old data back, or use another --workdir"
+            )
+        self.logged_tokens, self.unlogged = notes["memory"]["target_tokens"], dict(notes["memory"]["since"])
+        self.diverged = notes.get("diverged", "")
+        before = Criterion.noted(notes)
+        if not self.criterion.compares_with(before):
+            self.tell(f"best is the {self.criterion} now, it was the {before}: the best starts anew")
+        self.criterion = self.criterion.after(before, step)
+        lines = processes().broadcast(read_metrics(self.folder.metrics) if self.folder.writes else None)
+        lines = [line for line in lines if line["step"] <= step]
+        self.scores = self.criterion.scores(lines, step)
+        self.checkpoints.scores = {at: score for at, score in self.scores.items() if score is not None}
+        self.valid_losses = {line["step"]: line["valid_loss"] for line in lines if line.get("valid_loss") is not None}
+        self.validated_step = max((line["step"] for line in lines if is_validation(line)), default=0)
+        self.perplexity = next((line["perplexity"] for line in reversed(lines) if line.get("perplexity")), 0.0)
+        self._judge()
+
+    def _judge(self) -> None:
+        self.since_best = best_of(self.scores).validations_since
+        self.improvement = improvement_at_the_end(self.valid_losses, self.config.optimizer.warmup_steps)
+
+    def add(self, sums: IntervalSums) -> None:
+        """Adds sums of the devices to those since the last line, in float64 and in integers of any size."""
+        for name, value in vars(sums).items():
+            self.unlogged[name] = self.unlogged.get(name, 0) + value.item()
+
+    @property
+    def tokens(self) -> int:
+        """The target tokens so far, as far as they were fetched from the devices."""
+        return self.logged_tokens + int(self.unlogged.get("target_tokens", 0))
+
+    def log(self, step: int, updates: int, speed: Throughput) -> dict[str, Any]:
+        """Writes a line of metrics about the steps since the last one."""
+        total, self.unlogged = self.unlogged, {}
+        tokens, steps = int(total["target_tokens"]), int(total["steps"])
+        self.logged_tokens += tokens
+        perplexity = _exp(_over(total["nll"], tokens))
+        self.perplexity = perplexity if tokens else self.perplexity
+        line = {
+            "epoch": round(step / self.setup.batches.steps_per_epoch, 4),
+            "loss": _over(total["loss"], tokens),
+            "perplexity": perplexity,
+            "accuracy": _over(total["right"], tokens),
+            "learning_rate": float(self.schedule(max(updates - 1, 0))),
+            "gradient_norm": _over(total["gradient_norm"], steps),
+            "target_tokens": self.logged_tokens,
+            "skipped": step - updates,
+            **speed.rates(int(total["source_tokens"]), tokens, steps),
+        }
+        self.metrics.write(step, line)
+        if not self._has_warned and (problem := self.divergence(step)):
+            self._has_warned = True
+            self.tell(problem, "warning: ")
+        return line
+
+    def divergence(self, step: int) -> str:
+        """A message if training has diverged: its perplexity is far worse than that of guessing blindly."""
+        classes = self.config.model.target_vocab_size or self.config.model.vocab_size
+        if step <= self.config.optimizer.warmup_steps or self.perplexity <= classes**2:
+            return ""
+        return (
+            f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is worse than guessing "
+            f"blindly ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
+        )
+
+    def write_validation(self, step: int, sums: TokenSums | None, translated: Mapping[str, float]) -> None:
+        """Writes the validation of a step: sums over the validation data, and metrics of its translations."""
+        self.validated_step, values = step, dict(translated)
+        if sums is not None:
+            of_data = {
+                "valid_loss": float(sums.loss / sums.weight),
+                "valid_perplexity": _exp(float(sums.nll / sums.tokens)),
+                "valid_accuracy": float(sums.correct / sums.tokens),
+            }
+            if math.isfinite(of_data["valid_loss"]):
+                self.valid_losses[step] = of_data["valid_loss"]
+            values = of_data | values
+        if not values:
+            return
+        self.metrics.write(step, values)
+        self.tell(f"step {step:>7,}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
+        score = self.scores[step] = self.criterion.score(values.get(self.config.train.best_metric))
+        if score is not None:
+            self.checkpoints.scores[step] = score
+        self._judge()
+
+    def save(self, step: int, state: Any) -> None:
+        """Starts to write a checkpoint."""
+        notes = {
+            "memory": {"target_tokens": self.logged_tokens, "since": self.unlogged},
+            "batches": self.setup.batches.digest,
+            "data": self.setup.data,
+            "best": self.criterion._asdict(),
+            "diverged": self.diverged,
+        }
+        self.checkpoints.save(step, state, notes)
+
+    def end(self, step: int, ending: Ending) -> Ending:
+        """Waits for the last checkpoint and says why the run ended, and how."""
+        self.checkpoints.wait()
+        problem = self.diverged or (self.divergence(step) if ending.final else "")
+        if problem:
+            return Ending(problem, diverged=True)
+        then = "" if ending.final else "; the same command resumes the run"
+        known = {at: score for at, score in self.scores.items() if score is not None}
+        if ending.final and known:
+            at = max(known, key=lambda at: (known[at], -at))
+            value = known[at] if self.criterion.best_is == "highest" else -known[at]
+            then = f"; the {self.criterion} is {value:.4g}, at step {at:,}"
+        self.tell(f"{ending.why} at step {step:,}{then}; {self.setup.compilations}")
+        return ending
+
+    def tell(self, line: str, kind: str = "") -> None:
+        """Prints a line, once where several processes make one run."""
+        if self.folder.writes:
+            tell(f"{kind}{self.label}{line}")
+
+
+def ending(
+    train: TrainConfig, last_step: int, step: int, target_tokens: int, since_best: int, improvement: float | None
+) -> Ending | None:
+    """Why a run is complete after a step, or None if it continues."""
+    if step >= last_step:
+        return Ending("finished")
+    if train.tokens is not None and target_tokens >= train.tokens:
+        return Ending(f"finished {target_tokens:,} target tokens")
+    if train.patience is not None and since_best >= train.patience:
+        return Ending(
+            f"finished: no better {train.best_metric} in {train.patience} validations "
+            "(a higher train.patience trains on)"
+        )
+    if train.until_flat is not None and improvement is not None and improvement < train.until_flat:
+        return Ending(
+            f"finished: the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates "
+            "(a lower train.until_flat trains on)"
+        )
+    return None
+
+
+def improvement_at_the_end(losses: Mapping[int, float], warmup_steps: int) -> float | None:
+    """By which fraction validation losses, by step, fell over the last fifth of the updates; None if it is unknown.
+
+    It is the slope of a straight line through all validations of that fifth, so that it does not depend on the luck of
+    one. The fifth must not reach back into the warmup, when many runs pause at the entropy of single words.
+    """
+    last = max(losses, default=0)
+    steps = [step for step in losses if 5 * step >= 4 * last]
+    if len(steps) < FEWEST or 4 * last < 5 * warmup_steps:
+        return None
+    values = [losses[step] for step in steps]
+    return float(-np.polyfit(steps, values, 1)[0] * last / 5 / np.mean(values))
+
+
+def refuse_unmeasured(train: TrainConfig, decode: DecodeConfig) -> None:
+    """Raises BadInput for a `train.best_metric` that no validation measures."""
+    known = ["valid_loss", "valid_perplexity", "valid_accuracy"]
+    if decode.bleu_sentences:
+        known += ["bleu", "exact_match", *(address.rpartition(":")[2] for address in decode.metrics)]
+    if train.best_metric not in known:
+        raise BadInput(
+            f"train.best_metric = {train.best_metric!r} is not among the validation metrics: {', '.join(known)}; bleu, "
+            "exact_match and custom metrics need decode.bleu_sentences above 0"
+        )
+
+
+def _over(total: Any, count: int) -> float:
+    return float(total) / count if count else math.nan
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 700.0))

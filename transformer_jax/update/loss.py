@@ -35,6 +35,10 @@ class TokenSums(NamedTuple):
     weight: jax.Array
 
 
+def zero_sums() -> TokenSums:
+    return TokenSums(*(jnp.zeros((), jnp.float32) for _ in TokenSums._fields))
+
+
 class Terms(NamedTuple):
     """target_weight * -log p(target) + uniform_weight * sum_k -log p_k + z_weight * (log Z)^2, for each token.
 
@@ -69,13 +73,13 @@ class CustomLoss(NamedTuple):
     epsilon: Number
     spread: Spread
 
-    def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
-        loss_sum, weight_sum = self(logits.astype(jnp.float32), targets, weights.astype(jnp.float32))
-        loss, weight = jnp.asarray(loss_sum, jnp.float32), jnp.asarray(weight_sum, jnp.float32)
-        return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss, weight=weight)
-
     def __call__(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Any:
         return self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
+
+    def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
+        loss, weight = self(logits.astype(jnp.float32), targets, weights.astype(jnp.float32))
+        loss, weight = jnp.asarray(loss, jnp.float32), jnp.asarray(weight, jnp.float32)
+        return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss, weight=weight)
 
 
 def load_loss(train: TrainConfig) -> Objective | CustomLoss:
@@ -89,28 +93,18 @@ def load_loss(train: TrainConfig) -> Objective | CustomLoss:
 
 
 def check_loss(train: TrainConfig) -> None:
-    """Raises BadInput if the custom loss, tried on a few numbers, cannot be trained on."""
-    loss, rng = load_loss(train), np.random.default_rng(0)
+    """Raises BadInput if a custom loss, tried on two rows, is no pair of sums over the tokens."""
+    loss = load_loss(train)
     if isinstance(loss, Objective):
         return
-    logits, others = (jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32) for _ in range(2))
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)), jnp.float32)
     targets, weights = jnp.array([[1, 2, 0], [4, 3, 2]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
     sums = loss(logits, targets, weights)
-    if not isinstance(sums, tuple) or len(sums) != 2 or any(np.shape(each) != () for each in sums):
-        raise loss.function.refusal("must return (loss_sum, weight_sum), two numbers: sums over all tokens")
-    if not jnp.issubdtype(jnp.result_type(sums[0]), jnp.floating):
-        raise loss.function.refusal(f"loss_sum is of type {jnp.result_type(sums[0])}; float32 would be right")
-    derive = jax.jit(jax.value_and_grad(loss.__call__, has_aux=True))
-    (loss_sum, weight_sum), gradient = derive(logits, targets, weights)
-    is_finite = all(bool(jnp.isfinite(array).all()) for array in (loss_sum, weight_sum, gradient))
-    if not is_finite or weight_sum <= 0:
-        raise loss.function.refusal(f"gave loss_sum {loss_sum} and weight_sum {weight_sum}, or a gradient, not usable")
-    elsewhere, _ = loss(jnp.where(weights[..., None] > 0, logits, others), targets, weights)
-    if not np.allclose(loss_sum, elsewhere, rtol=1e-4):
-        raise loss.function.refusal("counts tokens whose weight is 0, which are padding; multiply by weights")
+    is_pair = isinstance(sums, tuple) and [np.shape(each) for each in sums] == [(), ()]
     rows = [loss(logits[row : row + 1], targets[row : row + 1], weights[row : row + 1]) for row in range(2)]
-    if not np.allclose(np.sum(rows, axis=0), (loss_sum, weight_sum), rtol=1e-4):
-        raise loss.function.refusal("is not a sum: the loss of two rows must be the sum of theirs, and the weight too")
+    with_other_padding = loss(logits * weights[..., None], targets, weights)
+    if not is_pair or not np.allclose([np.sum(rows, axis=0), with_other_padding], np.array(sums), rtol=1e-4):
+        raise loss.function.refusal("must return (loss_sum, weight_sum), sums over the tokens whose weight is not 0")
 
 
 def label_smoothed_cross_entropy(
@@ -124,19 +118,14 @@ def label_smoothed_cross_entropy(
     """
     logits, targets, weights = jnp.asarray(logits), jnp.asarray(targets), jnp.asarray(weights)
     classes = logits.shape[-1]
-    if not jnp.issubdtype(targets.dtype, jnp.integer):
-        raise ValueError(f"targets are {targets.dtype}: must be token ids, int32")
-    if not logits.shape[:-1] == targets.shape == weights.shape:
+    if not jnp.issubdtype(targets.dtype, jnp.integer) or not logits.shape[:-1] == targets.shape == weights.shape:
         raise ValueError(
-            f"logits, targets and weights have the shapes {logits.shape}, {targets.shape} and {weights.shape}: must be "
-            "[..., classes], [...] and [...], with the same axes before the classes"
+            f"logits, targets and weights are of {logits.shape}, {targets.shape} and {weights.shape}, targets "
+            f"{targets.dtype}: must be [..., classes], [...] and [...] with the same axes, targets int32"
         )
-    if spread not in get_args(Spread):
-        raise ValueError(f"spread is {spread!r}: must be one of {', '.join(get_args(Spread))}")
-    if not isinstance(epsilon, jax.core.Tracer) and not 0 <= epsilon < 1:
-        raise ValueError(f"epsilon is {epsilon}: must be >= 0 and < 1")
-    if classes < (least := 1 if spread == "all" else 2):
-        raise ValueError(f"logits have {classes} classes: must be at least {least}, with spread {spread!r}")
+    is_traced = isinstance(epsilon, jax.core.Tracer)
+    if spread not in get_args(Spread) or not (is_traced or 0 <= epsilon < 1):
+        raise ValueError(f"epsilon is {epsilon}, spread {spread!r}: must be >= 0 and < 1, one of {get_args(Spread)}")
     # Not multiplied by zero: with a target of -100 or an infinite logit that would be NaN.
     logits = jnp.where(weights[..., None] == 0, 0, logits)
     targets = jnp.where(weights == 0, 0, targets)
@@ -215,8 +204,8 @@ def sums_of_features(
 def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices):  # type: ignore[no-untyped-def]
     table = table_ND.astype(features_BTD.dtype)
 
-    def add(total: TokenSums, part: Any) -> tuple[TokenSums, None]:
-        x_MD, targets_M, weights_M = (_merged(array) for array in part)
+    def add(total: TokenSums, time_slice: Any) -> tuple[TokenSums, None]:
+        x_MD, targets_M, weights_M = (_merged(array) for array in time_slice)
         sums = _token_sums(_logits(x_MD, table, bias_N), targets_M, weights_M, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
@@ -233,8 +222,8 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slic
     table_sum_D = jnp.sum(table, axis=0, dtype=jnp.float32)
     bias_sum = 0.0 if bias_N is None else jnp.sum(bias_N)
 
-    def add(carried: Any, part: Any) -> tuple[Any, jax.Array]:
-        x_MD, targets_M, weights_M = (_merged(array) for array in part)
+    def add(carried: Any, time_slice: Any) -> tuple[Any, jax.Array]:
+        x_MD, targets_M, weights_M = (_merged(array) for array in time_slice)
         logits_MN = _logits(x_MD, table, bias_N)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1) + bias_sum
         sums = _token_sums(logits_MN, targets_M, weights_M, terms, logit_sums_M)
@@ -250,11 +239,11 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slic
         error_MN = error_MN.astype(dtype)
         gradient_ND, gradient_MD = _product(error_MN.T, x_MD), _product(error_MN, table, dtype)
         carried = jax.tree.map(jnp.add, carried, (sums, gradient_ND, gradient_N))
-        return carried, gradient_MD.reshape(part[0].shape)
+        return carried, gradient_MD.reshape(time_slice[0].shape)
 
     zero = (zero_sums(), jnp.zeros((classes, width), jnp.float32), None if bias_N is None else jnp.zeros_like(bias_N))
-    parts = _sliced((features_BTD, targets_BT, weights_BT), slices)
-    (total, gradient_ND, gradient_N), gradient_SBTD = jax.lax.scan(add, zero, parts)
+    time_slices = _sliced((features_BTD, targets_BT, weights_BT), slices)
+    (total, gradient_ND, gradient_N), gradient_SBTD = jax.lax.scan(add, zero, time_slices)
     padded_BTD = jnp.moveaxis(gradient_SBTD, 0, 1).reshape(features_BTD.shape[0], -1, width)
     return total, (padded_BTD[:, : features_BTD.shape[1]], gradient_ND.astype(table_ND.dtype), gradient_N)
 
@@ -292,7 +281,3 @@ def _sliced(arrays: Any, count: int) -> Any:
 def _merged(array: jax.Array) -> jax.Array:
     """Rows and times in one axis."""
     return array.reshape(-1, *array.shape[2:])
-
-
-def zero_sums() -> TokenSums:
-    return TokenSums(*(jnp.zeros((), jnp.float32) for _ in TokenSums._fields))

@@ -1,4 +1,4 @@
-"""The mesh of three axes, an ordered table of rules that shards each parameter over it, and the sum over devices.
+"""The mesh of three axes, and an ordered table of rules that shards each parameter over it.
 
 - `data`: devices that share the batch and hold the same parameters.
 - `fsdp`: devices that share the batch and hold a shard of each parameter.
@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,11 +16,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
-from transformer_jax.model.dropout import rows_divided_over
 from transformer_jax.model_config import ModelConfig
 
 AXES = ("data", "fsdp", "tensor")
-# The batch is divided along both.
+# The batch is sharded over both.
 BATCH_AXES = ("data", "fsdp")
 
 # The first pattern found in a parameter's path says which axis divides which of its dimensions.
@@ -44,31 +43,17 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     inner = config.fsdp * config.tensor
     data = config.data or max(len(devices) // inner, 1)
     if data * inner != len(devices):
-        raise ConfigError(
-            [
-                f"mesh: data = {config.data or 'the rest'}, fsdp = {config.fsdp}, tensor = {config.tensor} "
-                f"need {data * inner} devices, here are {len(devices)}"
-            ]
-        )
-    shape = (data, config.fsdp, config.tensor)
-    auto = (AxisType.Auto,) * 3
+        sizes = f"data = {config.data or 'the rest'}, fsdp = {config.fsdp}, tensor = {config.tensor}"
+        raise ConfigError([f"mesh: {sizes} need {data * inner} devices, here are {len(devices)}"])
+    shape, auto = (data, config.fsdp, config.tensor), (AxisType.Auto,) * 3
     try:
         return jax.make_mesh(shape, AXES, axis_types=auto, devices=devices)
     except NotImplementedError:  # a torus of TPUs, one of whose axes must be split, as in 8 x 8 x 8 for tensor 2
         return Mesh(create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=auto)
 
 
-def check_mesh(mesh: Mesh) -> None:
-    """Raises BadInput for a mesh made elsewhere that has other axes, or the explicit ones of `jax.make_mesh`."""
-    if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):
-        raise BadInput(
-            f"mesh: must have the axes {', '.join(AXES)}, all of AxisType.Auto, as in jax.make_mesh((8, 1, 1), {AXES}, "
-            f"axis_types=(jax.sharding.AxisType.Auto,) * 3); here are {mesh.axis_names} of {mesh.axis_types}"
-        )
-
-
 def batch_devices(mesh: Mesh) -> int:
-    """The number of parts into which a batch is divided."""
+    """The number of shards of a batch."""
     return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
 
 
@@ -77,21 +62,18 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def batch_share(mesh: Mesh) -> tuple[int, int]:
-    """(index, count): which of how many equal shares of a batch the devices of this process hold.
+    """(share, count): which of how many equal shares of a batch the devices of this process have.
 
-    Processes whose devices share each matrix product hold the same share.
+    Processes whose devices share each matrix product have the same share.
     """
-    parts = batch_sharding(mesh).devices_indices_map((batch_devices(mesh),))
-    held: dict[int, set[int]] = {}
+    shard_of = batch_sharding(mesh).devices_indices_map((batch_devices(mesh),))
+    by_process: dict[int, set[int]] = {}
     for device in mesh.devices.flat:
-        (part,) = parts[device]
-        held.setdefault(device.process_index, set()).add(part.start or 0)
-    shares = sorted({tuple(sorted(rows)) for rows in held.values()})
+        by_process.setdefault(device.process_index, set()).add(shard_of[device][0].start or 0)
+    shares = sorted({tuple(sorted(shards)) for shards in by_process.values()})
     if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_devices(mesh):
-        raise ConfigError(
-            [f"mesh: the devices of a process must hold whole parts of a batch; here they hold parts {shares}"]
-        )
-    return shares.index(tuple(sorted(held[jax.process_index()]))), len(shares)
+        raise ConfigError([f"mesh: the devices of each process must have as many shards of a batch, not {shares}"])
+    return shares.index(tuple(sorted(by_process[jax.process_index()]))), len(shares)
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
@@ -105,7 +87,11 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
 
     What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated.
     """
-    check_mesh(mesh)
+    if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):  # made elsewhere
+        raise BadInput(
+            f"mesh: must have the axes {', '.join(AXES)}, all of AxisType.Auto, as in jax.make_mesh((8, 1, 1), {AXES}, "
+            f"axis_types=(jax.sharding.AxisType.Auto,) * 3); here are {mesh.axis_names} of {mesh.axis_types}"
+        )
     uncovered: list[str] = []
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -118,9 +104,9 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
     shardings = jax.tree_util.tree_map_with_path(place, abstract_state)
     if uncovered:
         raise BadInput(
-            f"no sharding rule covers {uncovered[0]}" + (f" and {len(uncovered) - 1} more" if uncovered[1:] else "")
-            + ": with mesh.fsdp or mesh.tensor above 1 name it in mesh.replicate, a pattern that its path contains"
-        )  # fmt: skip
+            f"no sharding rule covers {', '.join(uncovered)}: with mesh.fsdp or mesh.tensor above 1 name it in "
+            "mesh.replicate, a pattern that its path contains"
+        )
     return shardings
 
 
@@ -150,37 +136,6 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str
                 *(axis if axis and shape[i] % mesh.shape[axis] == 0 else None for i, axis in enumerate(axes))
             )
     return None
-
-
-def sums_gradients_once(mesh: Mesh) -> bool:
-    """Whether each device computes the whole gradient of its own rows, and all are summed once per update."""
-    return mesh.shape["data"] > 1 and mesh.shape["fsdp"] == 1
-
-
-def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """(params, batch, key) -> the gradients and sums of the whole batch, from a `gradient` of some of its rows.
-
-    By default XLA sums each use of a parameter separately over `data` (the tied embedding three times), and again in
-    every microbatch. Here `shard_map` lets each device compute the whole gradient of its own rows, so that one sum
-    remains, after the last microbatch. Along `tensor` XLA partitions the matrix products. With `fsdp` XLA partitions
-    everything (`gathered`).
-    """
-    if not sums_gradients_once(mesh):
-        return gradient
-
-    def of_rows(params: Any, rows: Any, key: jax.Array) -> tuple[Any, Any]:
-        with rows_divided_over(BATCH_AXES):
-            return jax.lax.psum(gradient(params, rows, key), BATCH_AXES)
-
-    everywhere, rows = PartitionSpec(), PartitionSpec(BATCH_AXES)
-    return jax.shard_map(
-        of_rows,
-        mesh=mesh,
-        axis_names=set(BATCH_AXES),
-        in_specs=(everywhere, rows, everywhere),
-        out_specs=(everywhere, everywhere),
-        check_vma=False,
-    )
 
 
 def gathered(params: Any, config: ExperimentConfig, mesh: Mesh) -> Any:

@@ -19,6 +19,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model import build, fused
 from transformer_jax.model.attention import WEIGHTS
+from transformer_jax.model.dropout import rows_divided_over
 from transformer_jax.model.layers import RESIDUAL
 from transformer_jax.model.linear import gradients_at_once
 from transformer_jax.model.transformer import AttentionInputs, Features, Transformer, matmul_precision
@@ -54,9 +55,7 @@ class IntervalSums:
     @classmethod
     def zero(cls) -> "IntervalSums":
         zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-        return cls(
-            loss=zero, nll=zero, right=zero, target_tokens=none, source_tokens=none, gradient_norm=zero, steps=none
-        )
+        return cls(zero, zero, zero, target_tokens=none, source_tokens=none, gradient_norm=zero, steps=none)
 
 
 @flax.struct.dataclass
@@ -72,12 +71,9 @@ class TrainState:
 
     @classmethod
     def create(
-        cls,
-        config: ExperimentConfig,
-        optimizer: optax.GradientTransformation,
-        mesh: Mesh | None = None,
+        cls, config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh | None = None,
         params: Any = None,
-    ) -> "TrainState":
+    ) -> "TrainState":  # fmt: skip
         """The state at step 0, with random parameters or the given ones, sharded over the mesh."""
         return init_state(config, optimizer, cls.abstract(config, optimizer, mesh), params)
 
@@ -86,7 +82,13 @@ class TrainState:
         cls, config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh | None = None
     ) -> "TrainState":
         """The shapes, types and shardings of the state, from which orbax restores one."""
-        return abstract_state(config, optimizer, mesh or sharding.make_mesh(config.mesh))
+        mesh = mesh or sharding.make_mesh(config.mesh)
+        shapes = jax.eval_shape(lambda: new_state(config, optimizer))
+        replicate = sharding.replicated_patterns(config.model, mesh, config.mesh.replicate)
+        shardings = sharding.state_shardings(shapes, mesh, replicate)
+        return jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
+        )
 
     @property
     def is_averaged(self) -> bool:
@@ -106,25 +108,16 @@ class StepMetrics(NamedTuple):
     bad_in_a_row: jax.Array
 
 
-def abstract_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """The shapes, types and shardings of the state."""
-    shapes = jax.eval_shape(lambda: new_state(config, optimizer))
-    replicate = sharding.replicated_patterns(config.model, mesh, config.mesh.replicate)
-    shardings = sharding.state_shardings(shapes, mesh, replicate)
-    return jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
-    )
-
-
 def init_state(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, abstract_state: TrainState, params: Any = None
 ) -> TrainState:
-    """The state at step 0, with random parameters or the given ones. Each device initializes only its own part."""
+    """The state at step 0, with random parameters or the given ones. Each device initializes only its own shards."""
 
     def new(seed: jax.Array, params: Any) -> TrainState:
         return new_state(with_values(config, {"seed": seed}), optimizer, params)
 
-    return jax.jit(new, out_shardings=_shardings(abstract_state))(np.uint32(config.seed), params)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
+    return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
 
 
 def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
@@ -134,10 +127,6 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation,
             params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
     none = jnp.zeros((), jnp.int32)
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
-
-
-def _shardings(abstract_state: TrainState) -> TrainState:
-    return jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
 
 
 def make_train_step(
@@ -153,8 +142,9 @@ def make_train_step(
     only in their seeds share the compiled program.
     """
     mesh = mesh or sharding.make_mesh(config.mesh)
-    abstract_state = abstract or TrainState.abstract(config, optimizer, mesh)
-    shardings, everywhere = _shardings(abstract_state), NamedSharding(mesh, PartitionSpec())
+    abstract = abstract or TrainState.abstract(config, optimizer, mesh)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    everywhere = NamedSharding(mesh, PartitionSpec())
     resolved = for_mesh(config, mesh, is_training=True)
 
     # Profiles have this name.
@@ -175,7 +165,7 @@ def for_mesh(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> Experim
     device, train = mesh.devices.flat[0], config.train
     model = build.with_loaded_modules(config.model)
     # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
-    is_local = mesh.size == 1 or (is_training and sharding.sums_gradients_once(mesh) and mesh.shape["tensor"] == 1)
+    is_local = mesh.size == 1 or (is_training and sums_gradients_once(mesh) and mesh.shape["tensor"] == 1)
     model = fused.resolved(model, device, is_local)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
     loss = load_loss(train)
@@ -199,7 +189,7 @@ def as_batch(batch: Any) -> Batch:
 def train_step(
     config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Batch, mesh: Mesh
 ) -> tuple[TrainState, StepMetrics]:
-    """One update with the gradient of the mean loss over all tokens, skipped if the gradient is not finite."""
+    """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
     # A dropout mask depends on the seed, the step, the microbatch (below), the module's path (flax) and on the
     # element's row and place in the microbatch (model/dropout.py). It depends neither on the number of devices, nor on
     # where a run was interrupted.
@@ -207,12 +197,12 @@ def train_step(
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
     at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
     # Where XLA partitions the program, the loss sees the rows of all devices.
-    shards = 1 if sharding.sums_gradients_once(mesh) else sharding.batch_devices(mesh)
+    shards = 1 if sums_gradients_once(mesh) else sharding.batch_devices(mesh)
     gradient = functools.partial(summed_gradients, config, mesh, MAX_LIVE_LOGITS * shards)
     with matmul_precision(config.model), at_once:
-        summed = sharding.sum_over_devices(gradient, mesh)(state.params, batch, key)
-    gradients, (sums, source_tokens) = summed
+        summed = sum_over_devices(gradient, mesh)(state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here they become means.
+    gradients, (sums, source_tokens) = summed
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
@@ -246,6 +236,37 @@ def train_step(
         ),
     )
     return new, StepMetrics(sums.loss / weight, new.bad_in_a_row)
+
+
+def sums_gradients_once(mesh: Mesh) -> bool:
+    """Whether each device computes the whole gradient of its own rows, and all are summed once per step."""
+    return mesh.shape["data"] > 1 and mesh.shape["fsdp"] == 1
+
+
+def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """(params, batch, key) -> the gradients and sums of the whole batch, from a `gradient` of some of its rows.
+
+    By default XLA sums each use of a parameter separately over `data` (the tied embedding three times), and again in
+    every microbatch. Here `shard_map` lets each device compute the whole gradient of its own rows, so that one sum
+    remains, after the last microbatch. Over `tensor` XLA partitions the matrix products. With `fsdp` XLA partitions
+    everything (`sharding.gathered`).
+    """
+    if not sums_gradients_once(mesh):
+        return gradient
+
+    def of_rows(params: Any, rows: Any, key: jax.Array) -> tuple[Any, Any]:
+        with rows_divided_over(sharding.BATCH_AXES):
+            return jax.lax.psum(gradient(params, rows, key), sharding.BATCH_AXES)
+
+    everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
+    return jax.shard_map(
+        of_rows,
+        mesh=mesh,
+        axis_names=set(sharding.BATCH_AXES),
+        in_specs=(everywhere, rows, everywhere),
+        out_specs=(everywhere, everywhere),
+        check_vma=False,
+    )
 
 
 def summed_gradients(

@@ -12,13 +12,10 @@ from tests.support.small_runs import Trainer, batches, experiment, worst_differe
 from tests.support.training_runs import metrics, shared_programs, weights
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import resumable_together, train_run, train_runs_together
-from transformer_jax.model.layers import FeedForward
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.ending import Ending
-from transformer_jax.training.recorder import Recorder
-from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.training.vmapped import incompatible
+from transformer_jax.training.steps import CompiledSteps, incompatible
+from transformer_jax.training.train import Ending, Recorder
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -124,22 +121,6 @@ def test_ten_updates_are_those_of_a_run_alone():
     reset = programs.reset_sums(states)
     for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(reset.sums), strict=True):
         assert not after.any() and after.sharding.is_equivalent_to(before.sharding, after.ndim)
-
-
-class KnowsItsRate(FeedForward):
-    """A custom module that is another program for each rate."""
-
-    dropout: float = 0.0
-
-    def __call__(self, x_BTD, deterministic=True):
-        return x_BTD if self.dropout > 0.15 else super().__call__(x_BTD, deterministic)
-
-
-def test_a_module_that_must_know_a_number_is_refused():
-    parts = {"feed_forward": KnowsItsRate}
-    configs = experiments(*({"model__activation_dropout": rate} for rate in (0.1, 0.2)), model__parts=parts)
-    with pytest.raises(BadInput, match=r"these runs differ in model.activation_dropout, seed, but a part of the model"):
-        trained(together(configs), [])
 
 
 @pytest.fixture(scope="module")
