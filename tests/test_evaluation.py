@@ -167,9 +167,8 @@ def test_the_samples_are_those_of_sacrebleu(monkeypatch):
     _, theirs = PairedTest(systems, metrics, [references], test_type="bs", n_samples=1000)()
     taken = {}
     monkeypatch.setattr(evaluation, "p_value", lambda difference, drawn: taken.update({difference: drawn}) or 0.0)
-    monkeypatch.setattr(evaluation, "_paired_exact_match", lambda *_: {})
     ours = paired_bootstrap(this, other, references)
-    for (difference, drawn), name in zip(taken.items(), ("BLEU", "chrF2"), strict=True):
+    for (difference, drawn), name in zip([*taken.items()][:2], ("BLEU", "chrF2"), strict=True):
         sizes = np.abs(drawn)
         their_formula = (np.sum(sizes - sizes.mean() > abs(difference)) + 1) / 1001
         assert their_formula == theirs[name][1].p_value

@@ -8,9 +8,9 @@ from transformer_jax.errors import ConfigError
 
 def test_a_model_in_words():
     assert ModelConfig.base().in_words == "6 + 6 layers, d_model 512, d_ff 2048, 8 heads, post-norm"
-    changes = {"norm": "sandwich", "norm_kind": "rms", "share_layers": True, "num_decoder_layers": 2, "d_ff": 8}
-    assert ModelConfig.base(num_key_value_heads=2, **changes).in_words == (
-        "6 + 2 shared layers, d_model 512, d_ff 8, 8 heads, 2 of keys and values, sandwich norm of RMS"
+    changes = {"norm_kind": "rms", "share_layers": True, "num_decoder_layers": 2, "num_key_value_heads": 2}
+    assert ModelConfig.base(**changes).in_words == (
+        "6 + 2 shared layers, d_model 512, d_ff 2048, 8 heads (2 of keys and values), post-norm (RMSNorm)"
     )
 
 

@@ -22,14 +22,15 @@ class Oven(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kitchen(Section):
+class Kitchen(Section, largest=1000):
     open: bool = option(True, "to guests")
     cooks: int = option(2, "people", at_least=1)
     dishes: tuple[str, ...] = option((), "names")
     oven: Oven = group(Oven)
 
-    def contradictions(self) -> list[str]:
-        return [f"cooks = {self.cooks} need as many dishes"] if self.dishes and len(self.dishes) < self.cooks else []
+    def contradictions(self):
+        if self.dishes and len(self.dishes) < self.cooks:
+            yield f"cooks = {self.cooks} need as many dishes"
 
 
 def problems(values: dict) -> tuple[str, ...]:
@@ -39,20 +40,16 @@ def problems(values: dict) -> tuple[str, ...]:
 
 
 def test_defaults_and_round_trip():
-    kitchen = schema.build(Kitchen, {"oven": {"heat": 200}, "dishes": ["soup", "bread"]})
-    assert kitchen == Kitchen(dishes=("soup", "bread"), oven=Oven(heat=200.0))
+    kitchen = schema.build(Kitchen, {"oven": {"heat": 200, "light": "warm"}, "dishes": ["soup", "bread"]})
+    assert kitchen == Kitchen(dishes=("soup", "bread"), oven=Oven(heat=200.0, light="warm"))
     assert schema.build(Kitchen, schema.to_dict(kitchen)) == kitchen
 
 
 def test_an_option_is_checked_once(monkeypatch):
-    checked, check = [], schema._value_problems
-    monkeypatch.setattr(schema, "_value_problems", lambda path, *rest: checked.append(path) or check(path, *rest))
+    checked, check = [], schema._value_problem
+    monkeypatch.setattr(schema, "_value_problem", lambda *given: checked.append(given[0]) or check(*given))
     schema.build(Kitchen, {"cooks": 1, "dishes": ["soup"], "oven": {"trays": 3}})
-    assert sorted(checked) == sorted(option.path.rpartition(".")[2] for option in schema.options(Kitchen))
-
-
-def test_a_choice_may_be_none():
-    assert Oven(light="warm").light == "warm" and Oven(light=None).light is None
+    assert len(checked) == len(list(schema.options(Kitchen)))
 
 
 def test_settings_from_a_config_and_from_a_command_line():
@@ -87,17 +84,18 @@ def test_all_problems_are_reported_at_once():
     [
         ({"cooks": 2.5}, "cooks = 2.5: must be a whole number"),
         ({"cooks": True}, "cooks = True: must be a whole number"),
-        ({"oven": {"heat": float("nan")}}, "oven.heat = nan: must be a finite number"),
-        ({"oven": {"heat": 1e39}}, "oven.heat = 1e+39: must be 0 or a float32, in size 1.18e-38 to 3.4e+38"),
-        ({"oven": {"heat": 1e-46}}, "oven.heat = 1e-46: must be 0 or a float32, in size 1.18e-38 to 3.4e+38"),
+        ({"cooks": 10**30}, "cooks = 1000000000000000000000000000000: must be at most 1,000"),
+        ({"oven": {"heat": float("nan")}}, "oven.heat = nan: must be 0 or a finite number"),
+        ({"oven": {"heat": 10**400}}, "oven.heat = inf: must be 0 or a finite number"),
+        ({"oven": {"heat": 1e-46}}, "oven.heat = 1e-46: must be 0 or a finite number"),
         ({"oven": {"heat": None}}, "oven.heat = None: must be a number"),
         ({"oven": 3}, "oven = 3: is a group of options, not a value"),
         ({"dishes": [1]}, "dishes = (1,): must be comma-separated texts"),
         ({"zzz": 1}, "zzz: no such option; there are: open, cooks, dishes, oven"),
-        ({"oven": {"program": {"start": float("nan")}}}, "oven.program = {'start': nan}: must be names and values as "),
-        ({"oven": {"program": [1]}}, 'oven.program = (1,): must be names and values as in JSON: {"b1": 0.9}'),
-        ({"oven": {"rules": [["soup(", {}]]}}, "oven.rules: 'soup(' is not a regular expression: "),
-        ({"oven": {"rules": [["soup", 3]]}}, "oven.rules = (('soup', 3),): must be patterns and their settings as in "),
+        ({"oven": {"program": {"start": float("nan")}}}, "oven.program = {'start': nan}: must be names and values"),
+        ({"oven": {"program": [1]}}, "oven.program = (1,): must be names and values"),
+        ({"oven": {"rules": [["soup(", {}]]}}, "oven.rules = 'soup(': is not a regular expression: "),
+        ({"oven": {"rules": [["soup", 3]]}}, "oven.rules = (('soup', 3),): must be patterns and their settings"),
         ({"oven": {"light": "hot"}}, "oven.light = 'hot': there are: warm, cold"),
         ({"dishes": ["soup"]}, "cooks = 2 need as many dishes"),
     ],
@@ -123,16 +121,17 @@ def test_what_an_option_affects_and_when_is_declared_with_it_or_with_its_section
 def test_an_instance_that_exists_is_valid():
     with pytest.raises(ConfigError, match="heat = -1"):
         Oven(heat=-1)
+    with pytest.raises(ConfigError, match="did you mean heat"):
+        Oven(haet=1)
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
     [
-        ("3", int, 3),
         ("1e3", int, 1000),
-        ("10_000", int, 10_000),
         (str(2**60 + 1), int, 2**60 + 1),
         ("1e-3", float, 0.001),
+        ("4", float, 4.0),
         ("true", bool, True),
         ("0", bool, False),
         ("none", int | None, None),
@@ -141,7 +140,9 @@ def test_an_instance_that_exists_is_valid():
         ("none", tuple[str, ...], ()),
         ("fan", Literal["fan", "grill"], "fan"),
         ("0", Literal["fan"] | schema.Address, "0"),
+        ("a.py:B", Literal["fan"] | schema.Address | None, "a.py:B"),
         ("17", str, "17"),
+        ("17", schema.FilePath | None, "17"),
     ],
 )
 def test_parse(text, kind, value):
@@ -154,10 +155,3 @@ def test_parse(text, kind, value):
 def test_parse_refuses(text, kind):
     with pytest.raises(ConfigError, match="option = "):
         schema.parse(text, kind, "option")
-
-
-def test_options_lists_every_leaf():
-    assert [option.path for option in schema.options(Kitchen)] == [
-        "open", "cooks", "dishes", "oven.heat", "oven.mode", "oven.trays", "oven.light", "oven.program",
-        "oven.rules",
-    ]  # fmt: skip

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from transformer_jax.schema import Condition, FilePath, Section, group, is_meant_as_address, option
 
 # Random keys are made of 32 bits: larger seeds would repeat smaller ones.
 MAX_SEED = 2**32 - 1
+SEED: dict[str, Any] = {"at_least": 0, "at_most": MAX_SEED}
 # The generated corpora. Those of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
+ScanSplit = Literal[
+    "simple", "length", "addprim_jump", "addprim_turn_left", "template_right", "template_opposite_right",
+    "template_around_right", "template_jump_around_right",
+]  # fmt: skip
 # Published corpora, and which of valid and test they have: SCAN is generated, the others are read from files.
 PUBLISHED = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
 
 
 # When options have an effect that depends on others.
-OF_TASKS = Condition(
-    lambda config: config.data.corpus in TASKS, f"data.corpus = {', '.join(TASKS[:-1])} or {TASKS[-1]}"
-)
-OF_TOY_TASKS = Condition(
-    lambda config: config.data.corpus in TOY_TASKS, f"data.corpus = {', '.join(TOY_TASKS[:-1])} or {TOY_TASKS[-1]}"
-)
+def _of_corpora(*corpora: str) -> Condition:
+    names = " or ".join([", ".join(corpora[:-1]), corpora[-1]]) if corpora[1:] else corpora[0]
+    return Condition(lambda config: config.data.corpus in corpora, f"data.corpus = {names}")
+
+
+OF_TASKS, OF_TOY_TASKS = _of_corpora(*TASKS), _of_corpora(*TOY_TASKS)
+OF_SCAN, OF_INFLECTION = _of_corpora("scan"), _of_corpora("inflection")
+OF_FOLDER = _of_corpora("cogs", "inflection")
 OF_FILES = Condition(
     lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
 )
@@ -30,13 +38,10 @@ OF_TFDS = Condition(
     lambda config: config.data.corpus not in ("", *TASKS, *PUBLISHED) and not is_meant_as_address(config.data.corpus),
     "the name of a TFDS data set as data.corpus",
 )
-OF_SCAN = Condition(lambda config: config.data.corpus == "scan", "data.corpus = scan")
 OF_LENGTH = Condition(
     lambda config: OF_SCAN.holds(config) and config.data.task.split == "length",
     "data.corpus = scan and data.task.split = length",
 )
-OF_INFLECTION = Condition(lambda config: config.data.corpus == "inflection", "data.corpus = inflection")
-OF_FOLDER = Condition(lambda config: config.data.corpus in ("cogs", "inflection"), "data.corpus = cogs or inflection")
 NO_TOKENIZER_FILE = Condition(lambda config: config.data.tokenizer_file is None, "data.tokenizer_file = none")
 TRAINED_TOKENIZER = Condition(
     lambda config: config.data.trains_tokenizer,
@@ -56,6 +61,9 @@ def _held_out(split: str, name: str) -> Condition:
     return Condition(holds, f"a corpus without {name} data")
 
 
+NO_VALID, NO_TEST = _held_out("valid", "validation"), _held_out("test", "test")
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
     """The generated corpora (data.corpus = copy, reverse, sort or grammar), and which part of a published one."""
@@ -63,43 +71,23 @@ class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
     train_size: int = option(50_000, "number of training pairs", at_least=1)
     valid_size: int = option(1_000, "number of validation pairs", at_least=0)
     test_size: int = option(1_000, "number of pairs of each test split", at_least=0)
-    seed: int = option(0, "random seed of the sentences", at_least=0, at_most=MAX_SEED)
-    alphabet: int = option(
-        26, "number of symbols that copy, reverse and sort use", at_least=2, at_most=10_000, condition=OF_TOY_TASKS
-    )
-    min_length: int = option(
-        4, "minimum length of the sequences of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
-    )
-    max_length: int = option(
-        16, "maximum length of the sequences of copy, reverse and sort", at_least=1, condition=OF_TOY_TASKS
-    )
+    seed: int = option(0, "random seed of the sentences", **SEED)
+    alphabet: int = option(26, "number of symbols", at_least=2, at_most=10_000, condition=OF_TOY_TASKS)
+    min_length: int = option(4, "minimum length of a sequence of symbols", at_least=1, condition=OF_TOY_TASKS)
+    max_length: int = option(16, "maximum length of a sequence of symbols", at_least=1, condition=OF_TOY_TASKS)
 
-    split: Literal[
-        "simple",
-        "length",
-        "addprim_jump",
-        "addprim_turn_left",
-        "template_right",
-        "template_opposite_right",
-        "template_around_right",
-        "template_jump_around_right",
-    ] = option("simple", "split of SCAN: what is in test commands only (docs/generalisation.md)", condition=OF_SCAN)
+    split: ScanSplit = option("simple", "split of SCAN: what is only in test commands", condition=OF_SCAN)
     cutoff: int = option(
-        22,
-        "most actions of a training pair of SCAN's length split; the others are test pairs",
-        at_least=22,
-        at_most=40,
-        condition=OF_LENGTH,
+        22, "most actions of a training pair of SCAN's length split", at_least=22, at_most=40, condition=OF_LENGTH
     )
     language: str = option("", "language of inflection, as in the file kor_large.train: kor", condition=OF_INFLECTION)
     size: Literal["small", "large"] = option(
         "large", "training set of inflection, as in this file", condition=OF_INFLECTION
     )
 
-    def contradictions(self) -> list[str]:
+    def contradictions(self) -> Iterator[str]:
         if self.min_length > self.max_length:
-            return [f"min_length = {self.min_length} is more than max_length = {self.max_length}"]
-        return []
+            yield f"min_length = {self.min_length} is more than max_length = {self.max_length}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,22 +116,15 @@ class DataConfig(Section, affects="data"):
         (), "its translation, line by line; omitted for .tsv and .jsonl", affects="corpus"
     )
     valid_source: tuple[FilePath, ...] = option(
-        (), "validation text; if omitted, pairs are held out of the training text", affects="corpus", condition=OF_FILES
+        (), "validation text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
     )
     valid_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
     test_source: tuple[FilePath, ...] = option(
-        (), "test text; if omitted, pairs are held out of the training text", affects="corpus", condition=OF_FILES
+        (), "test text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
     )
     test_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
-    valid_size: int = option(
-        1_000,
-        "pairs to hold out for validation; at most a tenth of all",
-        at_least=0,
-        condition=_held_out("valid", "validation"),
-    )
-    test_size: int = option(
-        1_000, "pairs to hold out for testing; at most a tenth of all", at_least=0, condition=_held_out("test", "test")
-    )
+    valid_size: int = option(1_000, "pairs held out for validation; at most a tenth", at_least=0, condition=NO_VALID)
+    test_size: int = option(1_000, "pairs held out for testing; at most a tenth", at_least=0, condition=NO_TEST)
     corpus: str = option(
         "",
         "instead of files: copy, reverse, sort, grammar, scan, cogs, inflection, a TFDS name (wmt14_translate/de-en), "
@@ -154,11 +135,11 @@ class DataConfig(Section, affects="data"):
         None, "folder of the files of cogs or inflection", affects="corpus", condition=OF_FOLDER
     )
     source_language: str = option(
-        "", "source language of a TFDS pair, or key of the source in a .jsonl line", affects="corpus"
+        "", "source language of a TFDS pair, or key of the source in .jsonl", affects="corpus"
     )
     target_language: str = option("", "target language or key", affects="corpus")
     tfds_data_dir: FilePath | None = option(
-        None, "folder of TFDS data sets; none = the default of TFDS", affects="environment", condition=OF_TFDS
+        None, "folder of TFDS data sets; none = TFDS's default", affects="environment", condition=OF_TFDS
     )
     task: TaskConfig = group(TaskConfig)
     cleaning: CleaningConfig = group(CleaningConfig)
@@ -168,34 +149,29 @@ class DataConfig(Section, affects="data"):
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
     tokenizer_file: FilePath | None = option(
-        None, "SentencePiece .model or Hugging Face's tokenizer.json (or .json of this library) to use, not train one"
+        None, "SentencePiece .model, or tokenizer.json of Hugging Face or this library, to use"
     )
     target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity",
-        "normalization rule of SentencePiece; only identity restores the text exactly",
+        "SentencePiece's normalization; only identity restores the text exactly",
         condition=TRAINED_TOKENIZER,
     )
     byte_fallback: bool = option(
         True, "encode rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
     )
     hard_vocab_limit: bool = option(
-        True,
-        "a vocabulary of exactly model.vocab_size; false = at most so many tokens, fewer where the text has no more",
-        condition=TRAINED_TOKENIZER,
+        True, "exactly model.vocab_size tokens; false = fewer where the text has no more", condition=TRAINED_TOKENIZER
     )
     character_coverage: float = option(
         0.9995,
-        "share of the text's characters that get a token, if there are 1,000 different ones or more; fewer all get one",
+        "share of the characters that get a token, if there are 1,000 or more",
         above=0,
         at_most=1,
         condition=TRAINED_TOKENIZER,
     )
     tokenizer_sentences: int = option(
-        1_000_000,
-        "maximum number of sentences, evenly spread, to train bpe or unigram on",
-        at_least=1,
-        condition=TRAINED_TOKENIZER,
+        1_000_000, "most sentences, evenly spread, to train bpe or unigram on", at_least=1, condition=TRAINED_TOKENIZER
     )
     directory: FilePath | None = option(None, "folder of the prepared data; none = WORKDIR/data", affects="environment")
 
@@ -204,33 +180,18 @@ class DataConfig(Section, affects="data"):
         "buckets", "pairs of similar length together (paper), or several pairs packed into a row", affects="result"
     )
     tokens_per_batch: int = option(
-        25_000,
-        "tokens of each side in a batch, padding included, on all devices together",
-        at_least=1,
-        affects="result",
+        25_000, "tokens of each side in a batch, padding included, on all devices", at_least=1, affects="result"
     )
     max_length: int = option(
-        256, "maximum number of tokens; longer pairs are left out of training and counted", at_least=1, affects="result"
+        256, "most tokens of a training pair's side; longer pairs are left out", at_least=1, affects="result"
     )
-    num_shapes: int = option(
-        8, "maximum number of batch shapes of buckets: each is compiled once", at_least=1, affects="result"
-    )
-    seed: int = option(
-        0, "random seed of the held-out pairs and of the order of the others", at_least=0, at_most=MAX_SEED
-    )
+    num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
+    seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
     split_seed: int | None = option(
-        None,
-        "random seed of which of the other pairs are for validation (of a task: of its training and validation "
-        "sentences); none = the seed of the test pairs: data.seed, of a task data.task.seed",
-        at_least=0,
-        at_most=MAX_SEED,
+        None, "random seed of the choice of validation pairs; none = that of the test pairs", **SEED
     )
     order_seed: int | None = option(
-        None,
-        "random seed of the order of the training pairs; none = data.seed",
-        at_least=0,
-        at_most=MAX_SEED,
-        affects="result",
+        None, "random seed of the order of the training pairs; none = data.seed", **SEED, affects="result"
     )
 
     @property
@@ -246,30 +207,24 @@ class DataConfig(Section, affects="data"):
         part = {"scan": f" {task.split}{cutoff}", "inflection": f" {task.language}_{task.size}"}
         return self.corpus + part.get(self.corpus, "")
 
-    def contradictions(self) -> list[str]:
-        problems = []
+    def contradictions(self) -> Iterator[str]:
         if self.corpus and (self.source or self.target):
-            problems.append(
-                f"corpus = {self.corpus!r} and source = {_listed(self.source or self.target)}: give only one"
-            )
+            yield f"corpus = {self.corpus!r} and source = {_listed(self.source or self.target)}: give only one"
         for name in ("", "valid_", "test_"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if source and target and len(source) != len(target):
-                problems.append(
+                yield (
                     f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
                     f"({_listed(target)}): they must match"
                 )
         if self.normalization != "identity" and not self.trains_tokenizer:
             reason = "a given tokenizer_file has its rule" if self.tokenizer_file else f"{self.tokenizer} have none"
-            problems.append(f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}")
+            yield f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}"
         if self.split_seed is not None and self.corpus not in TASKS and (self.valid_source or not self.valid_size):
-            given = f"are {_listed(self.valid_source)}" if self.valid_source else "are none (valid_size = 0)"
-            problems.append(
-                f"split_seed = {self.split_seed} chooses validation pairs among the training text, but they {given}"
-            )
+            found = f"are {_listed(self.valid_source)}" if self.valid_source else "are none (valid_size = 0)"
+            yield f"split_seed = {self.split_seed} chooses validation pairs among the training text, but they {found}"
         if self.target_tokenizer_file and not self.tokenizer_file:
-            problems.append(f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well")
-        return problems
+            yield f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well"
 
 
 def _listed(files: tuple[str, ...]) -> str:

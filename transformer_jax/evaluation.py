@@ -18,12 +18,12 @@ from transformer_jax.update.sharding import make_mesh
 BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
 # Scores with a smaller relative difference are the same score with different rounding.
 ROUNDING = 1e-9
-# Names that a custom metric may not have: they have a meaning in the files of a run. One called exact_match, which
-# earlier versions did not have, takes the place of the library's.
+# Names that a custom metric may not have, beside those in metrics.jsonl that begin with valid_. One called exact_match
+# takes the place of the library's.
 TAKEN = (
-    "bleu", "chrf", "paper_bleu", "valid_loss", "valid_perplexity", "valid_accuracy",
-    "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped",
-    "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
+    "bleu", "chrf", "paper_bleu", "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm",
+    "target_tokens", "skipped", "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu",
+    "memory_peak",
 )  # fmt: skip
 
 
@@ -41,17 +41,14 @@ def measures(hypotheses: Sequence[str], references: Sequence[str], tokenize: str
     """
     if not len(hypotheses) == len(references) > 0:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    measured = {
-        **_measured(_metrics(tokenize), hypotheses, references),
-        "paper_bleu": paper_bleu(hypotheses, references),
-    }
+    measured = {name: _measure(metric, hypotheses, references) for name, metric in _metrics(tokenize).items()}
+    measured["paper_bleu"] = paper_bleu(hypotheses, references)
     return {**measured, "exact_match": exact_share(hypotheses, references)}
 
 
 def exact_share(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """The share of translations that equal their references, in percent."""
-    right = sum(exact_match.matches(hypotheses, references))
-    return Measure(100 * right / len(references), exact_match.SIGNATURE)
+    return Measure(100 * float(np.mean(exact_match.matches(hypotheses, references))), exact_match.SIGNATURE)
 
 
 def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
@@ -60,7 +57,7 @@ def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
     for address in addresses:
         custom = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
         name = address.rpartition(":")[2]
-        if name in found or name in TAKEN:
+        if name in found or name in TAKEN or name.startswith("valid_"):
             other = found[name].address if name in found else "the library's"
             raise custom.refusal(f"there is another metric called {name}, {other}; choose another name")
         found[name] = custom
@@ -91,7 +88,6 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     "rich-text format" counts as "rich ##AT##-##AT## text format", so more n-grams match. The tokenisation is that of
     mteval-v13a, which differs little from Moses'. Only for comparison with published scores.
     """
-    from sacrebleu.metrics import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
     tokenize = Tokenizer13a()
@@ -99,8 +95,7 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     def split(texts: Sequence[str]) -> list[str]:
         return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(text)) for text in texts]
 
-    measured = _measured({"paper_bleu": BLEU(tokenize="none", force=True)}, split(hypotheses), split(references))
-    score, signature = measured["paper_bleu"]
+    score, signature = _measure(load_bleu("none"), split(hypotheses), split(references))
     return Measure(score, signature.replace("tok:none", "tok:13a+compounds-split"))
 
 
@@ -142,45 +137,34 @@ def paired_bootstrap(
     found = {}
     for name, metric in _metrics(tokenize).items():
         # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
-        sentences = [
-            metric._extract_corpus_statistics(list(texts), [list(references)]) for texts in (hypotheses, others)
-        ]
-        this_NS, other_NS = (np.array(statistics, np.float64) for statistics in sentences)
-
-        def score(sums_S: np.ndarray, metric: Any = metric) -> float:
-            return metric._compute_score_from_stats(sums_S).score
-
+        this_NS, other_NS = (
+            np.array(metric._extract_corpus_statistics(list(texts), [list(references)]), np.float64)
+            for texts in (hypotheses, others)
+        )
+        score = lambda sums_S, metric=metric: metric._compute_score_from_stats(sums_S).score  # noqa: E731
         this, other = score(this_NS.sum(0)), score(other_NS.sum(0))
         resampled = [score(draw_N @ this_NS) - score(draw_N @ other_NS) for draw_N in _draws(len(references))]
         signature = metric.get_signature()
         signature.update("seed", str(BOOTSTRAP_SEED))
         signature.update("bs", BOOTSTRAP_SAMPLES)
-        found[name] = {
-            "this": this,
-            "other": other,
-            "p_value": p_value(this - other, resampled),
-            "signature": f"{signature.format()}|p:two-sided",
-        }
-    return {**found, "exact_match": _paired_exact_match(hypotheses, others, references, clusters)}
+        found[name] = _compared(this, other, resampled, signature.format())
 
-
-def _paired_exact_match(
-    hypotheses: Sequence[str], others: Sequence[str], references: Sequence[str], clusters: Sequence[str] | None
-) -> dict[str, Any]:
     right_2N = np.array([exact_match.matches(texts, references) for texts in (hypotheses, others)])
-    names = range(len(references)) if clusters is None else clusters
-    units, unit_N = np.unique(np.array(names), return_inverse=True)
+    units, unit_N = np.unique(np.array(range(len(references)) if clusters is None else clusters), return_inverse=True)
     this_U, other_U, size_U = (np.bincount(unit_N, each) for each in (*right_2N, np.ones(len(unit_N))))
-    this, other = 100 * right_2N.mean(1)
+    this, other = map(float, 100 * right_2N.mean(1))
     resampled = [100 * float(draw_U @ (this_U - other_U) / (draw_U @ size_U)) for draw_U in _draws(len(units))]
     unit = "examples" if clusters is None else "clusters"
-    return {
-        "this": float(this),
-        "other": float(other),
-        # A single unit is the same in every sample, which says nothing.
-        "p_value": p_value(this - other, resampled) if len(units) > 1 else 1.0,
-        "signature": f"{exact_match.SIGNATURE}|seed:{BOOTSTRAP_SEED}|bs:{BOOTSTRAP_SAMPLES}|{unit}|p:two-sided",
-    }
+    signature = f"{exact_match.SIGNATURE}|seed:{BOOTSTRAP_SEED}|bs:{BOOTSTRAP_SAMPLES}|{unit}"
+    found["exact_match"] = _compared(this, other, resampled, signature)
+    if len(units) == 1:  # which is the same in every sample, and says nothing
+        found["exact_match"]["p_value"] = 1.0
+    return found
+
+
+def _compared(this: float, other: float, resampled: Sequence[float], signature: str) -> dict[str, Any]:
+    found = {"this": this, "other": other, "p_value": p_value(this - other, resampled)}
+    return {**found, "signature": f"{signature}|p:two-sided"}
 
 
 def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float:
@@ -213,18 +197,11 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     def evaluate(params: Any) -> Mapping[str, float]:
         translations = translator.translate(params, sources, config.decode, references=references)
         hypotheses = [translation.text for translation in translations]
-        measured = _measured({"bleu": bleu}, hypotheses, references)
-        measured["exact_match"] = exact_share(hypotheses, references)
+        measured = {"bleu": _measure(bleu, hypotheses, references), "exact_match": exact_share(hypotheses, references)}
         measured |= custom_scores(metrics, sources, hypotheses, references)
         return {name: measure.score for name, measure in measured.items()}
 
     return evaluate
-
-
-def _metrics(tokenize: str) -> dict[str, Any]:
-    from sacrebleu.metrics import CHRF
-
-    return {"bleu": load_bleu(tokenize), "chrf": CHRF()}
 
 
 def load_bleu(tokenize: str, **options: Any) -> Any:
@@ -237,9 +214,12 @@ def load_bleu(tokenize: str, **options: Any) -> Any:
         raise BadInput(f"decode.bleu_tokenize = {tokenize}: {' '.join(str(error).split())}") from None
 
 
-def _measured(metrics: Mapping[str, Any], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:
-    found = {}
-    for name, metric in metrics.items():
-        score = metric.corpus_score(list(hypotheses), [list(references)])
-        found[name] = Measure(score.score, metric.get_signature().format())
-    return found
+def _metrics(tokenize: str) -> dict[str, Any]:
+    from sacrebleu.metrics import CHRF
+
+    return {"bleu": load_bleu(tokenize), "chrf": CHRF()}
+
+
+def _measure(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return Measure(score.score, metric.get_signature().format())

@@ -95,9 +95,8 @@ def train_run(
 ) -> Ending:
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
-    A new run starts from `params` if they are given, those of the run `init_from` if that is known, and from random
-    parameters otherwise. A run whose custom code was
-    edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
+    A new run starts from `params`, those of the run `init_from`, or else from random parameters. A run whose custom
+    code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
     """
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
     folder.init_from = init_from
@@ -124,30 +123,25 @@ def train_runs_together(
     ]
     endings: dict[int, Ending] = {}
     for group in resumable_together([folder.saved_steps() for folder in folders]):
-        stopped = next((ending for ending in endings.values() if not ending.final), None)
-        if stopped is None:
+        stopped = [ending for ending in endings.values() if not ending.final]
+        found = stopped[:1] * len(group)
+        if not stopped:
             found = _train([experiments[number] for number in group], [folders[number] for number in group])
-        else:
-            found = [stopped] * len(group)
         endings.update(zip(group, found, strict=True))
     return [endings[number] for number in range(len(folders))]
 
 
 def resumable_together(saved: Sequence[set[int]]) -> list[list[int]]:
-    """The runs in groups that have the step of a checkpoint in common, or no checkpoint at all.
+    """The runs in groups that can go on from one step: all of them, or those with the same newest checkpoint.
 
     A kill while they were saving leaves some with the step before the newest of the others.
     """
-    groups: list[tuple[list[int], set[int]]] = []
+    if set.intersection(*saved):
+        return [list(range(len(saved)))]
+    by_newest: dict[int, list[int]] = {}
     for run, steps in enumerate(saved):
-        for members, common in groups:
-            if common & steps or not (common or steps):
-                members.append(run)
-                common &= steps
-                break
-        else:
-            groups.append(([run], set(steps)))
-    return [members for members, _ in groups]
+        by_newest.setdefault(max(steps, default=0), []).append(run)
+    return list(by_newest.values())
 
 
 def _train(
@@ -173,9 +167,7 @@ def _train(
             for config, folder in places.values()
         ]
         if any(other.fingerprint != prepared.fingerprint for other in others):
-            raise BadInput(
-                f"runs that train together need the same data; not all of these are: {', '.join(map(str, places))}"
-            )
+            raise BadInput(f"runs that train together need the same data: {', '.join(map(str, places))}")
         experiments = [
             with_checked_attention(in_updates(with_vocabulary(experiment, prepared), prepared, folder))
             for experiment, folder in zip(experiments, folders, strict=True)
@@ -190,8 +182,7 @@ def _train(
 
 
 def try_out(config: ExperimentConfig) -> None:
-    """Refuses a config that the schema cannot know to be wrong, before any data is prepared: an optimizer that optax
-    lacks, a best metric that is not measured, or custom code that does not fit."""
+    """Checks what the schema cannot, before data is prepared: names of optax, measured metrics, custom code."""
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = make_optimizer(config.optimizer, schedule)
     check_loss(config.train)
@@ -317,13 +308,9 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,
-            **({"clusters": numbered(test_set.clusters)} if test_set.clusters else {}),
+            **(
+                {"clusters": np.unique(test_set.clusters, return_inverse=True)[1].tolist()} if test_set.clusters else {}
+            ),
         },
     }
     return Evaluation(record, hypotheses)
-
-
-def numbered(names: Sequence[str]) -> list[int]:
-    """The number of each name, by its first occurrence."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return [numbers[name] for name in names]

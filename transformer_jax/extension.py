@@ -20,14 +20,19 @@ from transformer_jax.schema import nearest
 
 # A list of this name in a custom file names other files on which it depends, such as word lists or modules.
 FILES = "FILES"
+# Where custom files were loaded from.
+_custom_folders: set[Path] = set()
 
 
 class UserCodeError(BadInput):
-    """Custom code raised an exception: the one case in which a user needs a traceback."""
+    """Custom code raised an exception: the one case in which a user needs a traceback, from that file on."""
 
     def __init__(self, path: str, error: BaseException):
         super().__init__(f"{path} raised {type(error).__name__}: {error}")
-        self.traceback = "".join(traceback.format_exception(error.with_traceback(_from_file(path, error))))
+        frame, file = error.__traceback__, Path(path).resolve()
+        while frame is not None and Path(frame.tb_frame.f_code.co_filename).resolve() != file:
+            frame = frame.tb_next
+        self.traceback = "".join(traceback.format_exception(error.with_traceback(frame)))
 
 
 @contextlib.contextmanager
@@ -41,16 +46,17 @@ def running(path: str) -> Iterator[None]:
         raise UserCodeError(path, error) from error
 
 
+def file_of(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
 def load_module(path: str, what: str = "Python file") -> ModuleType:
     """Executes a Python file, with all the permissions of the user."""
     file = Path(path)
-    if file.suffix != ".py":
-        raise BadInput(f"{path}: is not a {what} (its name must end in .py)")
-    if not file.is_file():
+    if file.suffix != ".py" or not file.is_file():
         looked_in = "" if file.is_absolute() else f" (looked for in {Path.cwd()})"
-        raise BadInput(
-            f"{path}: no such {what}{looked_in}" if not file.exists() else f"{path}: is a directory, not a {what}"
-        )
+        hint = looked_in if file.suffix == ".py" else " (its name must end in .py)"
+        raise BadInput(f"{path}: no such {what}{hint}")
     name = f"transformer_jax_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
@@ -66,8 +72,8 @@ def load_object(address: str) -> Any:
 
     Each file is executed once, because linen and jit distinguish classes and functions by identity.
     """
-    path, separator, name = address.rpartition(":")
-    if not separator or not path or not name.isidentifier():
+    path, _, name = address.rpartition(":")
+    if not path or not name.isidentifier():
         raise BadInput(f"{address!r}: must be path/to/file.py:Name")
     module = module_once(path)
     if not hasattr(module, name):
@@ -91,24 +97,14 @@ def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
     _custom_folders.add(folder)
     module = load_module(path)
     for value in vars(module).values():
+        # Python loads one module per name: one beside another custom file could be imported in place of this file's.
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        if isinstance(name, str):
-            _refuse_namesake(path, folder, name)
+        beside, loaded = folder / f"{name}.py", getattr(sys.modules.get(str(name)), "__file__", None)
+        if loaded is None or not beside.is_file() or Path(loaded).parent not in _custom_folders - {folder}:
+            continue
+        if Path(loaded).read_bytes() != beside.read_bytes():
+            raise BadInput(f"{path}: imports {name}, but another custom file has loaded {loaded}; rename {beside}")
     return module
-
-
-# Where custom files were loaded from.
-_custom_folders: set[Path] = set()
-
-
-def _refuse_namesake(path: str, folder: Path, name: str) -> None:
-    """Refuses a different module of the same name beside another custom file: Python loads one module per name."""
-    beside, loaded = folder / f"{name}.py", getattr(sys.modules.get(name), "__file__", None)
-    if loaded is None or not beside.is_file():
-        return
-    place = Path(loaded).resolve()
-    if place.parent in _custom_folders - {folder} and place.read_bytes() != beside.read_bytes():
-        raise BadInput(f"{path}: imports {name}, but another custom file has already loaded {place}; rename {beside}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,10 +128,7 @@ class CustomCode:
 def read_code(address: str) -> CustomCode:
     """The current identity of the code at an address."""
     path = file_of(address)
-    files = {}
-    for name, place in named_files(path).items():
-        with open(place, "rb") as file:
-            files[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    files = {name: _sha256(place.read_bytes()) for name, place in named_files(path).items()}
     return CustomCode(Path(path).name, source_digest(address), files)
 
 
@@ -160,18 +153,17 @@ def source_digest(address: str) -> str:
     path, _, name = address.rpartition(":")
     content = Path(path).read_bytes()
     try:
-        body = ast.parse(content).body
+        statements = ast.parse(content).body
     except (SyntaxError, ValueError):  # reported where it is executed
         return _sha256(content)
-    statements = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
     defined = [_defined_by(statement) for statement in statements]
     wanted, chosen = {name}, set[int]()
     # A statement without a name, such as a condition, may change what any name means.
     while new := {i for i, names in enumerate(defined) if i not in chosen and (not names or names & wanted)}:
         chosen |= new
         wanted |= {node.id for i in new for node in ast.walk(statements[i]) if isinstance(node, ast.Name)}
-    parsed = [_plain(_without_docstrings(statements[i])) for i in sorted(chosen)]
-    return _sha256(json.dumps(parsed).encode())
+    plain = [_plain(statements[i]) for i in sorted(chosen)]
+    return _sha256(json.dumps([statement for statement in plain if statement is not None]).encode())
 
 
 def _defined_by(statement: ast.stmt) -> set[str]:
@@ -180,26 +172,20 @@ def _defined_by(statement: ast.stmt) -> set[str]:
         return {statement.name}
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names} - {"*"}
-    if isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
-        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
-    if isinstance(statement, ast.AnnAssign | ast.AugAssign) and isinstance(statement.target, ast.Name):
-        return {statement.target.id}
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        return {name.id for name in names if isinstance(name.ctx, ast.Store)}
     return set()
 
 
-def _without_docstrings(statement: ast.stmt) -> ast.stmt:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            node.body = node.body[1:] or [ast.Pass()]
-    return statement
-
-
 def _plain(node: Any) -> Any:
-    """A syntax tree as lists, the same in every version of Python: without the fields that are empty."""
+    """A syntax tree as lists, the same in every version of Python: without empty fields, and None for docstrings."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return None
     if isinstance(node, ast.AST):
         fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value not in (None, [])]
         return [type(node).__name__, fields]
-    return list(map(_plain, node)) if isinstance(node, list) else repr(node)
+    return [plain for each in node if (plain := _plain(each))] if isinstance(node, list) else repr(node)
 
 
 def _sha256(content: bytes) -> str:
@@ -213,7 +199,7 @@ class CustomFunction:
     option: str
     address: str
     function: Callable[..., Any]
-    optional: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **optional: Any) -> Any:
         with self.running():
@@ -230,30 +216,13 @@ def load_function(
     option: str, address: str, required: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> CustomFunction:
     """The function at an address, which takes required arguments by position and may take optional ones by name."""
-    function = load_object(address)
-    custom = CustomFunction(option, address, function, ())
-    if not callable(function):
-        raise custom.refusal(f"is of type {type(function).__name__}; must be a function")
+    custom = CustomFunction(option, address, load_object(address))
     call = f"{address.rpartition(':')[2]}({', '.join(required)})"
     more = f"; it may also take, by name, {', '.join(optional)}" if optional else ""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(custom.function)
         taken = tuple(name for name in optional if name in signature.parameters)
         signature.bind(*required, **dict.fromkeys(taken))
     except (TypeError, ValueError) as error:
         raise custom.refusal(f"cannot be called as {call}: {error}{more}") from None
     return dataclasses.replace(custom, optional=taken)
-
-
-def file_of(address: str) -> str:
-    return address.rpartition(":")[0]
-
-
-def _from_file(path: str, error: BaseException) -> Any:
-    """The traceback from the first frame inside the custom file."""
-    wanted, frame = str(Path(path).resolve()), error.__traceback__
-    while frame is not None:
-        if str(Path(frame.tb_frame.f_code.co_filename).resolve()) == wanted:
-            return frame
-        frame = frame.tb_next
-    return None  # a syntax error: its own text names the line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,8 +12,8 @@ from transformer_jax.errors import ConfigError
 from transformer_jax.schema import Condition, Part, Section, group, option
 from transformer_jax.table3 import TABLE_3
 
-# Far beyond any model: a typing error (1e30 layers) is refused instead of built.
-MOST_LAYERS, WIDEST, MOST_ROWS = 1_000, 1_000_000, 10_000_000
+# Far beyond any model: a typing error (1e30 layers) is an error at once.
+MOST_LAYERS, LARGEST_SIZE = 1_000, 10_000_000
 LEARNED_POSITIONS = Condition(
     lambda config: config.model.positions == "learned" or config.model.parts.positions is not None,
     "model.positions = learned, or custom positions",
@@ -23,21 +24,13 @@ SINUSOIDAL = Condition(
 )
 EmbeddingInit = Literal["normal", "unit", "xavier", "kaiming"]
 GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
+GATE = Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}")
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
 # The optimizers that muP has learning rates for: their updates are as large for small gradients as for large ones.
 MUP_OPTIMIZERS = (
-    "adam",
-    "adamw",
-    "adamax",
-    "adamaxw",
-    "amsgrad",
-    "nadam",
-    "nadamw",
-    "adabelief",
-    "lion",
-    "schedule_free_adamw",
-)
+    "adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion", "schedule_free_adamw",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,105 +47,78 @@ class PartsConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(Section):
+class ModelConfig(Section, largest=LARGEST_SIZE):
     """The architecture. The defaults are the paper's base model."""
 
     # Vocabulary. In a config the sizes are those requested of the tokenizer; in a run, those that it has.
-    vocab_size: int = option(
-        37_000, "rows of the (shared) embedding table", at_least=4, at_most=MOST_ROWS, affects="data"
-    )
+    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, affects="data")
     target_vocab_size: int | None = option(
-        None, "rows of a separate target table; none = one vocabulary", at_least=4, at_most=MOST_ROWS, affects="data"
+        None, "rows of a separate target table; none = one vocabulary", at_least=4, affects="data"
     )
-    pad_id: int = option(0, "id of the padding token, which default masks hide", at_least=0, at_most=MOST_ROWS)
+    pad_id: int = option(0, "id of the padding token, which default masks hide", at_least=0)
 
     # Size.
     num_encoder_layers: int = option(6, "number of encoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
     num_decoder_layers: int = option(6, "number of decoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    d_model: int = option(512, "model width: the size of every layer's input and output", at_least=2, at_most=WIDEST)
-    d_ff: int = option(2048, "inner width of the feed-forward layer", at_least=1, at_most=WIDEST)
-    num_heads: int = option(8, "number of attention heads (the paper's h)", at_least=1, at_most=WIDEST)
+    d_model: int = option(512, "model width: the size of every layer's input and output", at_least=2)
+    d_ff: int = option(2048, "inner width of the feed-forward layer", at_least=1)
+    num_heads: int = option(8, "number of attention heads (the paper's h)", at_least=1)
     num_key_value_heads: int | None = option(
-        None,
-        "heads of keys and values, each shared by several heads of queries; none = num_heads",
-        at_least=1,
-        at_most=WIDEST,
+        None, "heads of keys and values, each shared by several of queries; none = num_heads", at_least=1
     )
-    d_k: int | None = option(
-        None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1, at_most=WIDEST
-    )
-    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1, at_most=WIDEST)
+    d_k: int | None = option(None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1)
+    d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1)
 
     # Regularisation.
     dropout: float = option(
         0.1, "dropout rate of each sub-layer's output and of the embeddings", at_least=0, below=1, together="number"
     )
     attention_dropout: float = option(
-        0.0, "dropout rate of the attention weights (the paper has none)", at_least=0, below=1, together="number"
+        0.0, "dropout rate of the attention weights (paper: 0)", at_least=0, below=1, together="number"
     )
     activation_dropout: float = option(
-        0.0, "dropout rate inside the feed-forward layer (the paper has none)", at_least=0, below=1, together="number"
+        0.0, "dropout rate inside the feed-forward layer (paper: 0)", at_least=0, below=1, together="number"
     )
 
     # Layers.
     norm: Literal["post", "pre", "sandwich", "deepnorm"] = option(
-        "post",
-        "norm after the residual sum (paper), before the sub-layer, before and after the sub-layer, or after a sum "
-        "scaled with depth",
+        "post", "norm after the residual sum (paper), before the sub-layer, both, or after a sum scaled with depth"
     )
     norm_kind: Literal["layer", "rms"] = option(
         "layer", "LayerNorm (paper) or RMSNorm, in every norm of the model", condition=BUILT_IN_NORM
     )
     norm_epsilon: float = option(1e-6, "added to the variance, or to RMSNorm's mean square", above=0)
     activation: Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"] = option(
-        "relu", "activation function of the feed-forward layer; from glu on with a gate, a third matrix"
+        "relu", "activation function of the feed-forward layer; from glu on with a gate"
     )
     gated_width: Literal["d_ff", "two_thirds"] = option(
-        "d_ff",
-        "inner width of a feed-forward layer with a gate: d_ff, or two thirds of it (rounded), for as many weights as "
-        "without a gate",
-        condition=Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}"),
+        "d_ff", "inner width with a gate: d_ff, or two thirds of it, for as many weights as without", condition=GATE
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
-    qk_norm: bool = option(
-        False, "normalize each head's queries and keys with the norm of model.norm_kind, before positions act"
-    )
+    qk_norm: bool = option(False, "normalize each head's queries and keys (model.norm_kind), before positions act")
     attention_softcap: float | None = option(
-        None, "cap of attention's scores s, which become cap * tanh(s / cap); none = no cap", above=0
+        None, "attention's scores s become cap * tanh(s / cap); none = no cap", above=0
     )
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
-    share_layers: bool = option(
-        False, "the layers of a stack share their parameters: one layer, applied N times (Universal Transformer)"
-    )
+    share_layers: bool = option(False, "one layer, applied N times, in each stack (Universal Transformer)")
 
     # Positions and embeddings.
     positions: Literal["sinusoidal", "learned", "none", "rotary", "relative", "transformer_xl", "t5", "alibi"] = option(
         "sinusoidal", "position encoding"
     )
     sinusoids: Literal["interleaved", "halves"] = option(
-        "interleaved", "order of sinusoidal positions: sine and cosine in turn (paper), or all sines first"
+        "interleaved", "order of sinusoids: sine and cosine in turn (paper), or all sines first"
     )
-    max_length: int = option(
-        1024,
-        "rows of the learned position table; other encodings have no limit",
-        at_least=1,
-        at_most=MOST_ROWS,
-        condition=LEARNED_POSITIONS,
-    )
+    max_length: int = option(1024, "rows of the learned position table", at_least=1, condition=LEARNED_POSITIONS)
     tie_embeddings: Literal["all", "target", "none"] = option(
         "all", "share one matrix between both embeddings and the output (paper), between target and output, or none"
     )
     scale_embeddings: bool = option(True, "multiply embeddings by sqrt(d_model)")
     embedding_init: EmbeddingInit = option(
-        "normal",
-        "initial embeddings: normal of variance 1 / d_model, 1 (unit) or 2 / d_model (kaiming), or Xavier-uniform",
+        "normal", "normal of variance 1 / d_model, 1 (unit) or 2 / d_model (kaiming), or Xavier-uniform"
     )
-    scale_positions: bool = option(
-        False,
-        "multiply sinusoids by 1 / sqrt(d_model), as an alternative to scale_embeddings",
-        condition=SINUSOIDAL,
-    )
+    scale_positions: bool = option(False, "multiply sinusoids by 1 / sqrt(d_model)", condition=SINUSOIDAL)
     output_bias: bool = option(False, "a bias for each token's logit (the paper has none, Marian has)")
 
     # Computation.
@@ -164,8 +130,7 @@ class ModelConfig(Section):
     )
     attention_implementation: Literal["auto", "plain", "jax", "cudnn"] = option(
         "auto",
-        "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels; auto: cuDNN's in bfloat16 on "
-        "NVIDIA GPUs, plain elsewhere",
+        "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels; auto: cuDNN where it is supported",
         affects="computation",
     )
     parts: PartsConfig = group(PartsConfig)
@@ -173,17 +138,11 @@ class ModelConfig(Section):
     # muP (Yang et al. 2022): the widths of the base model, at which it is the standard parametrisation.
     mup_base_d_model: int | None = option(
         None,
-        "muP: d_model of the base model, whose best learning rate is then that of every width; none = standard "
-        "parametrisation",
+        "muP: d_model of the base model, whose best learning rate then serves every width; none = no muP",
         at_least=1,
-        at_most=WIDEST,
     )
-    mup_base_d_ff: int | None = option(
-        None, "d_ff of the base model; none = in proportion to d_model", at_least=1, at_most=WIDEST
-    )
-    mup_base_d_k: int | None = option(
-        None, "d_k of the base model; none = in proportion to d_model", at_least=1, at_most=WIDEST
-    )
+    mup_base_d_ff: int | None = option(None, "d_ff of the base model; none = in proportion to d_model", at_least=1)
+    mup_base_d_k: int | None = option(None, "d_k of the base model; none = in proportion to d_model", at_least=1)
 
     @property
     def key_value_heads(self) -> int:
@@ -203,13 +162,11 @@ class ModelConfig(Section):
     @property
     def in_words(self) -> str:
         """Layers, widths, heads and norms."""
-        norms = {"post": "post-norm", "pre": "pre-norm", "sandwich": "sandwich norm", "deepnorm": "DeepNorm"}[self.norm]
+        shared, rms = "shared " if self.share_layers else "", " (RMSNorm)" if self.norm_kind == "rms" else ""
+        key_value = f" ({self.key_value_heads} of keys and values)" if self.num_key_value_heads else ""
         return (
-            f"{self.num_encoder_layers} + {self.num_decoder_layers} {'shared ' if self.share_layers else ''}layers, "
-            f"d_model {self.d_model}, d_ff {self.inner_width}, {self.num_heads} heads, "
-            + (f"{self.key_value_heads} of keys and values, " if self.key_value_heads != self.num_heads else "")
-            + norms
-            + (" of RMS" if self.norm_kind == "rms" else "")
+            f"{self.num_encoder_layers} + {self.num_decoder_layers} {shared}layers, d_model {self.d_model}, "
+            f"d_ff {self.inner_width}, {self.num_heads} heads{key_value}, {self.norm}-norm{rms}"
         )
 
     def stored(self, layers: int) -> int:
@@ -262,63 +219,55 @@ class ModelConfig(Section):
         widths: dict[str, Any] = {name: int(width) for name, width in self.mup_base_widths().items()}
         return dataclasses.replace(self, **widths, mup_base_d_model=None, mup_base_d_ff=None, mup_base_d_k=None)
 
-    def refused_by_mup(self, optimizers: list[str]) -> list[str]:
-        refused = [] if self.mup_base_d_model is None else [name for name in optimizers if name not in MUP_OPTIMIZERS]
-        known = ", ".join(MUP_OPTIMIZERS)
-        return [
-            f"optimizer.name = {name}: muP (model.mup_base_d_model) has learning rates for {known}" for name in refused
-        ]
-
-    def contradictions(self) -> list[str]:
-        problems = []
-        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
-            unset = " and ".join(name for name in ("d_k", "d_v") if getattr(self, name) is None)
-            problems.append(
-                f"num_heads = {self.num_heads} does not divide d_model = {self.d_model}: "
-                f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
-            )
-        elif self.positions == "rotary" and self.key_size % 2:
-            problems.append(f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd")
-        if self.qk_norm and self.norm_kind == "layer" and self.key_size == 1:
-            problems.append("qk_norm = True makes all queries and keys of one number the same: d_k must be at least 2")
+    def contradictions(self) -> Iterator[str]:
         if self.num_heads % self.key_value_heads:
             divisor = _nearest_divisor(self.num_heads, self.key_value_heads)
-            problems.append(
+            yield (
                 f"num_key_value_heads = {self.key_value_heads} does not divide num_heads = {self.num_heads}: "
                 f"set it to {divisor}"
             )
         if self.positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
-            problems.append(
-                f"positions = {self.positions!r} has sine and cosine pairs, but d_model = {self.d_model} is odd"
-            )
+            yield f"positions = {self.positions!r} has sine and cosine pairs, but d_model = {self.d_model} is odd"
         if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
-            problems.append(f"sinusoids = {self.sinusoids!r} needs positions = sinusoidal, not {self.positions}")
+            yield f"sinusoids = {self.sinusoids!r} needs positions = sinusoidal, not {self.positions}"
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
-            problems.append(
+            yield (
                 f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
                 "asks for a second: set tie_embeddings to target or none"
             )
         smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
         if self.pad_id >= smallest:
-            problems.append(f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}")
-        return problems or self._mup_problems()
+            yield f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}"
+        for name in ("mup_base_d_ff", "mup_base_d_k"):
+            if self.mup_base_d_model is None and getattr(self, name) is not None:
+                yield f"{name} = {getattr(self, name)}: muP needs mup_base_d_model as well"
+        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
+            unset = " and ".join(name for name in ("d_k", "d_v") if getattr(self, name) is None)
+            yield (
+                f"num_heads = {self.num_heads} does not divide d_model = {self.d_model}: "
+                f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
+            )
+            return  # the widths of a head are unknown
+        if self.positions == "rotary" and self.key_size % 2:
+            yield f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd"
+        if self.qk_norm and self.norm_kind == "layer" and self.key_size == 1:
+            yield "qk_norm = True makes all queries and keys of one number the same: d_k must be at least 2"
+        if self.mup_base_d_model is not None:
+            yield from self._mup_contradictions()
 
-    def _mup_problems(self) -> list[str]:
-        if self.mup_base_d_model is None:
-            given = (name for name in ("mup_base_d_ff", "mup_base_d_k") if getattr(self, name) is not None)
-            return [f"{name} = {getattr(self, name)}: muP needs mup_base_d_model as well" for name in given]
+    def _mup_contradictions(self) -> Iterator[str]:
         for name, width in self.mup_base_widths().items():
             if width.denominator > 1:
                 remedy = f"set mup_base_{name}" if name in ("d_ff", "d_k") else "set mup_base_d_k accordingly"
-                return [
+                yield (
                     f"mup_base_d_model = {self.mup_base_d_model}: the base model would have {name} = {float(width):g}; "
                     f"choose a width that makes it whole, or {remedy}"
-                ]
+                )
+                return
         try:
             self.mup_base()
         except ConfigError as error:
-            return [f"mup_base_d_model = {self.mup_base_d_model}: its model: {each}" for each in error.problems]
-        return []
+            yield from (f"mup_base_d_model = {self.mup_base_d_model}: its model: {each}" for each in error.problems)
 
     @classmethod
     def base(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from transformer_jax.errors import ConfigError
@@ -60,33 +60,21 @@ class OptimizerConfig(Section):
 
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
         "inverse_sqrt",
-        "learning rate after a linear warmup (inverse_sqrt is equation 3; wsd: constant, then linear), or a custom "
-        "schedule including the warmup",
+        "learning rate after a linear warmup (inverse_sqrt: equation 3; wsd: constant, then linear)",
         together="rate",
     )
     learning_rate: float | None = option(
-        None,
-        "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5, under muP with the base's d_model",
-        above=0,
-        together="rate",
+        None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
     )
     warmup_steps: int = option(
-        4000,
-        "updates over which the learning rate rises from zero",
-        at_least=0,
-        condition=WITHOUT_SHARE,
-        together="rate",
+        4000, "updates over which the rate rises from zero", at_least=0, condition=WITHOUT_SHARE, together="rate"
     )
     warmup_share: float | None = option(
-        None,
-        "share of the run's updates over which the learning rate rises from zero; none = optimizer.warmup_steps",
-        above=0,
-        at_most=1,
-        together="rate",
+        None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1, together="rate"
     )
     final_fraction: float = option(
         0.0,
-        "final learning rate of cosine, linear and wsd, as a fraction of the peak",
+        "final learning rate as a fraction of the peak",
         at_least=0,
         at_most=1,
         condition=ANNEALING,
@@ -94,7 +82,7 @@ class OptimizerConfig(Section):
     )
     decay_fraction: float = option(
         0.1,
-        "share of the updates after the warmup in which wsd decays, the last ones",
+        "share of the updates after the warmup in which wsd decays",
         above=0,
         at_most=1,
         condition=WSD,
@@ -102,47 +90,41 @@ class OptimizerConfig(Section):
     )
 
     clip_norm: float | None = option(None, "clip gradients to this global norm", above=0, together="number or none")
-    weight_decay: float = option(
-        0.0, "decoupled weight decay of matrices, not of biases and norms", at_least=0, together="number or none"
-    )
+    weight_decay: float = option(0.0, "decoupled weight decay of matrices", at_least=0, together="number or none")
 
     @property
     def names(self) -> list[str]:
         """The optimizers of all parameters: `name`, and those of groups."""
         return [self.name, *(settings["name"] for _, settings in self.groups if "name" in settings)]
 
-    def contradictions(self) -> list[str]:
-        problems = []
+    def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            problems.append("warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite")
+            yield "warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"
         if self.name in SCHEDULE_FREE and self.schedule != "constant":
-            problems.append(
-                f"schedule = {self.schedule}: {self.name} averages in place of a schedule; use constant, after a warmup"
-            )
+            yield f"schedule = {self.schedule}: {self.name} averages in place of a schedule; use constant"
         if self.name in SCHEDULE_FREE and self.beta1 == 0:
-            problems.append(f"beta1 = 0: {self.name} takes gradients at beta1 x + (1 - beta1) z: 0.9 is usual")
+            yield f"beta1 = 0: {self.name} takes gradients at beta1 x + (1 - beta1) z: 0.9 is usual"
         for pattern, settings in self.groups:
-            problems += [f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings)]
-        return problems
+            yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(dict(settings)))
 
-    def _group_problems(self, settings: Mapping[str, Any]) -> list[str]:
-        if unknown := [name for name in settings if name not in GROUP_SETTINGS]:
-            return [f"{name}: no such setting; {nearest(name, list(GROUP_SETTINGS))}" for name in unknown]
-        settings = dict(settings)
+    def _group_problems(self, settings: dict[str, Any]) -> Iterator[str]:
         factor, name = settings.pop("learning_rate_factor", 1.0), settings.get("name", self.name)
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < float("inf"):
-            return [f"learning_rate_factor = {factor!r}: must be a number, at least 0"]
+            yield f"learning_rate_factor = {factor!r}: must be a number, at least 0"
+        unknown = [setting for setting in settings if setting not in GROUP_SETTINGS]
+        known = {setting: value for setting, value in settings.items() if setting not in unknown}
+        yield from (f"{setting}: no such setting; {nearest(setting, list(GROUP_SETTINGS))}" for setting in unknown)
         try:
-            OptimizerConfig(**{"schedule": "constant", **settings})
+            OptimizerConfig(**{"schedule": "constant", **known})
         except ConfigError as error:
-            return list(error.problems)
+            yield from error.problems
+            return
         if is_meant_as_address(name) and name != self.name:
-            return [f"name = {name}: a custom optimizer can only be optimizer.name"]
+            yield f"name = {name}: a custom optimizer can only be optimizer.name"
         if name != self.name and not {name, self.name}.isdisjoint(SCHEDULE_FREE):
-            return [f"name = {name}, and optimizer.name = {self.name}: all are schedule-free, or none is"]
+            yield f"name = {name}, and optimizer.name = {self.name}: all are schedule-free, or none is"
         if name not in (*ADAM_FAMILY, "muon") and (given := {"beta1", "beta2", "epsilon"} & settings.keys()):
-            return [f"{min(given)} is for Adam's family; {name} has kwargs"]
-        return []
+            yield f"{min(given)} is for Adam's family; {name} has kwargs"
 
     def decaying(self, after: int) -> int:
         """How many of the updates after the warmup decay. Of wsd (Hu et al. 2024) the last one has the final rate."""

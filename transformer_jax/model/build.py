@@ -16,7 +16,7 @@ from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_jax.model.norm import NORMS
 from transformer_jax.model.positions import ENCODINGS, Positions
 from transformer_jax.model.stacks import Decoder, Encoder
-from transformer_jax.model_config import MOST_ROWS, ModelConfig
+from transformer_jax.model_config import LARGEST_SIZE, ModelConfig
 
 Stack = Literal["encoder", "decoder"]
 # What a custom module must be derived from: it is then made and called like the module that it replaces.
@@ -180,5 +180,5 @@ def position_limit(config: ModelConfig) -> int | None:
             return True
         return False
 
-    lengths = range(1, MOST_ROWS + 1)
+    lengths = range(1, LARGEST_SIZE + 1)
     return bisect.bisect_left(lengths, True, key=is_too_long) if is_too_long(lengths[-1]) else None
