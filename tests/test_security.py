@@ -92,19 +92,17 @@ def test_loading_a_model_and_a_checkpoint_unpickles_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    "parameters",
     [
-        ({"comment": "a\nrm -rf x"}, "has characters that cannot be printed"),
-        ({"comment": "a\rb"}, "has characters that cannot be printed"),
-        ({"a\nrm x": "1"}, "is not the name of an option of sbatch"),
-        ({"setup": "rm x"}, "is not the name of an option of sbatch"),
-        ({"srun-args": "x"}, "is not the name of an option of sbatch"),
-        ({"$(rm x)": "1"}, "is not the name of an option of sbatch"),
+        {"comment": "a\nrm -rf x"},
+        {"comment": "a\rb"},
+        {"a\nrm x": "1"},
+        {"$(rm x)": "1"},
     ],
 )
-def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, message):
-    with pytest.raises(BadInput, match=message):
-        Slurm(parameters, 10)
+def test_no_option_of_slurm_becomes_a_line_of_the_script(parameters, tmp_path):
+    with pytest.raises(BadInput, match="sbatch"):
+        Slurm(parameters, 10).executor(tmp_path)
 
 
 def test_a_pickle_in_place_of_a_model_is_not_opened(tmp_path, capsys):
