@@ -97,17 +97,17 @@ FAULTS = [
     ),
     Fault(
         "dropout does not scale what it keeps",
-        "model/dropout.py",
+        "model/layers.py",
         "scale = LEVELS / (LEVELS - threshold)",
         "scale = 1.0",
-        "model/test_dropout.py",
+        "model/test_layers.py",
     ),
     Fault(
         "the gradient of the norm lacks a term",
-        "model/norm.py",
+        "model/layers.py",
         "rate * (change - along_one - unit * along_unit)",
         "rate * (change - along_one)",
-        "model/test_norm.py",
+        "model/test_layers.py",
     ),
     Fault(
         "the gradient of the softmax lacks a term",

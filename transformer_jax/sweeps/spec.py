@@ -10,18 +10,14 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import jax
 
 from transformer_jax import extension, schema, shipped
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.model import size
-from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, seeded
@@ -184,10 +180,7 @@ def tune_text(factors: Sequence[float] | None) -> str:
 
 def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
-    if all(part is None for part in schema.to_dict(model.parts).values()):
-        return sum(size.parameter_counts(model).values())
-    leaves = jax.tree.leaves(abstract_params(model))  # no formula knows custom modules
-    return sum(math.prod(leaf.shape) for leaf in leaves)
+    return sum(size.parameter_counts(model).values())
 
 
 def training_flops(config: ExperimentConfig, updates: int | None = None) -> float:
