@@ -270,12 +270,7 @@ def default_config() -> ConfigDict:
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
-    nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
-    for group_name, name, without_effect in REMOVED:
-        inner = nested.get(group_name)
-        if isinstance(inner, Mapping) and inner.get(name) in without_effect:
-            nested[group_name] = {other: value for other, value in inner.items() if other != name}
-    return schema.build(ExperimentConfig, nested)
+    return schema.build(ExperimentConfig, values.to_dict() if hasattr(values, "to_dict") else values)
 
 
 def to_json(config: ExperimentConfig) -> str:
@@ -285,7 +280,12 @@ def to_json(config: ExperimentConfig) -> str:
 
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
-    return from_config_dict(parse_object(text.encode() if isinstance(text, str) else text, name))
+    values = parse_object(text.encode() if isinstance(text, str) else text, name)
+    for group_name, option_name, without_effect in REMOVED:
+        section = values.get(group_name)
+        if isinstance(section, dict) and section.get(option_name) in without_effect:
+            del section[option_name]
+    return from_config_dict(values)
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
