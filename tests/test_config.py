@@ -74,7 +74,7 @@ def test_removed_options_are_left_out_where_they_had_no_effect():
     values["data"]["adapt"], values["optimizer"]["arguments"], values["train"]["tracker"] = True, (), "mlflow"
     assert configuration.from_json(json.dumps(values)) == ExperimentConfig()
     with pytest.raises(ConfigError, match=r"optimizer\.arguments: no such option"):
-        configuration.from_json('{"optimizer": {"arguments": ["momentum=0.9"]}}')
+        from_config_dict({"optimizer": {"arguments": ["momentum=0.9"]}})
 
 
 def test_config_dict_is_the_face():

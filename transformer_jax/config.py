@@ -44,12 +44,12 @@ SEARCH = Condition(lambda config: not config.decode.sample, "decode.sample = fal
 PENALTY = Condition(lambda config: config.decode.length_penalty != "none", "decode.length_penalty = gnmt or average")
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
-# What config.json of version 1.0.0 may have without effect: options that no longer exist, and trackers.
+# Options and trackers of version 1.0.0 that no longer exist, with the values that had no effect: its files have them.
 REMOVED: tuple[tuple[str, str, tuple], ...] = (
     ("data", "adapt", (True, False)),  # what it changed is in the other options
     ("optimizer", "arguments", ([], ())),
-    ("train", "tracker", ("mlflow", "trackio")),
 )
+REMOVED_TRACKERS = ("mlflow", "trackio")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +270,12 @@ def default_config() -> ConfigDict:
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
-    return schema.build(ExperimentConfig, values.to_dict() if hasattr(values, "to_dict") else values)
+    nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
+    for group_name, name, without_effect in REMOVED:
+        inner = nested.get(group_name)
+        if isinstance(inner, Mapping) and inner.get(name) in without_effect:
+            nested[group_name] = {other: value for other, value in inner.items() if other != name}
+    return schema.build(ExperimentConfig, nested)
 
 
 def to_json(config: ExperimentConfig) -> str:
@@ -281,10 +286,8 @@ def to_json(config: ExperimentConfig) -> str:
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
     values = parse_object(text.encode() if isinstance(text, str) else text, name)
-    for group_name, option_name, without_effect in REMOVED:
-        section = values.get(group_name)
-        if isinstance(section, dict) and section.get(option_name) in without_effect:
-            del section[option_name]
+    if isinstance(train := values.get("train"), dict) and train.get("tracker") in REMOVED_TRACKERS:
+        train["tracker"] = None
     return from_config_dict(values)
 
 
