@@ -45,8 +45,8 @@ PENALTY = Condition(lambda config: config.decode.length_penalty != "none", "deco
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
 # Options and trackers of version 1.0.0 that no longer exist, with the values that had no effect: its files have them.
-REMOVED: tuple[tuple[str, str, tuple], ...] = (
-    ("data", "adapt", (True, False)),  # what it changed is in the other options
+REMOVED: tuple[tuple[str, str, tuple | None], ...] = (
+    ("data", "adapt", None),  # with any value: what it changed is in the other options
     ("optimizer", "arguments", ([], ())),
 )
 REMOVED_TRACKERS = ("mlflow", "trackio")
@@ -273,7 +273,7 @@ def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig
     nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
     for group_name, name, without_effect in REMOVED:
         inner = nested.get(group_name)
-        if isinstance(inner, Mapping) and inner.get(name) in without_effect:
+        if isinstance(inner, Mapping) and (without_effect is None or inner.get(name) in without_effect):
             nested[group_name] = {other: value for other, value in inner.items() if other != name}
     return schema.build(ExperimentConfig, nested)
 
