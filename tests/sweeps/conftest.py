@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import tempfile
 from unittest import mock
 
 import jax
@@ -27,20 +28,24 @@ def one_device():
 
 
 def work(folder, definition, *run_ids):
-    """What a worker process does with these runs, here; returns its exit status."""
+    """What a worker process does with these runs, here; returns (exit status, report)."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        return Worker(folder, definition, [folder.find(definition, run_id) for run_id in run_ids]).work()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    runs = [folder.find(definition, run_id) for run_id in run_ids]
+    with tempfile.TemporaryFile() as report:
+        try:
+            status = Worker(folder, definition, runs, report.fileno()).work()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        report.seek(0)
+        return status, report.read().decode()
 
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory):
     """A sweep of three runs: one should train together with one whose folder is corrupt, the third's disk is full.
 
-    Returns (folder, definition, {run_id: exit status}).
+    Returns (folder, definition, {run_id: (exit status, report)}).
     """
     place = tmp_path_factory.mktemp("worked")
     path = experiment_file(
