@@ -22,11 +22,9 @@ from flax import linen as nn
 
 from transformer_jax.extension import load_module
 from transformer_jax.model.attention import Cache, Context, MultiHeadAttention, causal_mask
-from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, Residual
-from transformer_jax.model.linear import Linear
+from transformer_jax.model.layers import Dropout, Embedding, Linear, Residual
 from transformer_jax.model.positions import Positions
-from transformer_jax.model.transformer import Embedding
+from transformer_jax.model.stacks import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))

@@ -1,10 +1,7 @@
 """Settings that all tests share: eight simulated devices, no silent broadcasting, and fast compilation."""
 
-import atexit
 import gc
 import os
-import shutil
-import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -20,10 +17,8 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_cpu_parallel_codegen_split_count=1"
     + (" --xla_cpu_use_fusion_emitters=false" if metadata.version("jaxlib").startswith("0.10.") else "")
 )
-# One compilation cache for the trainings of all tests, because many have the same programs; workers inherit it.
-if "CACHE_OF_TESTS" not in os.environ:
-    os.environ["CACHE_OF_TESTS"] = tempfile.mkdtemp(prefix="compiled-")
-    atexit.register(shutil.rmtree, os.environ["CACHE_OF_TESTS"], ignore_errors=True)
+# One compilation cache for the trainings of all tests, because many have the same programs; it stays for the next time.
+os.environ.setdefault("CACHE_OF_TESTS", str(Path(__file__).parents[1] / ".pytest_cache/compiled"))
 
 import jax
 import pytest

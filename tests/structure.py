@@ -8,12 +8,12 @@ import argparse
 import ast
 import collections
 import functools
-import json
 import os
-import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 from tests.support.diagram import drawn
 from tests.support.places import ROOT
@@ -43,38 +43,12 @@ LAYERS = [
 ]
 # The most lines of each package that it is meant to have.
 BUDGETS = {
-    "top level": 2000,
-    "model": 1800,
-    "update": 1000,
-    "search": 650,
-    "training": 1000,
-    "data": 2500,
-    "runs": 1200,
-    "processes": 400,
-    "translation": 650,
-    "files": 450,
-    "planning": 350,
-    "interop": 650,
-    "sweeps": 2300,
-    "report": 2300,
-    "commands": 1600,
-    "pictures": 300,
-    "grammar": 1350,
-}
+    "top level": 2000, "model": 1800, "update": 1000, "search": 650, "training": 1000, "data": 2500,
+    "runs": 1200, "processes": 400, "translation": 650, "files": 450, "planning": 350, "interop": 650,
+    "sweeps": 2300, "report": 2300, "commands": 1600, "pictures": 300, "grammar": 1350,
+}  # fmt: skip
 # Left out of the diagram: what nearly every package imports, and the two entries.
-BASICS = {
-    "errors",
-    "extras",
-    "version",
-    "shipped",
-    "table3",
-    "files",
-    "schema",
-    "extension",
-    "model_config",
-    "data_config",
-}
-BASICS |= {"optimizer_config", "config", "__init__", "__main__"}
+BASICS = {name for names in LAYERS[:6] for name in names} | {"__init__", "__main__"}
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -89,7 +63,7 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports(path: Path, package: Path = PACKAGE) -> set[str]:
+def imports(path: Path) -> set[str]:
     """The modules of the package that a file imports, wherever in the file."""
     found = set()
     for node in ast.walk(tree(path)):
@@ -97,32 +71,27 @@ def imports(path: Path, package: Path = PACKAGE) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            found |= {_module(f"{node.module}.{alias.name}", str(node.module), package) for alias in node.names}
+            found |= {_module(f"{node.module}.{alias.name}", str(node.module)) for alias in node.names}
     return {name.removeprefix(f"{NAME}.") for name in found if name.startswith(f"{NAME}.")}
 
 
-def _module(name: str, parent: str, package: Path) -> str:
-    path = package.parent.joinpath(*name.split("."))
+def _module(name: str, parent: str) -> str:
+    path = ROOT.joinpath(*name.split("."))
     return name if path.is_dir() or path.with_suffix(".py").is_file() else parent
 
 
 def layer(module: str) -> int:
     """The layer of the package, or of the top-level module, that a module belongs to."""
     top = module.partition(".")[0]
-    for number, names in enumerate(LAYERS):
-        if top in names:
-            return number
-    raise AssertionError(f"{module} is missing in LAYERS")
+    (number,) = (number for number, names in enumerate(LAYERS) if top in names)
+    return number
 
 
 def upward(module: str, imported: set[str]) -> list[str]:
     """The imports of a module that lead to a package of the same layer or of one above."""
     top = module.partition(".")[0]
-    return [
-        f"{module} imports {name}"
-        for name in sorted(imported)
-        if name.partition(".")[0] != top and layer(name) >= layer(module)
-    ]
+    others = sorted(name for name in imported if name.partition(".")[0] != top)
+    return [f"{module} imports {name}" for name in others if layer(name) >= layer(module)]
 
 
 def group(module: str) -> str:
@@ -138,85 +107,83 @@ def raises(path: Path) -> int:
     return sum(isinstance(node, ast.Raise) and node.exc is not None for node in ast.walk(tree(path)))
 
 
-def untested(package: Path = PACKAGE) -> list[str]:
+def untested() -> list[str]:
     """Modules `a/b.py` without a `tests/a/test_b.py`."""
-    tests = package.parent / "tests"
-    return [
-        name
-        for name, path in modules(package).items()
-        if path.name not in ("__init__.py", "__main__.py")
-        and not (tests / path.relative_to(package)).with_name(f"test_{path.name}").is_file()
-    ]
+    tests = ROOT / "tests"
+    paths = [path for path in modules().values() if path.name not in ("__init__.py", "__main__.py")]
+    names = [path.relative_to(PACKAGE) for path in paths]
+    return [str(name) for name in names if not (tests / name).with_name(f"test_{name.name}").is_file()]
 
 
-def mentions(*words: str, package: Path = PACKAGE) -> list[str]:
-    """Modules whose code has one of these identifiers, or a string that is one or ends in it (`"decode.beam"`)."""
+def crossed() -> dict[str, set[str]]:
+    """The files that run in one call of attention, one update and one training of a tiny model for two updates."""
+    os.environ.setdefault("CACHE_OF_TESTS", tempfile.mkdtemp())
+    from tests.support.training_runs import train_here
 
-    def found(node: ast.AST) -> bool:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return node.value.rpartition(".")[2] in words
-        return any(getattr(node, field, None) in words for field in ("id", "attr", "arg", "name"))
+    found = collections.defaultdict(set)
+    attention: FrameType | None = None
 
-    return [name for name, path in modules(package).items() if any(map(found, ast.walk(tree(path))))]
+    def trace(frame: FrameType, event: str, value: object) -> None:
+        nonlocal attention
+        file, function = frame.f_code.co_filename, frame.f_code.co_name
+        if event == "return" and frame is attention:
+            attention = None
+        if event != "call" or not file.startswith(str(PACKAGE)) or function.startswith("<"):
+            return
+        name = str(Path(file).relative_to(PACKAGE))
+        if type(frame.f_locals.get("self")).__name__ == "MultiHeadAttention" and function in (
+            "with_context",
+            "__call__",
+        ):
+            attention = attention or frame
+        if attention is not None:
+            found["call of attention"].add(name)
+        if name.startswith(("update/", "training/")):
+            found[name.partition("/")[0]].add(name)
 
-
-def traced(script: str, package: Path = PACKAGE) -> dict[str, Any]:
-    """What a script of tests/support finds while it trains a tiny model with the package."""
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, ROOT / "tests/support" / script]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("train.steps=2", "train.eval_every=2", "train.checkpoint_every=2", "model.positions=rotary")
+        train_here(Path(folder) / "run", *options, "optimizer.warmup_steps=1")
+    sys.setprofile(None)
+    threading.setprofile(None)  # type: ignore[arg-type]
+    return found
 
 
 def diagram() -> str:
     """The packages as an SVG picture, without the arrows that follow from others and what nearly all of them import."""
     graph = collections.defaultdict(set)
     for name, path in modules().items():
-        top = name.partition(".")[0]
-        graph[top] |= {imported.partition(".")[0] for imported in imports(path)} - {top}
-    shown = {name: graph[name] - BASICS for name in graph if name not in BASICS}
+        graph[name.partition(".")[0]] |= {imported.partition(".")[0] for imported in imports(path)}
+    shown = {name: graph[name] - BASICS - {name} for name in graph if name not in BASICS}
 
     def reached(name: str) -> set[str]:
         return set().union(*({below} | reached(below) for below in shown[name]))
 
-    return drawn(
-        {
-            name: {
-                below for below in shown[name] if not any(below in reached(other) for other in shown[name] - {below})
-            }
-            for name in shown
-        }
-    )
+    return drawn({name: below - set().union(*map(reached, below)) for name, below in shown.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--diagram", action="store_true")
     parser.add_argument("--package", type=Path, default=PACKAGE)
-    options = parser.parse_args()
-    package = options.package
-    if options.diagram:
+    arguments = parser.parse_args()
+    if arguments.diagram:
         print(diagram())
         return
     lines, errors = collections.Counter[str](), collections.Counter[str]()
-    for name, path in modules(package).items():
+    for name, path in modules(arguments.package).items():
         lines[group(name)] += path.read_text().count("\n")
         errors[group(name)] += raises(path)
-    print(f"lines: {lines.total():,} in {len(modules(package))} modules; raise statements: {errors.total()}")
+    print(f"lines: {lines.total():,} in {len(modules(arguments.package))} modules; raise statements: {errors.total()}")
     for name, count in lines.most_common():
         print(f"  {name:<12} {count:>6,} lines, budget {BUDGETS.get(name, 0):>5,}; {errors[name]:>3} raise")
-    if package == PACKAGE:
+    if arguments.package == PACKAGE:
         print(f"upward imports: {sum(len(upward(name, imports(path))) for name, path in modules().items())}")
-    for words in (("label_smoothing",), ("beam", "beam_size")):
-        found = mentions(*words, package=package)
-        print(f"modules whose code mentions {' or '.join(words)}: {len(found)}: {', '.join(found)}")
-    missing = untested(package)
-    print(f"modules without a test file of their name: {len(missing)}: {', '.join(missing)}")
-    for name, files in traced("crossed_files.py", package).items():
-        print(f"files that one {name} crosses: {len(files)}: {', '.join(files)}")
-    batch = traced("traced_training.py", package)["batch"]
-    print(f"files on the path of a batch, from the corpus to the update: {len(batch)}: {', '.join(batch)}")
+        print(f"modules without a test file of their name: {', '.join(untested()) or 'none'}")
+        for name, files in crossed().items():
+            print(f"files that one {name} crosses: {len(files)}: {', '.join(sorted(files))}")
 
 
 if __name__ == "__main__":

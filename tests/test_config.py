@@ -71,7 +71,7 @@ def test_json_round_trip():
 
 def test_removed_options_are_left_out_where_they_had_no_effect():
     values = schema.to_dict(ExperimentConfig())
-    values["data"]["adapt"], values["optimizer"]["arguments"], values["train"]["tracker"] = True, (), "mlflow"
+    values["data"]["adapt"], values["optimizer"]["arguments"], values["train"]["tracker"] = ["x"], (), "mlflow"
     assert configuration.from_json(json.dumps(values)) == ExperimentConfig()
     with pytest.raises(ConfigError, match=r"optimizer\.arguments: no such option"):
         from_config_dict({"optimizer": {"arguments": ["momentum=0.9"]}})

@@ -60,10 +60,6 @@ def sizes_growing(layer=0.0, change=0.0, scores=0.0):
     [
         ({}, "flat: nothing grows with the width"),
         ({"scores": -0.5}, "flat: nothing"),
-        (
-            {"scores": -0.8},
-            "not flat: the updates of encoder self-attention scores vanish with the width, as its power",
-        ),
         ({"change": 1.0}, "not flat: encoder layer 1 grow with the width, as its power 1.00"),
         ({"scores": 0.5}, "not flat: encoder self-attention scores grow with the width, as its power 0.50"),
         ({"change": -0.5}, "not flat: the updates of encoder layer 1 vanish with the width, as its power -0.50"),

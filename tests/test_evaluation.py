@@ -85,13 +85,6 @@ def test_the_papers_bleu_splits_compounds_and_has_its_signature():
     assert paper_bleu(["a b c rich-text"], ["a b c rich-tape"]).score > measures(["a b c x"], ["a b c y"])["bleu"].score
 
 
-def test_no_sentence_may_be_missing():
-    with pytest.raises(ValueError, match="14 hypotheses for 15 references"):
-        measures(HYPOTHESES[:-1], REFERENCES)
-    with pytest.raises(ValueError, match="0 hypotheses for 0"):
-        measures([], [])
-
-
 def test_perplexity_by_hand():
     found = perplexities([np.log([0.5, 0.25]), np.log([0.5])], ["ab c", ""])
     assert found["per_token"] == pytest.approx(16 ** (1 / 3))
@@ -99,13 +92,6 @@ def test_perplexity_by_hand():
     assert found["per_character"] == pytest.approx(16 ** (1 / 6))
     assert (found["tokens"], found["words"], found["characters"]) == (3, 4, 6)
     assert found["log_probability"] == pytest.approx(-math.log(16))
-
-
-def test_the_bootstrap_finds_a_difference():
-    result = paired_bootstrap(HYPOTHESES, HYPOTHESES[:3] + ["wrong"] * 12, REFERENCES)["bleu"]
-    assert result["this"] == measures(HYPOTHESES, REFERENCES)["bleu"].score
-    assert result["p_value"] < 0.01
-    assert "bs:1000" in result["signature"]
 
 
 def random_texts(dice, count, words, right):
@@ -227,10 +213,10 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
     assert "is of another test set" in differs(found, test_set=other)
     changed = load_run(folder, "averaged")
     changed.params = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].add(1e-3), changed.params)
-    assert "is of another set of weights" in differs(found, model=changed)
+    assert "is of other weights" in differs(found, model=changed)
     metric.write_text("def mine(hypotheses, references):\n    return 2.0\n")
     assert "has no mine of" in differs(found)
-    assert "is of another version" in differs({**found, "version": "0.0"}, dataclasses.replace(usual, metrics=()))
+    assert "was made by version 0.0" in differs({**found, "version": "0.0"}, dataclasses.replace(usual, metrics=()))
 
 
 def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkeypatch):
@@ -274,15 +260,10 @@ def test_the_groups_and_clusters_of_a_split_are_in_its_record(folder, run, monke
     record = evaluate_run(run, run.config.decode, split_of(folder, run.config, "test")).record
     assert record["exact_match"]["groups"]["kind"].keys() == {"other", "test"}
     assert record["exact_match"]["resampled"] == "clusters" and record["exact_match"]["low"] is None  # of one cluster
-    assert record["sentences"]["clusters"] == [0, 0]
-
-
-def test_the_unknown_tokens_of_references_are_counted(folder, run, monkeypatch):
-    """This vocabulary can spell anything, so <eos> stands for <unk>: every reference has one."""
-    test_set = split_of(folder, run.config, "test")
-    assert evaluate_run(run, run.config.decode, test_set).record["unknown_tokens"] == 0
+    assert record["sentences"]["clusters"] == [0, 0] and record["unknown_tokens"] == 0
+    # This vocabulary can spell anything, so <eos> stands for <unk>: every reference has one.
     monkeypatch.setattr("transformer_jax.experiment.UNK", EOS)
-    assert evaluate_run(run, run.config.decode, test_set).record["unknown_tokens"] == len(test_set.references)
+    assert evaluate_run(run, run.config.decode, split_of(folder, run.config, "test")).record["unknown_tokens"] == 2
 
 
 def test_a_custom_metric_called_exact_match_takes_the_place_of_the_librarys(folder, run, tmp_path):

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 from tests.support.marian_folders import change_json, unpacked
 from tests.support.prepared_data import PAIRS, write_text
 from tests.support.small_runs import experiment
-from tests.support.training_runs import CONFIG, errors, metrics, train_here, weights
+from tests.support.training_runs import errors, metrics, train_here, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
@@ -103,13 +103,6 @@ def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     printed = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
     assert "--init-from: weights of another model than the config's" in printed[-1]
     assert not (tmp_path / "run/config.json").exists()
-
-
-def test_what_is_no_run_is_refused(tmp_path, capsys):
-    config = tmp_path / "config.py"
-    config.write_text(CONFIG)
-    assert main(["train", f"--config={config}", f"--workdir={tmp_path / 'run'}", f"--init-from={tmp_path}"]) == 2
-    assert f"{tmp_path}: is not a run (it has no config.json)" in capsys.readouterr().err
 
 
 def random_marian(folder, d_model=64):

@@ -14,14 +14,6 @@ def test_a_model_in_words():
     )
 
 
-def test_defaults_are_the_papers():
-    base = ModelConfig.base()
-    assert (base.num_encoder_layers, base.num_decoder_layers, base.d_model, base.d_ff) == (6, 6, 512, 2048)
-    assert (base.num_heads, base.key_size, base.value_size, base.dropout) == (8, 64, 64, 0.1)
-    assert (base.norm, base.activation, base.positions, base.tie_embeddings) == ("post", "relu", "sinusoidal", "all")
-    assert (base.attention_bias, base.ffn_bias, base.attention_dropout, base.activation_dropout) == (False, True, 0, 0)
-
-
 def test_variants_by_their_names_in_table_3():
     assert ModelConfig.variant("B d_k=16").key_size == 16
     assert ModelConfig.variant("B d_k=16").value_size == 64

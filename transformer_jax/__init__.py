@@ -15,9 +15,7 @@ if TYPE_CHECKING:
         padding_mask,
         scaled_dot_product_attention,
     )
-    from transformer_jax.model.embedding import Embedding
-    from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
-    from transformer_jax.model.norm import LayerNorm, RMSNorm
+    from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm
     from transformer_jax.model.positions import (
         T5,
         ALiBi,
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
         sinusoid,
         sinusoidal_positions,
     )
-    from transformer_jax.model.stacks import Decoder, Encoder
+    from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
     from transformer_jax.model.transformer import AttentionInputs, Transformer
     from transformer_jax.model_config import ModelConfig
     from transformer_jax.search.beam import beam_search
@@ -62,12 +60,10 @@ MODULES = {
         "interop.marian": "from_marian",
         "model.attention": "Context MultiHeadAttention causal_mask combine_masks padding_mask "
         "scaled_dot_product_attention",
-        "model.embedding": "Embedding",
-        "model.layers": "DecoderLayer EncoderLayer FeedForward Residual",
-        "model.norm": "LayerNorm RMSNorm",
+        "model.layers": "Embedding FeedForward LayerNorm RMSNorm Residual",
         "model.positions": "T5 ALiBi Learned Positions Relative Rotary Sinusoidal TransformerXL alibi_bias "
         "alibi_slopes apply_rotary relative_buckets sinusoid sinusoidal_positions",
-        "model.stacks": "Decoder Encoder",
+        "model.stacks": "Decoder DecoderLayer Encoder EncoderLayer",
         "model.transformer": "AttentionInputs Transformer",
         "model_config": "ModelConfig",
         "search.beam": "beam_search",

@@ -44,12 +44,12 @@ SEARCH = Condition(lambda config: not config.decode.sample, "decode.sample = fal
 PENALTY = Condition(lambda config: config.decode.length_penalty != "none", "decode.length_penalty = gnmt or average")
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
-# What config.json of version 1.0.0 may have without effect: options that no longer exist, and trackers.
+# Options and trackers of version 1.0.0 that no longer exist, with the values that had no effect: its files have them.
 REMOVED: tuple[tuple[str, str, tuple | None], ...] = (
-    ("data", "adapt", None),  # what it changed is in the other options
+    ("data", "adapt", None),  # with any value: what it changed is in the other options
     ("optimizer", "arguments", ([], ())),
-    ("train", "tracker", ("mlflow", "trackio")),
 )
+REMOVED_TRACKERS = ("mlflow", "trackio")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +285,10 @@ def to_json(config: ExperimentConfig) -> str:
 
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
-    return from_config_dict(parse_object(text.encode() if isinstance(text, str) else text, name))
+    values = parse_object(text.encode() if isinstance(text, str) else text, name)
+    if isinstance(train := values.get("train"), dict) and train.get("tracker") in REMOVED_TRACKERS:
+        train["tracker"] = None
+    return from_config_dict(values)
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:

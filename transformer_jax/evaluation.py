@@ -18,12 +18,11 @@ from transformer_jax.update.sharding import make_mesh
 BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
 # Scores with a smaller relative difference are the same score with different rounding.
 ROUNDING = 1e-9
-# Names that a custom metric may not have, beside those in metrics.jsonl that begin with valid_. One called exact_match
-# takes the place of the library's.
+# Names in the files of a run, which a custom metric may not have. One called exact_match takes the library's place.
 TAKEN = (
-    "bleu", "chrf", "paper_bleu", "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm",
-    "target_tokens", "skipped", "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu",
-    "memory_peak",
+    "bleu", "chrf", "paper_bleu", "valid_loss", "valid_perplexity", "valid_accuracy", "step", "epoch", "loss",
+    "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped", "seconds",
+    "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
 )  # fmt: skip
 
 
@@ -57,7 +56,7 @@ def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
     for address in addresses:
         custom = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
         name = address.rpartition(":")[2]
-        if name in found or name in TAKEN or name.startswith("valid_"):
+        if name in found or name in TAKEN:
             other = found[name].address if name in found else "the library's"
             raise custom.refusal(f"there is another metric called {name}, {other}; choose another name")
         found[name] = custom

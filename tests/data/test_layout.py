@@ -60,22 +60,6 @@ def test_a_small_corpus_gets_few_batches():
     assert sum(choose_buckets(source, target, limit=30, tokens_per_batch=1_000, num_shapes=8).batches) <= 5
 
 
-def test_shares_of_multi30k_like_lengths():
-    """Measured on the real ones in docs/data.md; these are drawn with the same means and spreads."""
-    random = np.random.default_rng(0)
-    source = np.exp(random.normal(2.66, 0.28, 29_000))
-    target = np.clip(np.rint(source * np.exp(random.normal(0.02, 0.17, 29_000))), 3, 50).astype(int)
-    source = np.clip(np.rint(source), 3, 50).astype(int)
-    shares = []
-    for num_shapes in (2, 4, 8, 16):
-        buckets = choose_buckets(source, target, limit=256, tokens_per_batch=25_000, num_shapes=num_shapes)
-        assert len(buckets.shapes) <= num_shapes
-        laid_out = sum(n * s.rows * (s.source + s.target) for s, n in zip(buckets.shapes, buckets.batches, strict=True))
-        shares.append((source.sum() + target.sum()) / laid_out)
-    assert shares == sorted(shares)
-    assert shares[2] >= 0.85
-
-
 def test_candidate_lengths_are_even_grow_by_a_few_percent_and_end_at_the_longest():
     lengths = candidate_lengths(1000, limit=1024)
     assert lengths[0] == 2 and lengths[-1] == 1000

@@ -2,15 +2,51 @@
 
 import functools
 
+import jax
+import numpy as np
 import pytest
+from flax import linen as nn
 
-from tests.support.compiled import compile_modules
 from transformer_jax.translation import load
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_once():
     with pytest.MonkeyPatch.context() as patch:
-        compile_modules(patch)
+        for name in ("init", "init_with_output", "apply"):
+            patch.setattr(nn.Module, name, _compiled(getattr(nn.Module, name)))
         patch.setattr(load, "load_run", functools.cache(load.load_run))  # each page's runs/demo is the same run
         yield
+
+
+def _compiled(method):
+    """A method of small models that does what it did, as one program."""
+
+    @functools.lru_cache(maxsize=100)
+    def program(module, tree, static):
+        def call(arrays):
+            remaining = iter(arrays)
+            leaves = [next(remaining) if leaf is None else leaf[0] for leaf in static]
+            args, options = jax.tree.unflatten(tree, leaves)
+            return method(module, *args, **options)
+
+        return jax.jit(call)
+
+    @functools.wraps(method)
+    def run(module, *args, **options):
+        leaves, tree = jax.tree.flatten((args, options))
+        static = tuple(None if isinstance(leaf, jax.Array | np.ndarray) else (leaf,) for leaf in leaves)
+        arrays = [leaf for leaf, known in zip(leaves, static, strict=True) if known is None]
+        try:
+            compiled = program(module, tree, static) if _is_shallow(module) else None
+        except TypeError:  # not hashable
+            compiled = None
+        return method(module, *args, **options) if compiled is None else compiled(arrays)
+
+    return run
+
+
+def _is_shallow(module):
+    """Whether a module is a model of few layers: many equal layers share their compiled operations, not their part of
+    a whole program."""
+    return getattr(getattr(module, "config", None), "num_encoder_layers", 9) <= 2

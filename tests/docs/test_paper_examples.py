@@ -14,7 +14,6 @@ from transformer_jax import (
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
-from transformer_jax.model.layers import FeedForward
 
 
 def shown_weights(module, *arguments, **options):
@@ -35,26 +34,6 @@ def test_i_am_a_student():
     np.testing.assert_allclose(rounded @ words[0, :, 0], [0.53, 0.48, 0.53], atol=1e-6)
     scores = np.log(weights[0, 0, 0] / weights[0, 0, 0, 1]) + 0.2
     np.testing.assert_allclose(scores, [0.4, 0.2, 0.3, 0.3], rtol=1e-5)
-
-
-def test_scores_are_divided_by_eight():
-    """d_model 512, 8 heads: d_k = 64, and the same weights as unscaled scores of a query eight times smaller."""
-    config = ModelConfig.base()
-    assert (config.key_size, config.value_size) == (64, 64)
-    q, k = (jax.random.normal(jax.random.key(i), (1, 3, 8, config.key_size)) for i in range(2))
-    _, weights = scaled_dot_product_attention(q, k, k)
-    _, eighth = scaled_dot_product_attention(q / 8, k, k, scale=1.0)
-    np.testing.assert_allclose(weights, eighth, rtol=1e-5)
-
-
-def test_shapes_of_twelve_heads():
-    """[2, 9, 768] with 12 heads: Q, K, V [2, 12, 9, 64] (cached as 2, 12, 64, 9), scores [2, 12, 9, 9]."""
-    x, attention = jnp.ones((2, 9, 768)), MultiHeadAttention(num_heads=12)
-    output, shown = jax.eval_shape(lambda: shown_weights(attention, x, x))
-    assert shown["weights"][0].shape == (2, 12, 9, 9)
-    assert output.shape == (2, 9, 768)
-    memory = jax.eval_shape(lambda: attention.init_with_output(jax.random.key(0), x, method="project_memory"))[0]
-    assert memory["keys"].shape == memory["values"].shape == (2, 12, 64, 9)
 
 
 def test_i_am_sam_pad():
@@ -101,27 +80,3 @@ def test_fifty_positions_of_128_dimensions():
     np.testing.assert_allclose(table[1, :2], [np.sin(1), np.cos(1)], rtol=1e-6)
     turns = (np.diff(np.sign(table), axis=0) != 0).sum(axis=0)
     assert turns[0] == 16 and turns[-1] == 0, "sin(pos) changes sign every pi positions"
-
-
-def test_feed_forward_is_two_convolutions_of_kernel_size_1():
-    x_BTD = jax.random.normal(jax.random.key(0), (2, 5, 8))
-    layer = FeedForward(d_ff=12)
-    variables = layer.init(jax.random.key(1), x_BTD)
-    first, second = variables["params"]["inner"], variables["params"]["outer"]
-
-    def convolution(x, linear):
-        kernel_1DF = linear["kernel"][None]
-        y = jax.lax.conv_general_dilated(x, kernel_1DF, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"))
-        return y + linear["bias"][None, None]
-
-    expected = convolution(jnp.maximum(0, convolution(x_BTD, first)), second)
-    np.testing.assert_allclose(layer.apply(variables, x_BTD), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_full_forward_pass():
-    """Source and target [2, 12] over 11 words, d_model 512, 6 layers, 8 heads, expansion 4."""
-    config = ModelConfig(vocab_size=11, d_model=512, d_ff=4 * 512, num_heads=8)
-    assert (config.num_encoder_layers, config.num_decoder_layers) == (6, 6)
-    tokens = jax.random.randint(jax.random.key(0), (2, 12), 1, 11)
-    logits, _ = jax.eval_shape(Transformer(config).init_with_output, jax.random.key(0), tokens, tokens)
-    assert logits.shape == (2, 12, 11)

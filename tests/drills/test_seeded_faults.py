@@ -97,17 +97,17 @@ FAULTS = [
     ),
     Fault(
         "dropout does not scale what it keeps",
-        "model/dropout.py",
+        "model/layers.py",
         "scale = LEVELS / (LEVELS - threshold)",
         "scale = 1.0",
-        "model/test_dropout.py",
+        "model/test_layers.py",
     ),
     Fault(
         "the gradient of the norm lacks a term",
-        "model/norm.py",
+        "model/layers.py",
         "rate * (change - along_one - unit * along_unit)",
         "rate * (change - along_one)",
-        "model/test_norm.py",
+        "model/test_layers.py",
     ),
     Fault(
         "the gradient of the softmax lacks a term",
@@ -279,18 +279,14 @@ FAULTS = [
         "test_evaluation.py",
     ),
     Fault(
-        "the lowest score is the best",
-        "runs/metrics.py",
-        "score > best",
-        "score < best",
-        "runs/test_metrics.py",
+        "the lowest score is the best", "runs/best.py", "score > self.score", "score < self.score", "runs/test_best.py"
     ),
     Fault(
         "patience does not count",
-        "runs/metrics.py",
-        "since += 1",
-        "since += 0",
-        "runs/test_metrics.py training/test_train.py",
+        "runs/best.py",
+        "self.validations_since + 1",
+        "self.validations_since",
+        "runs/test_best.py training/test_train.py",
     ),
     Fault(
         "damage in a checkpoint is not noticed",

@@ -8,14 +8,11 @@ import scipy.special
 
 from tests.support.small_models import variables_of
 from transformer_jax import (
-    T5,
     ALiBi,
     Context,
     LayerNorm,
     MultiHeadAttention,
-    Relative,
     Rotary,
-    TransformerXL,
     causal_mask,
     combine_masks,
     padding_mask,
@@ -30,10 +27,6 @@ def test_padding_hides_columns():
     mask = padding_mask(jnp.array([[5, 6, 0], [7, 0, 0]]))
     assert mask.shape == (2, 1, 1, 3)
     np.testing.assert_array_equal(mask[:, 0, 0], [[True, True, False], [True, False, False]])
-
-
-def test_padding_is_the_token_named():
-    np.testing.assert_array_equal(padding_mask([[0, 1, 9]], pad_id=9)[0, 0, 0], [True, True, False])
 
 
 def test_causal_is_lower_triangular():
@@ -107,29 +100,11 @@ def test_the_formula_equals_a_loop(options):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("given", [MASK.astype(int), np.asarray(MASK), MASK[:1, :1], MASK[:, :, :1, :1]])
-def test_a_mask_may_be_ones_and_zeros_or_the_same_for_all_of_an_axis(given):
-    told = jnp.broadcast_to(given, MASK.shape).astype(bool)
-    for ours, wanted in zip(
-        *(scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, m) for m in (given, told)), strict=True
-    ):
-        np.testing.assert_array_equal(ours, wanted)
-
-
-def test_the_formula_refuses_an_unfit_mask_as_well():
-    with pytest.raises(ValueError, match=r"mask has the shape \(3, 4\): must be .* = \(2, 4, 3, 4\)"):
-        scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK[0, 0])
-
-
-def test_the_formula_refuses_heads_that_cannot_be_shared_evenly():
-    with pytest.raises(ValueError, match="3 heads of keys and values must divide the 4 heads of the queries"):
-        scaled_dot_product_attention(Q_BTHK, K_BSHK[:, :, :3], V_BSHV[:, :, :3])
-
-
-def test_weights_are_exactly_zero_where_masked():
-    _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, MASK)
-    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+@pytest.mark.parametrize("given", [np.asarray(MASK), MASK[:1, :1], MASK[:, :, :1, :1]])
+def test_a_mask_may_be_the_same_for_all_of_an_axis(given):
+    whole = np.broadcast_to(given, MASK.shape)
+    results = (scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, mask) for mask in (given, whole))
+    jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -151,25 +126,16 @@ def test_the_softmax_is_in_float32():
     np.testing.assert_allclose(weights.ravel(), jax.nn.softmax(jnp.array([80.0, 80.4])), rtol=1e-5)
 
 
-def test_scores_of_any_size_stay_finite():
-    output, _ = scaled_dot_product_attention(Q_BTHK * 1e4, K_BSHK * 1e4, V_BSHV, MASK)
-    assert np.isfinite(output).all()
-
-
-SHAPE_BHTS = (2, 2, 3, 4)
-MASKED = jnp.asarray(np.random.default_rng(1).random(SHAPE_BHTS) < 0.6).at[..., 0].set(True)
-
-
 def test_the_softmax_has_the_gradient_of_its_formula_in_either_mode():
     """A row that is masked whole included: as the formula is written, with no rule for its derivative."""
-    mask = MASKED.at[0, 0, 1].set(False)
+    mask = MASK.at[0, 0, 1].set(False)
 
     def formula(scores):
         powers = jnp.where(mask, jnp.exp(scores), 0.0)
         total = powers.sum(-1, keepdims=True)
         return powers / jnp.where(total > 0, total, 1.0)
 
-    scores, change = (jax.random.normal(jax.random.key(seed), SHAPE_BHTS) for seed in range(2))
+    scores, change = (jax.random.normal(jax.random.key(seed), mask.shape) for seed in range(2))
     value, tangent = jax.jvp(lambda scores: masked_softmax(scores, mask), (scores,), (change,))
     expected_value, expected_tangent = jax.jvp(formula, (scores,), (change,))
     np.testing.assert_allclose(value, expected_value, atol=1e-6)
@@ -182,28 +148,6 @@ def test_the_softmax_has_the_gradient_of_its_formula_in_either_mode():
 
 
 # Heads.
-
-
-ONES = jnp.ones((B, T, 12))
-UNFIT = {
-    "to be added": (jnp.where(MASK[:, :2], 0.0, -1e9), r"mask is float32: must be bool, .* mask == 0"),
-    "of keys": (
-        jnp.ones((T, T), bool),
-        r"the shape \(3, 3\): must be \[batch, .*\] = \(2, 2, 3, 3\), .*\[:, None, None",
-    ),
-    "without heads": (jnp.ones((B, T, T), bool), r"mask has the shape \(2, 3, 3\)"),
-    "too wide": (jnp.ones((B, 1, T, T + 1), bool), r"mask has the shape \(2, 1, 3, 4\)"),
-}
-
-
-@pytest.mark.parametrize("name", UNFIT)
-@pytest.mark.parametrize("implementation", ["plain", "jax"])
-def test_an_unfit_mask_is_refused_with_the_rule(name, implementation):
-    """[keys, keys] too, which would broadcast: the batch would then stand for queries, and nobody would be told."""
-    mask, told = UNFIT[name]
-    attention = MultiHeadAttention(2, implementation=implementation)
-    with pytest.raises(ValueError, match=told):
-        jax.eval_shape(attention.init, jax.random.key(0), ONES, ONES, mask)
 
 
 X_BTD, MEMORY_BSD = drawn(B, T, 8), drawn(B, S, 8)
@@ -253,29 +197,29 @@ def test_multi_head_attention_equals_head_by_head(fields, use_bias):
     np.testing.assert_allclose(attention.apply(variables, X_BTD, MEMORY_BSD), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_output_is_as_wide_as_the_query_and_the_memory_may_be_of_another_width():
-    attention = MultiHeadAttention(num_heads=2, d_k=3, d_v=5)
-    output, variables = jax.eval_shape(attention.init_with_output, jax.random.key(0), X_BTD, drawn(B, S, 10))
-    assert output.shape == X_BTD.shape
-    assert variables["params"]["key"]["kernel"].shape == (10, 6)
-
-
-@pytest.mark.parametrize("groups", [None, 1])
-def test_decoding_token_by_token_needs_no_mask(groups):
-    """Without one, a token attends to the filled slots of the cache up to its own."""
+@pytest.mark.parametrize(("groups", "encoding"), [(None, None), (1, ALiBi())])
+def test_decoding_token_by_token_needs_neither_mask_nor_positions_and_ends_with_the_cache(groups, encoding):
+    """A token attends to the filled slots up to its own; one for which there is no slot gets NaN."""
     attention = MultiHeadAttention(num_heads=2, num_key_value_heads=groups)
-    causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
-    variables = variables_of(attention, X_BTD, X_BTD)
-    full = attention.apply(variables, X_BTD, X_BTD, causal)
-    cache = attention.apply(variables, B, 5, 8, method="new_cache")
-    assert cache["keys"].shape == cache["values"].shape == (B, groups or 2, 4, 5)
-    for t in range(T):
-        x_B1D = X_BTD[:, t : t + 1]
-        output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
-        np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-5, atol=1e-6)
+    variables, counted = variables_of(attention, X_BTD, X_BTD), np.arange(T)[None]
+    context = Context(causal_mask(T), encoding)
+    full, _ = attention.apply(variables, X_BTD, X_BTD, context, method="with_context")
+    explicit = context.replace(positions_BT=counted, key_positions_BS=counted)
+    same, _ = attention.apply(variables, X_BTD, X_BTD, explicit, method="with_context")
+    np.testing.assert_array_equal(full, same)
+
+    def step(cache, x_BD):
+        x_B1D = x_BD[:, None]
+        context = Context(encoding=encoding, cache=cache)
+        output, cache = attention.apply(variables, x_B1D, x_B1D, context, method="with_context")
+        return cache, output[:, 0]
+
+    cache = attention.new_cache(B, T - 1, 8)
+    assert cache["keys"].shape == cache["values"].shape == (B, groups or 2, 4, T - 1)
+    cache, outputs_TBD = jax.jit(lambda x_TBD: jax.lax.scan(step, cache, x_TBD))(jnp.moveaxis(X_BTD, 1, 0))
     assert cache["filled"] == T
-    with pytest.raises(ValueError, match=f"{T} tokens do not fit: {T} of the cache's 5 slots are filled"):
-        attention.apply(variables, X_BTD, X_BTD, Context(cache=cache), method="with_context")
+    np.testing.assert_allclose(outputs_TBD[:-1], jnp.moveaxis(full, 1, 0)[:-1], rtol=1e-4, atol=1e-5)
+    assert np.isnan(outputs_TBD[-1]).all()
 
 
 def test_keys_are_rotated_by_their_own_positions():
@@ -302,11 +246,6 @@ def test_a_memory_is_projected_once():
     np.testing.assert_array_equal(kept["keys"], remembered["keys"])  # only read
 
 
-def test_neither_memory_nor_cache_is_an_error():
-    with pytest.raises(ValueError, match="attention needs key_value, or a cache that holds its keys and values"):
-        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, None, Context(), method="with_context")
-
-
 def test_dropout_falls_on_the_weights_of_each_example_apart():
     """Equal sentences, values all one: the sum of the surviving weights differs from sentence to sentence."""
     attention = MultiHeadAttention(num_heads=2, dropout=0.5)
@@ -327,30 +266,7 @@ def test_heads_can_be_masked():
     assert (output == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"num_heads": 3}, "num_heads = 3 does not divide the width 8"),
-        ({"num_heads": 16}, "num_heads = 16 does not divide the width 8"),
-        ({"num_heads": 0}, "num_heads = 0: must be above 0"),
-        ({"num_heads": 2, "dropout": 1.5}, "dropout = 1.5: must be at least 0"),
-        ({"num_heads": 2, "d_k": 0}, "d_k = 0: must be above 0"),
-        ({"num_heads": 2, "d_v": -4}, "d_v = -4: must be above 0"),
-        ({"num_heads": 2, "dtype": jnp.int32}, "dtype is int32: must be floating-point"),
-        ({"num_heads": 2, "num_key_value_heads": 3}, "num_key_value_heads = 3 must divide num_heads = 2"),
-        ({"num_heads": 2, "num_key_value_heads": 0}, "num_key_value_heads = 0 must divide num_heads = 2"),
-        ({"num_heads": 2, "softcap": 0.0}, "softcap = 0.0: must be above 0"),
-        ({"num_heads": 2, "implementation": "fast"}, "'fast': must be one of plain, jax, cudnn"),
-    ],
-    ids=str,
-)
-def test_used_alone_it_refuses_what_makes_no_sense(fields, told):
-    x = jnp.ones((1, 2, 8))
-    with pytest.raises(ValueError, match=told):
-        MultiHeadAttention(**fields).init(jax.random.key(0), x, x)
-
-
-@pytest.mark.parametrize(("dtype", "softcap"), [("float32", None), ("bfloat16", None), ("float32", 0.5)])
+@pytest.mark.parametrize(("dtype", "softcap"), [("bfloat16", None), ("float32", 0.5)])
 def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype, softcap):
     """Neither scores nor weights in float32 as well, and no short rows, which a TPU would pad."""
     rng = np.random.default_rng(0)
@@ -378,7 +294,7 @@ def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype
     assert kept == [((batch, heads, length * length), dtype)]
 
 
-@pytest.mark.parametrize("groups", [None, 4, 2, 1])
+@pytest.mark.parametrize("groups", [None, 2])
 def test_keys_and_values_begin_with_the_variance_that_they_have_with_all_heads(groups):
     attention = MultiHeadAttention(num_heads=8, d_v=24, num_key_value_heads=groups, gain=0.5)
     x_BTD = jnp.ones((1, 1, 128))
@@ -392,24 +308,7 @@ def test_keys_and_values_begin_with_the_variance_that_they_have_with_all_heads(g
 # Out of range is NaN or an error, and shapes that would broadcast silently are errors.
 
 
-def test_what_a_full_cache_has_no_room_for_is_nan_where_it_is_not_known():
-    attention = MultiHeadAttention(num_heads=2)
-    variables = variables_of(attention, X_BTD, X_BTD)
-
-    @jax.jit
-    def outputs(x_BTD):
-        def step(cache, x_BD):
-            x_B1D = x_BD[:, None]
-            output, cache = attention.apply(variables, x_B1D, x_B1D, Context(cache=cache), method="with_context")
-            return cache, output[:, 0]
-
-        return jax.lax.scan(step, attention.new_cache(B, 2, 8), jnp.moveaxis(x_BTD, 1, 0))[1]
-
-    outputs_TBD = outputs(X_BTD)
-    assert np.isfinite(outputs_TBD[:2]).all() and np.isnan(outputs_TBD[2]).all()
-
-
-@pytest.mark.parametrize("encoding", [ALiBi(), Rotary(), T5(), Relative(4, 4), TransformerXL(8, 2, 4)], ids=type)
+@pytest.mark.parametrize("encoding", [ALiBi(), Rotary()], ids=type)
 @pytest.mark.parametrize("name", ["positions_BT", "key_positions_BS"])
 def test_positions_of_another_length_are_refused(encoding, name):
     """One position would broadcast to all of a row."""
@@ -417,22 +316,6 @@ def test_positions_of_another_length_are_refused(encoding, name):
     context = Context(encoding=encoding, **{**counted, name: np.zeros((1, 1), int)})
     with pytest.raises(ValueError, match="positions"):
         MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, X_BTD, context, method="with_context")
-
-
-def test_positions_are_counted_by_default_and_with_a_cache_from_the_filled_slots():
-    attention, counted = MultiHeadAttention(num_heads=2), np.arange(T)[None]
-    variables = variables_of(attention, X_BTD, X_BTD)
-    mask, given = causal_mask(T), {"positions_BT": counted, "key_positions_BS": counted}
-    full, explicit = (
-        attention.apply(variables, X_BTD, X_BTD, Context(mask, ALiBi(), **positions), method="with_context")[0]
-        for positions in ({}, given)
-    )
-    np.testing.assert_array_equal(full, explicit)
-    cache = attention.new_cache(B, 5, 8)
-    for t in range(T):
-        x_B1D, context = X_BTD[:, t : t + 1], Context(encoding=ALiBi(), cache=cache)
-        output, cache = attention.apply(variables, x_B1D, x_B1D, context, method="with_context")
-        np.testing.assert_allclose(output, full[:, t : t + 1], rtol=1e-4, atol=1e-5)
 
 
 def test_queries_and_keys_keep_the_modules_type_whatever_their_norm_returns():
@@ -447,11 +330,6 @@ def test_an_added_mask_hides_with_a_soft_cap_as_well():
     bias = jnp.where(MASK, 0.0, -1e9)
     _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, bias=bias, softcap=1.0)
     assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
-
-
-def test_any_number_but_zero_allows_in_masks_that_are_combined_in_jit():
-    combined = jax.jit(lambda mask: combine_masks(mask, jnp.ones((1, 1, 1, 2), bool)))(jnp.array([[[[2, 0]]]]))
-    np.testing.assert_array_equal(combined[0, 0, 0], [True, False])
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, lambda apply: apply], ids=["jit", "eager"])

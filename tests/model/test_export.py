@@ -55,10 +55,3 @@ def test_every_position_encoding_exports_with_symbolic_batch_and_lengths(positio
 )
 def test_every_kind_of_attention_exports(changes):
     assert_exports(**changes)
-
-
-def test_learned_positions_say_which_constraint_they_need():
-    model, variables = built(positions="learned")
-    encode = jax.jit(lambda source: model.apply(variables, source, method="encode"))
-    with pytest.raises(ValueError, match=r"end at max_length = 16: .*constraints=\['length <= 16'\]"):
-        export.export(encode)(ids(*export.symbolic_shape("batch, length")))

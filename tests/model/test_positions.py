@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import assert_close, every_encoding, small
-from transformer_jax import alibi_bias, alibi_slopes, apply_rotary, relative_buckets, sinusoid, sinusoidal_positions
+from transformer_jax import alibi_bias, alibi_slopes, apply_rotary, relative_buckets, sinusoidal_positions
 from transformer_jax.model.positions import ENCODINGS
 
 
@@ -19,13 +19,6 @@ def test_the_papers_table_number_by_number():
             angle = position / 10000 ** (2 * i / 10)
             assert table[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
             assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_a_shift_of_the_papers_table_is_a_linear_map():
-    """Section 3.5: "for any fixed offset k, PE(pos + k) can be represented as a linear function of PE(pos)"."""
-    table = np.asarray(sinusoidal_positions(60, 16))
-    shift = np.linalg.lstsq(table[:50], table[5:55], rcond=None)[0]
-    np.testing.assert_allclose(table[:50] @ shift, table[5:55], atol=1e-3)
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
@@ -99,26 +92,6 @@ def test_rotary_scores_depend_on_the_distance_alone():
     np.testing.assert_allclose(scores[0, 0], q[0, 0, 0] @ k[0, 0, 0], rtol=1e-5)
 
 
-def test_rotary_is_multiplication_by_a_complex_number():
-    x, kind = drawn(1, LENGTH, HEADS, D_K), encoding_of("rotary")
-    pairs = np.asarray(x[..., 0::2]) + 1j * np.asarray(x[..., 1::2])
-    for position in range(LENGTH):
-        for i in range(D_K // 2):
-            pairs[:, position, :, i] *= np.exp(1j * position / 10000 ** (2 * i / D_K))
-    turned = np.asarray(kind.apply({}, x, COUNTED, method="rotate"))
-    np.testing.assert_allclose(turned[..., 0::2], pairs.real, atol=1e-5)
-    np.testing.assert_allclose(turned[..., 1::2], pairs.imag, atol=1e-5)
-
-
-def test_sinusoids_may_be_scaled_down():
-    x = drawn(1, LENGTH, 8)
-    added = {
-        scaled: encoding_of("sinusoidal", scale_positions=scaled).apply({}, x, COUNTED, method="embed") - x
-        for scaled in (False, True)
-    }
-    np.testing.assert_allclose(added[True], added[False] / np.sqrt(8), atol=1e-6)
-
-
 def test_relative_equals_shaws_sums_pair_by_pair():
     """Equations 3 and 4 of Shaw et al. 2018, in a loop; the sentence is longer than the reach of 16."""
     kind = encoding_of("relative")
@@ -170,29 +143,6 @@ def test_t5_bias_is_the_table_at_the_bucket(causal):
         assert bias[0, h, t, s] == table[relative_buckets(jnp.int32(s - t), causal=causal), h]
 
 
-def test_halves_are_the_same_sinusoids_in_another_order():
-    positions = np.array([0, 3, 1])
-    halves, pairs = (np.asarray(sinusoid(positions, 10, layout)) for layout in ("halves", "interleaved"))
-    np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
-    kind = encoding_of("sinusoidal", sinusoids="halves")
-    np.testing.assert_array_equal(kind.apply({}, jnp.zeros((1, 3, 10)), positions[None], method="embed")[0], halves)
-
-
-def test_learned_positions_are_rows_of_a_table():
-    kind, table, x = encoding_of("learned", max_length=30), drawn(30, 8), drawn(1, LENGTH, 8)
-    out = kind.apply({"params": {"table": table}}, x, COUNTED + 3, method="embed")
-    np.testing.assert_array_equal(out, x + table[None, 3 : 3 + LENGTH])
-
-
-def test_learned_positions_refuse_what_lies_beyond_their_table():
-    kind = encoding_of("learned", max_length=5)
-    with pytest.raises(ValueError, match=r"learned positions end at max_length = 5, but 6 are asked for: raise model"):
-        kind.check_length(6)
-    table = {"params": {"table": drawn(5, 8)}}
-    out = kind.apply(table, drawn(1, 3, 8), jnp.array([[4, 5, -1]]), method="embed")
-    assert np.isfinite(out[0, 0]).all() and np.isnan(out[0, 1:]).all(), "an explicit place beyond it cannot pass unseen"
-
-
 @every_encoding
 def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positions):
     kind = encoding_of(positions, max_length=LENGTH)
@@ -207,3 +157,21 @@ def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positi
     for shared, each in zip(*(kind.apply(variables, p, method=all_of) for p in (COUNTED, own)), strict=True):
         if shared is not None:
             assert_close(jnp.broadcast_to(shared, each.shape), each)
+
+
+def test_sinusoids_may_be_scaled_down_and_in_another_order():
+    x, halves = jnp.zeros((1, LENGTH, 8)), np.r_[0:8:2, 1:8:2]
+    added, scaled, reordered = (
+        encoding_of("sinusoidal", **changes).apply({}, x, COUNTED, method="embed")
+        for changes in ({}, {"scale_positions": True}, {"sinusoids": "halves"})
+    )
+    np.testing.assert_array_equal(added[0], sinusoidal_positions(LENGTH, 8))
+    np.testing.assert_allclose(scaled, added / np.sqrt(8), atol=1e-6)
+    np.testing.assert_array_equal(reordered, added[..., halves])
+
+
+def test_learned_positions_are_rows_of_a_table_and_beyond_it_nan():
+    kind, table, x = encoding_of("learned", max_length=30), drawn(30, 8), drawn(1, 5, 8)
+    out = kind.apply({"params": {"table": table}}, x, jnp.array([[3, 4, 29, 30, -1]]), method="embed")
+    np.testing.assert_array_equal(out[0, :3], x[0, :3] + table[np.array([3, 4, 29])])
+    assert np.isnan(out[0, 3:]).all(), "an explicit place beyond it cannot pass unseen"

@@ -4,48 +4,42 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.support.small_models import every_encoding, small
+from tests.support.small_models import small
 from transformer_jax import ModelConfig, Transformer
-from transformer_jax.model.size import Flops, forward_flops, parameter_counts, training_flops
+from transformer_jax.model.size import forward_flops, parameter_counts, training_flops
 
 TOKENS = jnp.ones((1, 2), jnp.int32)
-
-
-def built_counts(config):
-    """The same groups, from the shapes of the model itself."""
-    params = jax.eval_shape(Transformer(config).init, jax.random.key(0), TOKENS, TOKENS)["params"]
-    groups = dict.fromkeys(("embeddings", "encoder", "decoder", "positions"), 0)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        names = [key.key for key in path]
-        group = "embeddings" if names[0].endswith(("embedding", "output_bias")) else names[0]
-        groups["positions" if names[-2:][0].startswith("positions") else group] += leaf.size
-    return groups
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"norm": "pre"},
-        {"norm": "sandwich", "norm_kind": "rms"},
-        {"norm": "deepnorm"},
-        {"share_layers": True, "num_encoder_layers": 3, "num_decoder_layers": 2, "norm": "pre"},
-        {"share_layers": True, "num_encoder_layers": 3, "positions": "relative"},
-        {"activation": "swiglu"},
-        {"activation": "geglu", "ffn_bias": False},
-        {"activation": "glu", "gated_width": "two_thirds", "d_ff": 20},
-        {"attention_bias": True},
-        {"attention_bias": True, "num_key_value_heads": 1, "qk_norm": True, "norm_kind": "rms"},
-        {"output_bias": True},
-        {"output_bias": True, "tie_embeddings": "target", "target_vocab_size": 31},
-        {"tie_embeddings": "target", "target_vocab_size": 31},
-        {"tie_embeddings": "none", "target_vocab_size": 31},
-        {"num_encoder_layers": 3, "num_decoder_layers": 1},
+        {"num_encoder_layers": 3, "positions": "relative", "norm": "pre", "output_bias": True},
+        {"num_encoder_layers": 3, "positions": "t5", "share_layers": True, "tie_embeddings": "none"},
     ],
     ids=str,
 )
 def test_parameter_counts_are_those_of_the_built_model(changes):
-    assert parameter_counts(small(**changes)) == built_counts(small(**changes))
+    config = small(**changes, num_decoder_layers=2)
+    params = jax.eval_shape(Transformer(config).init, jax.random.key(0), TOKENS, TOKENS)["params"]
+    counts = dict.fromkeys(("embeddings", "encoder", "decoder", "positions"), 0)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        names = [key.key for key in path]
+        group = "embeddings" if names[0].endswith(("embedding", "output_bias")) else names[0]
+        counts["positions" if "positions_" in "/".join(names) else group] += leaf.size
+    assert parameter_counts(config) == counts
+
+
+def test_base_has_the_parameters_of_table_3():
+    counts = parameter_counts(ModelConfig.base())
+    layer = 4 * 512 * 512  # of one attention
+    feed_forward, norm = 2 * 512 * 2048 + 2048 + 512, 2 * 512
+    assert counts == {
+        "embeddings": 37_000 * 512,
+        "encoder": 6 * (layer + feed_forward + 2 * norm),
+        "decoder": 6 * (2 * layer + feed_forward + 3 * norm),
+        "positions": 0,
+    }
 
 
 def test_a_gated_layer_of_two_thirds_has_the_weights_of_one_without_a_gate():
@@ -54,13 +48,6 @@ def test_a_gated_layer_of_two_thirds_has_the_weights_of_one_without_a_gate():
         for changes in ({}, {"activation": "swiglu", "gated_width": "two_thirds"})
     )
     assert plain == gated
-    assert [small(d_ff=d_ff, activation="glu", gated_width="two_thirds").inner_width for d_ff in (1, 4, 5)] == [1, 3, 3]
-    assert small(d_ff=6, gated_width="two_thirds").inner_width == 6  # without a gate it has no effect
-
-
-@every_encoding
-def test_parameters_of_positions_are_counted(positions):
-    assert parameter_counts(small(positions=positions)) == built_counts(small(positions=positions))
 
 
 SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff": 512, "num_heads": 4, "d_k": 48}
@@ -97,12 +84,3 @@ def test_training_is_three_forward_passes():
     flops = step.lower(shapes).compile().cost_analysis()["flops"]
     formula = training_flops(config, 24, 16).of(source.size, target.size)
     assert 0.96 < flops / formula < 1.06
-
-
-def test_base_costs_about_two_operations_a_parameter_and_token():
-    """A rule of thumb that others quote: 2 x parameters, a little more for attention's scores."""
-    config = ModelConfig.base()
-    flops, counts = forward_flops(config, 32, 32), parameter_counts(config)
-    pair = flops.of(1, 1) / 2 / sum(counts.values())
-    assert 0.95 < pair < 1.1
-    assert Flops(2.0, 3.0).of(10, 100) == 320

@@ -1,4 +1,4 @@
-"""The encoder and the decoder: depths, final norms, and the limit of position encodings."""
+"""The encoder and the decoder: their layers, depths, final norms, and the limit of position encodings."""
 
 import functools
 
@@ -6,29 +6,78 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
-from tests.support.small_models import SOURCE, TARGET, built, every_encoding, small
-from transformer_jax import Transformer, padding_mask
+from tests.support.small_models import (
+    SOURCE,
+    TARGET,
+    assert_close,
+    built,
+    every_encoding,
+    every_norm,
+    small,
+    variables_of,
+)
+from transformer_jax import (
+    Context,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Rotary,
+    Transformer,
+    padding_mask,
+)
 from transformer_jax.config import PartsConfig
-from transformer_jax.model.build import position_limit
-from transformer_jax.model.positions import Sinusoidal
+from transformer_jax.model import build
 from transformer_jax.model.stacks import attention_weights_of
 
-
-class UpToSeven(Sinusoidal):
-    """A custom encoding with a limit; model.positions and model.max_length do not apply to it."""
-
-    def check_length(self, length: int) -> None:
-        if length > 7:
-            raise ValueError(f"{length} are more than 7")
+X_BTD, MEMORY_BSD = (
+    jnp.asarray(np.random.default_rng(seed).normal(size=(2, length, 8)), jnp.float32)
+    for seed, length in enumerate((4, 5))
+)
 
 
-def test_the_limit_is_that_of_the_encoding_in_use():
-    assert position_limit(small(positions="learned", max_length=11)) == 11
-    assert position_limit(small(positions="rotary", max_length=11)) is None
-    custom = {"positions": "learned", "max_length": 3}
-    assert position_limit(small(**custom, parts=PartsConfig(positions=UpToSeven))) == 7
-    assert position_limit(small(**custom, parts=PartsConfig(positions=Sinusoidal))) is None
+@every_norm
+def test_layers_are_their_sublayers_in_the_papers_order(norm):
+    """Self-attention, (attention to the memory,) feed-forward: the layer equals them called one by one."""
+    config = small(norm=norm)
+    for layer, memory in ((build.encoder_layer(config), ()), (build.decoder_layer(config), (MEMORY_BSD,))):
+        arguments = (X_BTD, *memory, *[Context()] * (1 + len(memory)))
+        variables = variables_of(layer, *arguments)
+
+        def one_by_one(layer, x, memory=memory):
+            names = ["self_attention", *["cross_attention"] * len(memory), "feed_forward"]
+            for name in names:
+                residual = getattr(layer, f"{name}_residual")
+                y = residual.pre(x)
+                inputs = {"self_attention": (y, y), "cross_attention": (y, *memory), "feed_forward": (y,)}[name]
+                x = residual.add(x, getattr(layer, name)(*inputs), True)
+            return x
+
+        output = layer.apply(variables, *arguments)
+        output = output[0] if memory else output
+        np.testing.assert_array_equal(output, layer.apply(variables, X_BTD, method=one_by_one))
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_layers_can_be_rematerialized_with_dropout(deterministic):
+    fields = functools.partial(MultiHeadAttention, 2), functools.partial(FeedForward, 12)
+    context = Context(jnp.ones((1, 1, 1, 4), bool), encoding=Rotary(), deterministic=deterministic)
+    variables = EncoderLayer(*fields).init(jax.random.key(0), X_BTD, context)
+
+    def gradient(layer_cls):
+        layer, rngs = layer_cls(*fields, dropout=0.5), {"dropout": jax.random.key(1)}
+        return jax.jit(jax.grad(lambda variables: jnp.sum(layer.apply(variables, X_BTD, context, rngs=rngs) ** 3)))
+
+    jax.tree.map(assert_close, gradient(nn.remat(EncoderLayer))(variables), gradient(EncoderLayer)(variables))
+
+
+def test_a_model_of_rematerialized_layers_is_the_model():
+    parts = PartsConfig(encoder_layer=nn.remat(EncoderLayer), decoder_layer=nn.remat(DecoderLayer))
+    plain, remat = (Transformer(small(positions="relative", **changes)) for changes in ({}, {"parts": parts}))
+    variables = variables_of(plain, SOURCE, TARGET)
+    assert_close(remat.apply(variables, SOURCE, TARGET), plain.apply(variables, SOURCE, TARGET))
 
 
 @every_encoding
@@ -40,20 +89,11 @@ def test_all_but_learned_go_beyond_max_length(positions):
             lambda: model.init(jax.random.key(0), tokens, tokens),
             lambda: model.init(jax.random.key(0), jnp.zeros((1, 2, 8)), 4, method="new_cache"),
         ):
-            with pytest.raises(ValueError, match="learned positions end at max_length = 3, but 4 are asked for"):
+            with pytest.raises(ValueError, match="max_length"):
                 call()
     else:
         logits = jax.eval_shape(model.init_with_output, jax.random.key(0), tokens, tokens)[0]
         assert logits.shape == (1, 4, model.config.vocab_size)
-
-
-def test_encoder_and_decoder_have_separate_depths():
-    _, variables = built(num_encoder_layers=3, num_decoder_layers=1)
-    layers = {
-        stack: sum(name.startswith("layers_") for name in variables["params"][stack])
-        for stack in ("encoder", "decoder")
-    }
-    assert layers == {"encoder": 3, "decoder": 1}
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative"])

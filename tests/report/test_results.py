@@ -162,7 +162,7 @@ def test_record_of_something_else_is_refused(sweep, changes, problem):
     [
         (lambda path: shutil.rmtree(path), "there is no such folder"),
         (lambda path: (path / "sweep.json").unlink(), "is not a sweep (it has no sweep.json)"),
-        (lambda path: (path / "sweep.json").write_text("{"), "sweep.json: is not JSON"),
+        (lambda path: (path / "sweep.json").write_text("{"), "sweep.json:1: is not JSON"),
         (lambda path: (path / "sweep.json").write_text("[]"), "JSON list"),
         (lambda path: changed(path, format=9), "has format 9"),
         (lambda path: changed(path, variants=[]), "is damaged"),

@@ -172,21 +172,19 @@ def test_gathering_moves_the_rows_where_they_are_said_to_be():
     rows = jnp.arange(12).reshape(6, 2)
     cache = {"rows": rows, "layers": rows.T, "sentences": jnp.arange(2), "position": jnp.int32(7)}
     axes = {"rows": 0, "layers": 1, "sentences": None, "position": 0}
-    moved = gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]), axes)
+    parents_BK = jnp.asarray([[2, 2, 0], [1, 0, 1]])
+    moved = gather_beams(cache, parents_BK, axes)
     np.testing.assert_array_equal(moved["rows"][:, 0], [4, 4, 0, 8, 6, 8])
     np.testing.assert_array_equal(moved["layers"], moved["rows"].T)
     np.testing.assert_array_equal(moved["sentences"], [0, 1])
     assert moved["position"] == 7
-    with pytest.raises(ValueError, match="must have 6 rows"):
-        gather_beams(cache, jnp.asarray([[2, 2, 0], [1, 0, 1]]))
-
-
-def test_a_repeated_cache_keeps_a_sentence_together():
-    cache = {"rows": jnp.asarray([[1], [2]]), "position": jnp.int32(7)}
-    repeated = repeat_beams(cache, 3)
-    np.testing.assert_array_equal(repeated["rows"][:, 0], [1, 1, 1, 2, 2, 2])
-    assert repeated["position"] == 7
-    assert repeat_beams({"layers": jnp.zeros((4, 2))}, 3, axes=1)["layers"].shape == (4, 6)
+    with pytest.raises(ValueError, match="6 rows"):
+        gather_beams(cache, parents_BK)
+    repeated = repeat_beams(
+        {"rows": jnp.arange(2)[:, None], "layers": jnp.arange(2)[None]}, 3, {"rows": 0, "layers": 1}
+    )
+    np.testing.assert_array_equal(repeated["rows"][:, 0], [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(repeated["layers"][0], [0, 0, 0, 1, 1, 1])
 
 
 def layered_step(tokens_R, cache):

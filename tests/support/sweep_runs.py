@@ -8,8 +8,9 @@ from pathlib import Path
 from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps import Sweep, Variant
-from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.sweeps.spec import ResolvedSweep, resolve, validate
+from transformer_jax.sweeps.checks import validate
+from transformer_jax.sweeps.run import SweepRun, digest
+from transformer_jax.sweeps.spec import ResolvedSweep, resolve
 
 BASE = {
     "data": {
@@ -93,7 +94,7 @@ def pretend_finished(
     """Leaves a result as a worker would."""
     run.path.mkdir(parents=True, exist_ok=True)
     result = {
-        "config_digest": run.digest,
+        "config_digest": digest(run.experiment),
         "steps": 12,
         "valid": {"loss": loss},
         "tests": {

@@ -1,7 +1,10 @@
-"""--dry-run: what is counted, and short texts. The whole table is tested with the command."""
+"""--dry-run: what is counted, and how long it will take. The whole table is tested with the command."""
 
-from tests.support.sweep_runs import FOUR, defined
-from transformer_jax.sweeps import Variant, estimate, plan
+import pytest
+
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from transformer_jax.data.prepare import prepare
+from transformer_jax.sweeps import Variant, plan
 from transformer_jax.sweeps.local import Slot
 
 TIMED = {"start": 5.0, "compile": 40.0, "update": 0.5}
@@ -11,8 +14,8 @@ def timed(experiments, data, slot):
     return dict.fromkeys(experiments, TIMED)
 
 
-def texts(folder, definition, **options):
-    return plan.plan(folder, definition, definition.chosen(None), {}, **options)
+def texts(folder, definition):
+    return plan.plan(folder, definition, definition.chosen(None))
 
 
 def test_the_changes_of_a_variant_in_a_line():
@@ -23,11 +26,9 @@ def test_the_changes_of_a_variant_in_a_line():
 
 
 def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder):
-    definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True, vary=["split", "initialization"])
+    definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True)
     text = next(texts(folder, definition))
-    counted = "8 runs to train (and at most 4 without tuned rates), 0 finished"
-    assert f"2 variants, seeds 0, 1 and 2 learning rates: {counted}" in text
-    assert "differences between seeds include: the initial parameters and dropout; which pairs are for" in text
+    assert "2 variants, seeds 0, 1 and 2 learning rates: 8 runs to train, 0 finished" in text
     folder.save(definition)
     folder.record_tuned("base", {"factor": 1.0})
     folder.record_tuned("h = 4", {"factor": 2.0})
@@ -36,7 +37,7 @@ def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder):
 
 def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkeypatch):
     asked = []
-    monkeypatch.setattr(estimate, "timed_updates", lambda *arguments: asked.append(1) or timed(*arguments))
+    monkeypatch.setattr(plan, "timed_updates", lambda *arguments: asked.append(1) or timed(*arguments))
     printed = texts(folder, defined(Variant("equation 3", {"optimizer.learning_rate": None})))
     heading, base, other = next(printed).splitlines()[2:5]
     assert not asked and heading.split("  ")[-1] == "peak rate"
@@ -45,7 +46,49 @@ def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkey
 
 
 def test_the_time_is_that_of_as_many_processes_as_will_run(folder, monkeypatch):
-    monkeypatch.setattr(estimate, "timed_updates", timed)
+    monkeypatch.setattr(plan, "timed_updates", timed)
     monkeypatch.setattr(plan, "slots", lambda *_: [Slot()] * 4)  # a machine with four GPUs
     *_, text = texts(folder, defined(FOUR, seeds=8))
     assert "with 4 processes at a time" in text
+
+
+@pytest.fixture
+def runs(folder):
+    return folder.runs(defined(FOUR, seeds=2, overrides=[("train.compile_cache", "cache")]))
+
+
+def test_an_update_stands_for_the_whole_run(runs):
+    """12 updates of 8 pairs; two validations of 30 pairs are forward passes, the 10 pairs of the test a search too."""
+    timed = {"start": 5.0, "compile": 10.0, "update": 6.0}
+    work = plan.Work(runs[0], 12)
+    held_out = (2 * 30 / 3 + 10 * (1 / 3 + plan.SEARCH)) / 8
+    first = 5 + 10 * (1 + 3 * plan.OTHER_PROGRAM) + 6 * (12 + held_out)
+    assert plan.seconds_by_timing(work, timed, is_first=True) == pytest.approx(first)
+    later = plan.seconds_by_timing(work, timed, is_first=False)
+    assert first - later == pytest.approx(22 * (1 - plan.CACHED)), "seeds share compiled programs"
+
+
+def test_finished_runs_are_the_measure_of_their_variant_and_of_others(runs):
+    own, other = plan.Work(runs[2], 12), plan.Work(runs[1], 12)
+    assert runs[2].variant == runs[0].variant != runs[1].variant
+    finished = [(runs[0], 90.0)]
+    assert plan.seconds_by_finished(own, finished) == 90.0
+    assert plan.seconds_by_finished(other, finished) == pytest.approx(90.0)  # as many FLOPs
+    assert plan.seconds_by_finished(other._replace(updates=6), finished) == pytest.approx(45.0)
+
+
+def test_runs_of_one_program_share_its_seconds(runs):
+    pretend_finished(runs[0], together=3)
+    runs[0].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
+    assert plan.seconds_taken(runs[0]) == 30.0
+    runs[0].record_attempt(tries=2)
+    assert plan.seconds_taken(runs[0]) is None
+
+
+def test_an_update_is_compiled_and_timed_in_a_process_of_its_own(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    config = runs[0].experiment
+    prepared = prepare(config, tmp_path / "data")
+    (seconds,) = plan.timed_updates({"a": config}, {"a": prepared.directory}, Slot()).values()
+    assert all(value > 0 for value in seconds.values()) and seconds["update"] < seconds["compile"], seconds

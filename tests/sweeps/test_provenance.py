@@ -32,7 +32,7 @@ def sweep(mine):
     finished, other = folder.runs(definition)
     sweep_runs.pretend_finished(finished)
     result = json.loads((finished.path / "result.json").read_text())
-    write_json(finished.path / "result.json", {**result, "code": provenance.digests_of_run(finished, definition)})
+    write_json(finished.path / "result.json", {**result, "code": provenance.digests(definition, finished)})
     other.path.mkdir(parents=True)
     begun(other.folder, other.experiment)
     return folder, definition
@@ -49,7 +49,7 @@ def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
         provenance.check(folder, edited)
     assert not any("\n" in problem for problem in error.value.problems), "a line each"
     provenance.check(folder, dataclasses.replace(edited, accept_changed_code=True))
-    assert "accepted, and the report mentions it" in capsys.readouterr().err
+    assert "the report mentions it" in capsys.readouterr().err
     with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):
         provenance.refuse_edited(folder.runs(definition)[1], definition)
 
@@ -70,7 +70,7 @@ def test_only_an_edit_of_the_code_itself_counts(mine, sweep):
 def test_a_sweep_file_keeps_its_code(sweep):
     _, definition = sweep
     record = json.loads(json.dumps(definition.to_json()))
-    assert spec.from_json(record, "sweep.json").code == definition.code != {}
+    assert spec.from_json(record).code == definition.code != {}
 
 
 def test_mixtures_are_named_and_uniform_runs_are_not():
@@ -78,9 +78,6 @@ def test_mixtures_are_named_and_uniform_runs_are_not():
     assert mixtures([one, one._replace(name="base, seed 1")]) == []
     other = Made("base, seed 1", {"a.py:f": "2" * 64}, {"jax": "0.12"}, ("custom code was changed at step 6",))
     code, versions, note = mixtures([one, other])
-    assert (
-        code
-        == "The custom code a.py:f is not the same in all runs: 11111111 in base, seed 0; 22222222 in base, seed 1."
-    )
-    assert versions.endswith("the same versions: jax 0.10 in base, seed 0; jax 0.12 in base, seed 1.")
+    assert code.endswith("custom code a.py:f: 11111111 in base, seed 0; 22222222 in base, seed 1.")
+    assert versions.endswith("jax: 0.10 in base, seed 0; 0.12 in base, seed 1.")
     assert note == "base, seed 1: custom code was changed at step 6."

@@ -1,4 +1,4 @@
-"""SLURM, with squeue and sbatch replaced by functions; on a real one: test_slurm_cluster.py, test_slurm_job.py."""
+"""SLURM, with squeue and sbatch replaced by functions; on a real one: test_slurm_cluster.py."""
 
 import io
 import signal
@@ -16,7 +16,7 @@ from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.slurm import NoAnswer, Slurm, SlurmPool
-from transformer_jax.sweeps.status import Display
+from transformer_jax.sweeps.status import Progress
 
 
 class Cluster:
@@ -54,10 +54,10 @@ def states(folder, monkeypatch):
         monkeypatch.setattr(Slurm, "executor", lambda *_: cluster)
         monkeypatch.setattr(SlurmPool, "seconds_between_polls", 0.0)
         folder.path.mkdir(exist_ok=True)
-        display = Display(runs, io.StringIO())
-        pool = SlurmPool(folder, Slurm({}, 10, detach=detach), display)
-        run_jobs(pool, [[run] for run in runs], display, StopSignals(), **options)
-        return {found.run.run_id: found.state for found in display.statuses()}, display.stream.getvalue()
+        progress = Progress(runs, io.StringIO())
+        pool = SlurmPool(folder, Slurm({}, 10, detach=detach), progress)
+        run_jobs(pool, [[run] for run in runs], progress, StopSignals(), **options)
+        return {found.run.run_id: found.state for found in progress.statuses()}, progress.stream.getvalue()
 
     return states
 
@@ -91,7 +91,7 @@ def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
 def test_a_refused_submission_shows_the_reason(folder, states):
     cluster = Cluster()
     cluster.submit_array = lambda tasks: 1 / 0
-    with pytest.raises(Failed, match="sbatch did not accept the jobs: division by zero"):
+    with pytest.raises(Failed, match="division by zero"):
         states(cluster, folder.runs(defined()))
 
 
@@ -189,4 +189,4 @@ def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path)
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
     executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "account": "me"}, 10).executor(tmp_path)
     assert executor._submitit_command_str.startswith(f"{sys.executable} -P -u -m submitit")
-    assert executor.parameters["gpus_per_node"] == 1
+    assert executor.parameters["additional_parameters"] == {"mem": "16GB", "gpus_per_node": "1", "account": "me"}

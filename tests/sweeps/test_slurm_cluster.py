@@ -1,6 +1,7 @@
-"""Sweeps on a real SLURM: an array, a requeue in the middle, a failing job, leaving and coming back.
+"""A real SLURM: sweeps (an array, a requeue, a failing job, coming back), and the job script of docs/clusters.
 
 Skipped where none answers. One node on loopback is enough: packages slurm-wlm and munge, submitit, and SLURM_CONF.
+Preemption needs a partition "low" that jobs of a partition "high" preempt (PreemptMode=REQUEUE).
 """
 
 import importlib.util
@@ -8,26 +9,33 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.support import sweep_runs
+from tests.support import sweep_runs, training_runs
+from tests.support.many_processes import train
+from tests.support.places import ROOT
 from tests.support.sweep_runs import experiment_file
+
+
+def answer(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def why_not() -> str:
     if shutil.which("sbatch") is None:
         return "there is no SLURM here (no sbatch)"
-    if importlib.util.find_spec("submitit") is None:
-        return "submitit is not installed"
-    answer = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True)
-    return "" if answer.returncode == 0 else f"SLURM does not answer: {answer.stderr.strip()}"
+    return "" if answer("sinfo", "--noheader") else "SLURM does not answer"
 
 
 REASON = why_not()
+PREEMPTS = not REASON and {"low", "high"} <= set(answer("sinfo", "-h", "-o", "%R").split())
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
-SLURM = ("--workdir=sweep", "--slurm", "--time-limit=10", "--slurm-option=comment=test")
+of_sweeps = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XLA_FLAGS": ""}
 
 
 def until(condition, seconds=600):
@@ -39,10 +47,9 @@ def until(condition, seconds=600):
     return found
 
 
-def state(job):
-    return subprocess.run(
-        ["squeue", "-h", "-r", "-t", "all", "-o", "%t", "-j", job], capture_output=True, text=True
-    ).stdout.strip()
+# Sweeps.
+
+SLURM = ("--workdir=sweep", "--slurm", "--time-limit=10", "--slurm-option=comment=test")
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +70,12 @@ RARE = ("--config.train.checkpoint_every=900", "--config.train.eval_every=900")
 
 def launch(place, *arguments):
     command = sweep_runs.command(place, *SLURM, LONG, *RARE, *arguments)
-    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=place, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
+@of_sweeps
 def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
     (place / "sweep/runs").rename(place / "runs")  # to be put there once the sweep has begun: its folder must be empty
     (place / "sweep").rmdir()
@@ -78,7 +87,7 @@ def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
     metrics = place / "sweep/runs/base/seed-0/metrics.jsonl"
     until(lambda: metrics.is_file() and metrics.read_text())
     subprocess.run(["scancel", "--signal=USR2", base], check=True)  # as SLURM does when the time is nearly up
-    until(lambda: state(base) == "PD")
+    until(lambda: answer("squeue", "-h", "-r", "-t", "all", "-o", "%t", "-j", base) == "PD")
     subprocess.run(["scontrol", "update", f"jobid={base}", "StartTime=now"], check=True)  # by itself it waits 2 minutes
     out, err = launcher.communicate()
     assert launcher.returncode == 0, out + err
@@ -89,14 +98,16 @@ def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
     assert json.loads((place / "sweep/runs/base/seed-0/result.json").read_text())["steps"] == 2500
 
 
+@of_sweeps
 def test_a_failing_job_is_named(place):
     (place / "runs/corrupt").rename(place / "sweep/runs/corrupt")
     launcher = launch(place)
     out, err = launcher.communicate()
-    assert launcher.returncode == 1 and "config.json: is not JSON" in out
+    assert launcher.returncode == 1 and "config.json:1: is not JSON" in out
     assert out.count("job ") == 1 and "failed: 1 runs: corrupt, seed 0" in err  # what is finished is not made again
 
 
+@of_sweeps
 def test_leaving_and_looking_in(place):
     shutil.rmtree(place / "sweep/runs/corrupt")
     out, err = launch(place, "--detach").communicate()
@@ -110,6 +121,7 @@ def test_leaving_and_looking_in(place):
     assert looked.stdout.splitlines()[-1] == "3 finished", looked.stdout + looked.stderr
 
 
+@of_sweeps
 def test_what_sbatch_rejects_is_reported(place):
     out, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
     assert (
@@ -117,3 +129,79 @@ def test_what_sbatch_rejects_is_reported(place):
         and "nowhere" not in out
         and "invalid partition" in err.lower()
     )
+
+
+# The job script of docs/clusters: two tasks find each other, and a job that is cut short goes on.
+
+JOB = ROOT / "docs/clusters/train.sbatch"
+# The first checkpoint is whole at step 150, when the jobs below are cut short.
+OPTIONS = ("train.log_every=10", "train.steps=300", "train.checkpoint_every=100", "train.eval_every=100")
+
+
+class Submitted:
+    """A job of two tasks, and what it has written."""
+
+    def __init__(self, workdir, *flags):
+        config, *_, cache = training_runs.command(workdir)[4:7]
+        self.workdir, self.log = workdir, workdir.with_suffix(".out")
+        options = [cache, *(f"--config.{option}" for option in OPTIONS)]
+        size = ("--ntasks=2", "--cpus-per-task=1", f"--output={self.log}", *flags)
+        arguments = [str(JOB), config.partition("=")[2], str(workdir), *options]
+        submitted = subprocess.run(
+            ["sbatch", "--parsable", *size, *arguments], env=ENVIRONMENT, capture_output=True, text=True
+        )
+        assert submitted.returncode == 0, submitted.stderr
+        self.number = submitted.stdout.strip()
+
+    def output(self):
+        return self.log.read_text() if self.log.is_file() else ""
+
+    def wait_for(self, text, times=1):
+        """Until the log says it so often."""
+
+        def has_said_it():
+            if answer("squeue", "-h", "-o", "%t", "-j", self.number) == "PD":  # queued again it would wait two minutes
+                answer("scontrol", "update", f"jobid={self.number}", "StartTime=now")
+            return self.output().count(text) >= times
+
+        until(has_said_it)
+
+
+@pytest.fixture
+def submit(tmp_path):
+    jobs = []
+
+    def submit(*flags):
+        jobs.append(Submitted(tmp_path / "run", *flags))
+        return jobs[-1]
+
+    yield submit
+    for job in jobs:
+        subprocess.run(["scancel", job.number], capture_output=True)
+
+
+def assert_went_on(job, tmp_path):
+    """It is the run of two processes that nobody disturbed, to the bit."""
+    job.wait_for("finished at step 300")
+    assert "2 processes, 2 devices:" in job.output()
+    assert "resuming from the checkpoint of step" in job.output()
+    train(tmp_path / "undisturbed", 2, *OPTIONS)
+    training_runs.assert_same_run(job.workdir, tmp_path / "undisturbed")
+
+
+def test_two_tasks_save_when_the_time_is_up_and_go_on(submit, tmp_path):
+    job = submit()
+    job.wait_for("step     150")
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job.number], check=True)  # as SLURM does
+    job.wait_for("stopped by SIGTERM at step")
+    job.wait_for("queueing again")
+    assert_went_on(job, tmp_path)
+
+
+@pytest.mark.skipif(not PREEMPTS, reason="no partitions low and high")
+def test_a_preempted_job_goes_on(submit, tmp_path):
+    job = submit("--partition=low")
+    job.wait_for("step     150")
+    answer("sbatch", "--parsable", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    job.wait_for("processes, 2 devices:", times=2)
+    assert_went_on(job, tmp_path)

@@ -20,24 +20,22 @@ def result_of(folder):
 def test_a_failure_is_reported_and_affects_no_other_run(worked):
     folder, definition, ended = worked
     for run_id, reason in (("dropout/seed-0", "config.json:1: is"), ("h-=-4/seed-0", "the disk is full")):
-        status, report = ended[run_id]
-        (line,) = (line for line in map(json.loads, report.splitlines()) if line["run"] == run_id)
-        assert status == 1 and line["state"] == "failed" and reason in line["error"]
+        assert ended[run_id] == 1
         run = folder.find(definition, run_id)
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
-    assert '{"run": "base/seed-0", "state": "finished", "error": null}' in ended["base/seed-0"][1]
+    assert folder.find(definition, "base/seed-0").attempt()["state"] == "finished"
     assert os.readlink(folder.path / "runs/base/seed-0/data").startswith("../../../data/")
 
 
 def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked, capfd):
     folder, definition, _ = worked
     before, run = result_of(folder), folder.find(definition, "base/seed-0")
-    assert work(folder, definition, "base/seed-0")[0] == 0
+    assert work(folder, definition, "base/seed-0") == 0
     assert run.attempt()["tries"] == 1
     record = folder.path / "runs/base/seed-0" / before["tests"]["test"]["file"]
     record.unlink()
     with one_device():
-        assert work(folder, definition, "base/seed-0")[0] == 0
+        assert work(folder, definition, "base/seed-0") == 0
     assert run.attempt()["tries"] == 2 and record.is_file() and result_of(folder)["tests"] == before["tests"]
 
 
@@ -63,9 +61,8 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
         self.fail(runs[0], error)
         raise Stopped
 
-    monkeypatch.setattr(Worker, "_trained_together", train)
-    _, report = work(folder, definition, "base/seed-0", "h-=-4/seed-0")
-    assert [json.loads(line)["state"] for line in report.splitlines()] == [state, "stopped"]
+    monkeypatch.setattr(Worker, "_train_and_evaluate", train)
+    work(folder, definition, "base/seed-0", "h-=-4/seed-0")
     base, four = folder.runs(definition)
     assert base.attempt()["state"] == state and base.has_diverged() == (state == "diverged")
     assert four.attempt()["state"] == "stopped"

@@ -56,7 +56,7 @@ def test_a_nan_of_the_forward_pass_is_found_where_it_is_made(tmp_path, devices, 
     params["encoder"]["layers_0"]["feed_forward"]["inner"] = inner
     with (
         Debugging(debug_nans=True).installed(programs, 10, tmp_path),
-        pytest.raises(Failed, match=r"step 1: invalid value \(nan\) .*, at .*transformer_jax/model/linear.py:\d+ "),
+        pytest.raises(Failed, match=r"step 1: invalid value \(nan\) .*, at .*transformer_jax/model/layers.py:\d+ "),
     ):
         steps(programs, 1, dataclasses.replace(state, params=params))
 

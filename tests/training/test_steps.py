@@ -12,7 +12,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.runs.metrics import count_text
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.plan import UNCOUNTED, plan
+from transformer_jax.sweeps.plan import plan
 from transformer_jax.sweeps.status import status_of
 from transformer_jax.training.steps import CompiledSteps, updates
 from transformer_jax.update import sharding
@@ -51,11 +51,13 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
     definition, folder = defined(base=base), SweepFolder(tmp_path)
     (config,) = definition.experiments.values()
     place = folder.data(config)
-    assert UNCOUNTED in next(plan(folder, definition, ["base"], {}))
+    assert "is not prepared" in next(plan(folder, definition, ["base"]))
     prepare(config, place)
-    told = next(plan(folder, definition, ["base"], {place: place}))
+    told = next(plan(folder, definition, ["base"]))
     counted = spec.training_flops(config, updates(config, lambda: folder.data(config)))
-    assert UNCOUNTED not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
+    assert (
+        "is not prepared" not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
+    )
 
 
 def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
@@ -67,4 +69,4 @@ def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
     (run.path / "metrics.jsonl").write_text('{"step": 19, "loss": 1.0, "seconds": 1.0}\n')
     run.record_attempt(state="running", host="another machine", pid=1)
     standing = status_of(run)
-    assert (standing.steps, standing.share, standing.state) == (19, 1.0, "measuring")
+    assert (standing.steps, standing.step, standing.state) == (19, 19, "measuring")

@@ -19,7 +19,6 @@ in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 wh
 import argparse
 import contextlib
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
-    from transformer_jax.sweeps.launch import LaunchOptions
     from transformer_jax.sweeps.slurm import Slurm
     from transformer_jax.sweeps.spec import ResolvedSweep
 
@@ -48,37 +46,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workdir", type=path, required=True, metavar="SWEEP", help="the sweep's folder")
     parser.set_defaults(overrides=[])
-    what = parser.add_argument_group("what is run")
-    what.add_argument("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
-    what.add_argument(
-        "--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's"
-    )
-    what.add_argument(
+    what = parser.add_argument_group("what is run").add_argument
+    what("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
+    what("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
+    what(
         "--only",
         action="append",
         metavar="GLOB",
         help="only the variants whose names match: --only='B*'; repeatable; also with --status",
     )
-    what.add_argument(
+    what(
         "--tune",
         type=factors,
         metavar="FACTORS",
         help="0.5,1,2, in place of the file's: first train each variant, with a seed of its own, at its learning rate "
-        "times each of these; all seeds then use the one with the lowest validation loss (SWEEP/tuned.json). "
-        "none: do not tune",
+        "times each of these; all seeds then use the one with the lowest validation loss. none: do not tune",
     )
-    look = parser.add_argument_group("without running anything")
-    look.add_argument("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
-    look.add_argument(
-        "--status",
-        action="store_true",
-        help="print the state of every run of SWEEP; of the other options only --only has an effect then",
-    )
-    _add_how(parser)
-    _add_cluster(parser)
-
-
-def _add_how(parser: argparse.ArgumentParser) -> None:
+    look = parser.add_argument_group("without running anything").add_argument
+    look("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
+    look("--status", action="store_true", help="print the state of every run of SWEEP")
     how = parser.add_argument_group("how it is run")
     how.add_argument(
         "--jobs",
@@ -99,28 +85,23 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
     add_accept_changed_code(how, "resume the sweep")
     how.add_argument("--fail-fast", action="store_true", help="stop all other runs after the first failure")
-
-
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    cluster = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')")
-    cluster.add_argument(
+    cluster = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')").add_argument
+    cluster(
         "--slurm",
         action="store_true",
         help="submit an array of jobs, one for each run or group; --jobs is then how many at a time. The data is "
         "prepared here first. A job whose time is up saves and is requeued",
     )
-    cluster.add_argument("--partition", metavar="NAME", help="the partition to submit to")
-    cluster.add_argument(
-        "--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})"
-    )
-    cluster.add_argument(
+    cluster("--partition", metavar="NAME", help="the partition to submit to")
+    cluster("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})")
+    cluster(
         "--slurm-option",
         action="append",
         type=name_and_value,
         metavar="NAME=VALUE",
-        help="any other option of sbatch or submitit, repeatable: gpus-per-node=1, mem=16GB, account=me",
+        help="any other option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me",
     )
-    cluster.add_argument("--detach", action="store_true", help="exit after submitting; see --status")
+    cluster("--detach", action="store_true", help="exit after submitting; see --status")
 
 
 def group_size(text: str) -> int:
@@ -140,15 +121,10 @@ def seeds(text: str) -> int | list[int]:
 
 def factors(text: str) -> tuple[float, ...]:
     """Factors of the learning rate: 0.5,1,2; empty for none."""
-    if text == "none":
-        return ()
     try:
-        found = tuple(float(item) for item in text.split(",") if item)
+        return () if text == "none" else tuple(float(item) for item in text.split(",") if item)
     except ValueError:
-        found = ()
-    if not found or len(set(found)) < len(found) or not all(math.isfinite(factor) and factor > 0 for factor in found):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be different factors of the learning rate, as in 0.5,1,2")
-    return found
+        raise argparse.ArgumentTypeError(f"{text!r}: must be factors of the learning rate, as in 0.5,1,2") from None
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -160,7 +136,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.folder import SweepFolder
-    from transformer_jax.sweeps.launch import LaunchOptions, launch, use_cpu_only
+    from transformer_jax.sweeps.launch import LaunchOptions, launch, ready, use_cpu_only
 
     folder = SweepFolder(arguments.workdir)
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
@@ -171,35 +147,29 @@ def run(arguments: argparse.Namespace) -> int:
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
         options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
-        return dry_run(sweep, definition, options) if arguments.dry_run else launch(sweep, definition, options)
+        if not arguments.dry_run:
+            return launch(sweep, definition, options)
+        from transformer_jax.sweeps.plan import plan
 
-
-def dry_run(sweep: "SweepFolder", definition: "ResolvedSweep", options: "LaunchOptions") -> int:
-    """Prints what would run and what it would cost. Raises what `launch` would."""
-    from transformer_jax.sweeps.launch import ready, trial_data
-    from transformer_jax.sweeps.plan import plan
-
-    variants = definition.chosen(options.only)
-    definition = ready(sweep, definition, options)
-    with trial_data(sweep, definition, variants) as places:
-        for text in plan(sweep, definition, variants, places, 1 if options.slurm else options.jobs):
+        variants = definition.chosen(options.only)
+        for text in plan(sweep, ready(sweep, definition, options), variants, 1 if slurm else options.jobs):
             print(text, flush=True)
-    return 0
+        return 0
 
 
 def overview(sweep: "SweepFolder", only: Sequence[str] | None = None) -> str:
     """The state of every run of a sweep, or of those of the variants that match any pattern of `only`."""
     from transformer_jax.sweeps.slurm import NoAnswer, in_queue
-    from transformer_jax.sweeps.status import Display, counts, failure, table, tracker_failures
+    from transformer_jax.sweeps.status import Progress, counts, failure, table, tracker_failures
 
     definition = sweep.load()
-    display, unknown = Display(sweep.all_runs(definition, definition.chosen(only))), ""
+    progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(only))), ""
     try:
         queued = in_queue(sweep)
     except NoAnswer as problem:
         queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
-    display.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
-    statuses = [status.of_job(queued.get(status.run.run_id)) for status in display.statuses()]
+    progress.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
+    statuses = [status.of_job(queued.get(status.run.run_id)) for status in progress.statuses()]
     failed = [failure(status) for status in statuses if status.state in ("failed", "diverged")]
     lines = [table(statuses), *failed, tracker_failures(statuses), unknown, counts(statuses)]
     return "\n\n".join(filter(None, lines))
@@ -223,10 +193,10 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Resolve
     """The file's sweep with the command line's changes; without a file, the sweep in the folder."""
     from transformer_jax.sweeps.spec import load
 
-    if arguments.file is None:
-        given = [f"--{name}" for name in ("scale", "seeds", "tune") if getattr(arguments, name) is not None]
-        given += [f"--config.{path}" for path, _ in arguments.overrides]
-        if given:
-            raise BadInput(f"{given[0]}: needs the experiment's FILE.py, whose sweep it changes")
-        return sweep.load()
-    return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)
+    if arguments.file is not None:
+        return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)
+    if arguments.scale or arguments.seeds or arguments.tune is not None or arguments.overrides:
+        raise BadInput(
+            "--scale, --seeds, --tune and --config.*: need the experiment's FILE.py, whose sweep they change"
+        )
+    return sweep.load()

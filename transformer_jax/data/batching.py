@@ -79,8 +79,6 @@ class _Batches:
     _packed = False
 
     def __init__(self, pairs: TokenPairs, row_multiple: int):
-        if not len(pairs):
-            raise BadInput("there are no sentence pairs to make batches of")
         self._pairs = pairs
         self._row_multiple = row_multiple
         self._source_lengths = pairs.source_lengths + 1

@@ -253,22 +253,19 @@ def clean(chunk: Chunk, config: CleaningConfig, rejected: Rejected, seen: set[in
         require_readable(chunk, "data.cleaning.unreadable=drop leaves such lines out")
     kept = []
     for index, pair in enumerate(chunk.pairs):
-        reason, place = "", chunk.place(index)
-        if index in chunk.faults:
-            reason, place = "unreadable", chunk.faults[index]
-        elif found := _unsuitable(pair, config):
-            reason, place = found[0], chunk.place(index, found[1])
-        elif config.drop_duplicates:
+        found = ("unreadable", 0) if index in chunk.faults else _unsuitable(pair, config)
+        if not found and config.drop_duplicates:
             (key,) = pair_keys([pair])
-            reason = "duplicate" if key in seen else ""
+            found = ("duplicate", 0) if key in seen else None
             seen.add(key)
-        if not reason:
+        if not found:
             kept.append(pair)
             continue
+        reason, side = found
         facts = rejected.setdefault(reason, {"pairs": 0, "first": []})
         facts["pairs"] += 1
         if facts["pairs"] <= EXAMPLES_KEPT:
-            facts["first"].append(place)
+            facts["first"].append(chunk.faults.get(index) or chunk.place(index, side))
     return kept
 
 

@@ -201,10 +201,18 @@ class HuggingFaceTokenizer(Tokenizer):
 
         self._content = content
         try:
-            stored = json.loads(content)
             self._tokenizer: Any = tokenizers.Tokenizer.from_str(content.decode())
-        except Exception as error:  # its own errors have no class
-            raise BadInput(f"{name}: is not a tokenizer.json that tokenizers can read: {error}") from None
+            self._number(json.loads(content))
+            loses_text = not self.encode(RARE)
+        except Exception as error:  # the package's own errors have no class
+            raise BadInput(f"{name}: is not a tokenizer.json that can encode every text: {error}") from None
+        if loses_text:
+            raise BadInput(
+                f"{name}: drops characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
+            )
+
+    def _number(self, stored: dict[str, Any]) -> None:
+        """Sets our ids and theirs."""
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
@@ -221,14 +229,6 @@ class HuggingFaceTokenizer(Tokenizer):
         if unknown is not None:
             self._theirs[UNK] = unknown
         self._ours = {theirs: ours for ours, theirs in self._theirs.items()}
-        try:
-            loses_text = not self.encode(RARE)
-        except Exception:
-            loses_text = True
-        if loses_text:
-            raise BadInput(
-                f"{name}: loses characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
-            )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)

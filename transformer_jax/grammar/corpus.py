@@ -42,15 +42,9 @@ def sentence_pairs(section: CorpusSection, seed_text: str) -> Iterator[tuple[str
             yield pair
 
 
-class Construction(enum.Enum):
-    PERFECT = "verb in the perfect tense"
-    VERB_FINAL = "verb of a subordinate or relative clause"
-    PREDICATIVE = "adjective after be"
-    DATIVE_PLURAL = "noun in the dative plural"
-    RELATIVE_HEAD = "noun with a relative clause"
-    POSSESSOR = "noun in the genitive"
-
-
+# A verb in the perfect tense, a verb of a subordinate or relative clause, an adjective after *be*, a noun in the dative
+# plural, a noun with a relative clause, a noun in the genitive.
+Construction = enum.Enum("Construction", "PERFECT VERB_FINAL PREDICATIVE DATIVE_PLURAL RELATIVE_HEAD POSSESSOR")
 Pair = tuple[str, Construction]
 
 HELD_OUT: frozenset[Pair] = frozenset(

@@ -7,22 +7,19 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
 from transformer_jax.model import fused
-from transformer_jax.model.dropout import Dropout, Rate, check_rate, drops
-from transformer_jax.model.linear import Linear, precision_of, xavier
+from transformer_jax.model.layers import Dropout, Linear, Rate, drops, precision_of, xavier
 from transformer_jax.model.positions import Positions
-from transformer_jax.model.shapes import check_floating, check_positive, check_shapes, known_range
+from transformer_jax.model.shapes import check_floating, check_positive, check_shapes
 
 # Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
 MASKED = -1e30
 # The name of the weights for a `jax.checkpoint` policy.
 WEIGHTS = "attention_weights"
-IMPLEMENTATIONS = ("plain", "jax", "cudnn")
 
 # What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values; the cache
 # of self-attention also has "filled", the number of slots L in use. Slots come last because the products with them run
@@ -42,10 +39,6 @@ def padding_mask(tokens_BS: ArrayLike, pad_id: int = 0) -> jax.Array:
 
 def causal_mask(length: int) -> jax.Array:
     """Position t attends to positions 0..t, 11TT (section 3.2.3: "preventing leftward information flow")."""
-    if np.ndim(length):
-        raise ValueError(
-            f"length has the shape {np.shape(length)}: must be a number, as in causal_mask(tokens.shape[1])"
-        )
     return jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
 
 
@@ -63,54 +56,36 @@ def cache_mask(filled: ArrayLike, new: int, slots: int) -> jax.Array:
 
 def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
     """Attends where every mask allows it; None allows everything."""
-    given = [_as_booleans(mask) for mask in masks if mask is not None]
-    try:
-        jnp.broadcast_shapes(*(mask.shape for mask in given))
-    except ValueError:
-        shapes = " and ".join(str(mask.shape) for mask in given)
-        raise ValueError(f"masks have the shapes {shapes}: axes must have the same size, or 1") from None
+    given = [_checked_boolean(mask) for mask in masks if mask is not None]
     return functools.reduce(jnp.logical_and, given) if given else None
 
 
-def checked_mask(mask: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
-    """The mask as booleans. Raises ValueError unless each of its four axes is of full size or 1.
-
-    Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries wherever
-    the sizes are equal, and a mask that is to be added, 0 and -1e9, would mean its opposite.
-    """
+def _checked_mask(mask: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
     if mask is None:
         return None
-    mask = _as_booleans(mask)
-    _check_broadcasts("mask", mask, shape_BHTS, "a mask [batch, keys] use mask[:, None, None, :]")
+    mask = _checked_boolean(mask)
+    _check_broadcasts("mask", mask, shape_BHTS)
     return mask
 
 
-def _checked_bias(bias: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
-    if bias is None:
-        return None
-    bias = jnp.asarray(bias)
-    check_floating(bias=bias)
-    _check_broadcasts("bias", bias, shape_BHTS, "a bias [batch, queries, keys] use bias[:, None]")
-    return bias
+def _checked_boolean(mask: ArrayLike) -> jax.Array:
+    """A mask that is to be added, 0 and -1e9, would mean its opposite."""
+    mask = jnp.asarray(mask)
+    if mask.dtype != bool:
+        raise ValueError(
+            f"mask is {mask.dtype}: must be bool, True = may attend; for ones and zeros use mask == 1, for a mask that "
+            "is to be added, 0 and -1e9, mask == 0"
+        )
+    return mask
 
 
-def _check_broadcasts(name: str, array: jax.Array, shape_BHTS: Sequence[int], example: str) -> None:
+def _check_broadcasts(name: str, array: jax.Array, shape_BHTS: Sequence[int]) -> None:
+    """Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries."""
     if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, shape_BHTS, strict=True)):
         raise ValueError(
             f"{name} has the shape {array.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
-            f"where it is the same for all; for {example}"
+            f"where it is the same for all; [batch, keys] is {name}[:, None, None, :]"
         )
-
-
-def _as_booleans(mask: ArrayLike) -> jax.Array:
-    """Raises ValueError for what is neither boolean nor, as far as is known, 0 and 1."""
-    mask = jnp.asarray(mask)
-    use = "must be bool, True = may attend; for a mask that is to be added, 0 and -1e9, use mask == 0"
-    if mask.dtype != bool and not jnp.issubdtype(mask.dtype, jnp.integer):
-        raise ValueError(f"mask is {mask.dtype}: {use}")
-    if mask.dtype != bool and (wrong := [value for value in known_range(mask) if value not in (0, 1)]):
-        raise ValueError(f"mask is {mask.dtype} and has the value {wrong[0]}: {use}")
-    return mask.astype(bool)
 
 
 # Equation 1.
@@ -131,7 +106,7 @@ def scaled_dot_product_attention(
 
     - `q_BTHK`, `k_BSHK`, `v_BSHV`: queries, keys and values, [batch, length, heads, width]. Keys and values may have
       fewer heads, a divisor of the queries' (Ainslie et al. 2023): each serves several neighbouring heads of queries.
-    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
+    - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
     - `bias`: of such a shape, is added to the scores.
     - `scale`: replaces 1 / sqrt(d_k).
     - `softcap`: scores s become softcap tanh(s / softcap) (Gemma 2, 2024), before the bias is added.
@@ -140,7 +115,11 @@ def scaled_dot_product_attention(
     check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
     q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
-    mask, bias = checked_mask(mask, shape_BHTS), _checked_bias(bias, shape_BHTS)
+    mask = _checked_mask(mask, shape_BHTS)
+    if bias is not None:
+        check_floating(bias=bias)
+        bias = jnp.asarray(bias)
+        _check_broadcasts("bias", bias, shape_BHTS)
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 
@@ -214,10 +193,7 @@ def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
     """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
     heads = x.shape[axis]
     if heads % groups:
-        raise ValueError(
-            f"{groups} heads of keys and values must divide the {heads} heads of the queries; heads are the third "
-            "axis, [batch, length, heads, width]"
-        )
+        raise ValueError(f"{groups} heads of keys and values must divide the {heads} heads of the queries")
     return x.reshape(*x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
 
 
@@ -227,8 +203,8 @@ def attended_values(
     v_BSHV: jax.Array,
     mask: jax.Array | None,
     bias: jax.Array | None,
-    softcap: float | None = None,
-    scale: float | None = None,
+    softcap: float | None,
+    scale: float | None,
 ) -> jax.Array:
     """Equation 1 without its weights, keeping as little as possible for the backward pass.
 
@@ -252,8 +228,8 @@ def attended_values(
 class Context(flax.struct.PyTreeNode):
     """What attention is given besides its inputs. A stack and its layers take the same tuple, for all their attentions.
 
-    - `mask`: boolean (or 0 and 1), True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each
-      query attends to all keys; with a cache of self-attention, to the slots up to its own.
+    - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each query attends
+      to all keys; with a cache of self-attention, to the slots up to its own.
     - `encoding`: the position encoding, where it acts in attention; stacks set it for their layers.
     - `positions_BT`: the positions of the queries, one row per sentence or one for all; by default 0, 1, 2 ..., with a
       cache those after the filled slots.
@@ -282,8 +258,8 @@ class MultiHeadAttention(nn.Module):
     """Section 3.2.2: Concat(head_1 .. head_h) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i).
 
     `attention(x, x)` is self-attention, `attention(x, memory)` cross-attention. The output is as wide as the query.
-    A mask has four axes: one of the shape [batch, keys] is `mask[:, None, None, :]`, and one to be added, 0 and -1e9,
-    is `mask == 0`. `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
+    A mask has four axes: one of the shape [batch, keys] is `mask[:, None, None, :]`.
+    `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
 
     - `num_heads`: the number of heads, h.
     - `d_k`, `d_v`: widths of a head's queries and keys, and of its values; by default width / num_heads each. Unlike in
@@ -315,13 +291,6 @@ class MultiHeadAttention(nn.Module):
     scale: float | None = None
 
     def setup(self) -> None:
-        check_positive(num_heads=self.num_heads, d_k=self.d_k, d_v=self.d_v, softcap=self.softcap)
-        check_rate(self.dropout)
-        check_floating(dtype=self.dtype)
-        if self.implementation not in IMPLEMENTATIONS:
-            raise ValueError(f"implementation = {self.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}")
-        if self.kv_heads < 1 or self.num_heads % self.kv_heads:
-            raise ValueError(f"num_key_value_heads = {self.kv_heads} must divide num_heads = {self.num_heads}")
         gains, shared_by = (1.0, self.gain), self.num_heads // self.kv_heads
         self.query, self.output = (Linear(self.use_bias, self.dtype, xavier(gain)) for gain in gains)
         self.key, self.value = (Linear(self.use_bias, self.dtype, xavier(gain, None, shared_by)) for gain in gains)
@@ -332,7 +301,7 @@ class MultiHeadAttention(nn.Module):
     @property
     def kv_heads(self) -> int:
         """The number of heads of keys and values."""
-        return self.num_heads if self.num_key_value_heads is None else self.num_key_value_heads
+        return self.num_key_value_heads or self.num_heads
 
     def __call__(
         self, query: ArrayLike, key_value: ArrayLike, mask: ArrayLike | None = None, *, deterministic: bool = True
@@ -348,9 +317,7 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
-        query, cache, encoding = jnp.asarray(query), context.cache, context.encoding
-        if key_value is None and cache is None:
-            raise ValueError("attention needs key_value, or a cache that holds its keys and values")
+        query, mask, cache, encoding = jnp.asarray(query), context.mask, context.cache, context.encoding
         q_BTHK = self.queries(query)
         if encoding is not None:
             queries_BT, keys_BS = _positions(context, query, key_value)
@@ -362,68 +329,44 @@ class MultiHeadAttention(nn.Module):
             if encoding is not None:
                 k_BSHK = encoding.rotate(k_BSHK, keys_BS if cache is None else queries_BT)
             if cache is not None:
-                if context.mask is None:
+                if mask is None:
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
-                    context = context.replace(mask=mask)
                 cache = _append(cache, k_BSHK, v_BSHV)
         if cache is not None:
-            k_BSHK, v_BSHV = _from_slots(cache["keys"]), _from_slots(cache["values"])
+            k_BSHK, v_BSHV = (jnp.moveaxis(cache[name], -1, 1) for name in ("keys", "values"))
         check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
-        shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
-        context = context.replace(mask=checked_mask(context.mask, shape_BHTS))
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context)
+        mask = _checked_mask(mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=mask))
         if context.head_mask is not None:
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
         return self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1]), cache
 
-    def project_memory(self, key_value: ArrayLike) -> Cache:
-        """The cache of cross-attention: the keys and values of a sequence, computed once."""
-        key_value = jnp.asarray(key_value)
-        return {"keys": _to_slots(self.keys(key_value)), "values": _to_slots(self.values(key_value))}
-
-    def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
-        """An empty cache of self-attention, for decoding up to `length` tokens. More become NaN, or an error if known.
-
-        Its first axis is the rows; the number of filled slots is one for all rows.
-        """
-        d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
-        return {
-            "keys": jnp.zeros((batch, self.kv_heads, d_k, length), self.dtype),
-            "values": jnp.zeros((batch, self.kv_heads, d_v, length), self.dtype),
-            "filled": jnp.zeros((), jnp.int32),
-        }
-
     def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
         """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
         encoding, bias = context.encoding, None
         mask: Any = context.mask
-        queries_BT: Any = context.positions_BT
-        keys_BS: Any = context.key_positions_BS
+        positions: Any = context.positions_BT, context.key_positions_BS
         if encoding is not None:
-            bias = encoding.bias(q_BTHK, queries_BT, keys_BS)
+            bias = encoding.bias(q_BTHK, *positions)
             q_BTHK = encoding.content_queries(q_BTHK)
         moves_values = encoding is not None and encoding.moves_values
-        weights_wanted = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        weights_needed = weights_wanted or moves_values or (drops(self.dropout) and not context.deterministic)
-        if self.implementation != "plain" and not self.is_initializing():
-            kind, is_described = self.implementation, mask is None or context.lengths_B is not None
-            modified = bias is not None, self.softcap is not None
-            reason = fused.unsupported(kind, q_BTHK, v_BSHV, is_described, *modified, weights_needed)
-            if reason is None:
-                lengths_B: Any = context.lengths_B
-                described = mask, bias, self.scale, lengths_B, context.is_causal
-                return fused.fused_attention(kind, q_BTHK, k_BSHK, v_BSHV, *described)
-            fused.warn_once(kind, reason)
-        if not weights_needed:
+        are_shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
+        are_needed = are_shown or moves_values or (drops(self.dropout) and not context.deterministic)
+        if not are_needed:
+            if self.implementation != "plain" and self.softcap is None and not self.is_initializing():
+                described = mask, bias, self.scale, context.lengths_B, context.is_causal
+                heads_BTHV = fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, *described)
+                if heads_BTHV is not None:
+                    return heads_BTHV
             return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap, self.scale)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
-        if weights_wanted:
+        if are_shown:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
         if encoding is not None and moves_values:
-            heads_BTHV = heads_BTHV + encoding.moved_values(weights_BHTS, queries_BT, keys_BS)
+            heads_BTHV = heads_BTHV + encoding.moved_values(weights_BHTS, *positions)
         return heads_BTHV
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
@@ -441,11 +384,27 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, projection: Linear, x: jax.Array, heads: int, width: int | None) -> jax.Array:
         """The projection of x to this many heads of this width, by default d_model / num_heads."""
         if width is None and x.shape[-1] % self.num_heads:
-            raise ValueError(
-                f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: give d_k and d_v as well"
-            )
+            raise ValueError(f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: set d_k and d_v")
         width = width or x.shape[-1] // self.num_heads
         return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
+
+    # The cache of decoding.
+    def new_cache(self, batch: int, length: int, d_model: int) -> Cache:
+        """An empty cache of self-attention, for decoding up to `length` tokens; with more the output is NaN.
+
+        Its first axis is the rows; the number of filled slots is one for all rows.
+        """
+        d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
+        return {
+            "keys": jnp.zeros((batch, self.kv_heads, d_k, length), self.dtype),
+            "values": jnp.zeros((batch, self.kv_heads, d_v, length), self.dtype),
+            "filled": jnp.zeros((), jnp.int32),
+        }
+
+    def project_memory(self, key_value: ArrayLike) -> Cache:
+        """The cache of cross-attention: the keys and values of a sequence, computed once."""
+        heads = {"keys": self.keys(jnp.asarray(key_value)), "values": self.values(jnp.asarray(key_value))}
+        return {name: jnp.moveaxis(x_BSGK, 1, -1) for name, x_BSGK in heads.items()}
 
 
 def _positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
@@ -464,24 +423,11 @@ def _positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike 
     return jnp.asarray(queries_BT), jnp.asarray(keys_BS)
 
 
-# The cache.
-
-
-def _append(cache: Cache, k_BTHK: jax.Array, v_BTHV: jax.Array) -> Cache:
-    """Writes the new keys and values into the next free slots; NaN if there are too few, so that the output is NaN."""
-    filled, length, room = cache["filled"], k_BTHK.shape[1], cache["keys"].shape[-1]
-    if any(known + length > room for known in known_range(filled)):
-        raise ValueError(f"{length} tokens do not fit: {filled} of the cache's {room} slots are filled")
-    v_BTHV = jnp.where(filled + length > room, jnp.nan, v_BTHV)
-    written = {"keys": _to_slots(k_BTHK), "values": _to_slots(v_BTHV)}
-    for name, new in written.items():
-        written[name] = jax.lax.dynamic_update_slice(cache[name], new.astype(cache[name].dtype), (0, 0, 0, filled))
-    return {**written, "filled": filled + length}
-
-
-def _to_slots(x_BSHK: jax.Array) -> jax.Array:
-    return jnp.moveaxis(x_BSHK, 1, -1)
-
-
-def _from_slots(x_BHKL: jax.Array) -> jax.Array:
-    return jnp.moveaxis(x_BHKL, -1, 1)
+def _append(cache: Cache, k_BTGK: jax.Array, v_BTGV: jax.Array) -> Cache:
+    """Writes new keys and values into the next free slots; NaN if there are too few, so that the output is NaN."""
+    filled, after, slots = cache["filled"], cache["filled"] + k_BTGK.shape[1], cache["keys"].shape[-1]
+    written = {"filled": after}
+    for name, new in (("keys", k_BTGK), ("values", jnp.where(after > slots, jnp.nan, v_BTGV))):
+        new_BGKT = jnp.moveaxis(new, 1, -1).astype(cache[name].dtype)
+        written[name] = jax.lax.dynamic_update_slice(cache[name], new_BGKT, (0, 0, 0, filled))
+    return written

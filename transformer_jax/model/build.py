@@ -1,9 +1,8 @@
 """The modules of a config: the library's, or custom ones that `model.parts` names (docs/parts.md)."""
 
-import bisect
 import dataclasses
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -11,12 +10,10 @@ from flax import linen as nn
 from transformer_jax import extension
 from transformer_jax.errors import BadInput
 from transformer_jax.model.attention import MultiHeadAttention
-from transformer_jax.model.embedding import Embedding
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer, FeedForward, ModuleClass
-from transformer_jax.model.norm import NORMS
+from transformer_jax.model.layers import NORMS, Embedding, FeedForward, ModuleClass
 from transformer_jax.model.positions import ENCODINGS, Positions
-from transformer_jax.model.stacks import Decoder, Encoder
-from transformer_jax.model_config import LARGEST_SIZE, ModelConfig
+from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
+from transformer_jax.model_config import ModelConfig
 
 Stack = Literal["encoder", "decoder"]
 # What a custom module must be derived from: it is then made and called like the module that it replaces.
@@ -38,8 +35,7 @@ def module_class(config: ModelConfig, part: str, default: type) -> Any:
         return default
     custom = extension.load_object(chosen) if isinstance(chosen, str) else chosen
     if not (isinstance(custom, type) and issubclass(custom, BASES[part])):
-        name = custom.__name__ if isinstance(custom, type) else chosen
-        raise BadInput(f"model.parts.{part} = {name}: must be a class derived from {BASES[part].__name__}")
+        raise BadInput(f"model.parts.{part} = {chosen}: must be a class derived from {BASES[part].__name__}")
     return custom
 
 
@@ -58,7 +54,6 @@ def norm_class(config: ModelConfig) -> ModuleClass:
 
 def attention(config: ModelConfig, stack: Stack) -> Any:
     """The attention of a layer in the encoder or the decoder."""
-    is_grouped = config.key_value_heads != config.num_heads
     implementation = config.attention_implementation
     return module_class(config, "attention", MultiHeadAttention)(
         num_heads=config.num_heads,
@@ -69,8 +64,8 @@ def attention(config: ModelConfig, stack: Stack) -> Any:
         dtype=jnp.dtype(config.dtype),
         # What runs on a mesh has it decided by the mesh's devices; a model used alone does not ask where it is.
         implementation="plain" if implementation == "auto" else implementation,
-        gain=deepnorm_scaling(config, stack).beta,
-        num_key_value_heads=config.key_value_heads if is_grouped else None,
+        gain=deepnorm_scaling(config, stack)[1],
+        num_key_value_heads=config.key_value_heads,
         softcap=config.attention_softcap,
         qk_norm=norm_class(config) if config.qk_norm else None,
         scale=None if config.mup_base_d_model is None else config.score_scale,
@@ -88,28 +83,42 @@ def feed_forward(config: ModelConfig, stack: Stack) -> Any:
         dropout=config.activation_dropout,
         use_bias=config.ffn_bias,
         dtype=jnp.dtype(config.dtype),
-        gain=deepnorm_scaling(config, stack).beta,
+        gain=deepnorm_scaling(config, stack)[1],
         mup_base=None if share_D == share_F else widths,  # where both widths grow alike, Xavier's variance is muP's
     )
 
 
 def encoder_layer(config: ModelConfig) -> Any:
-    return module_class(config, "encoder_layer", EncoderLayer)(**_layer_fields(config, "encoder"))
+    return _layer(config, "encoder", EncoderLayer)
 
 
 def decoder_layer(config: ModelConfig) -> Any:
-    return module_class(config, "decoder_layer", DecoderLayer)(**_layer_fields(config, "decoder"))
+    return _layer(config, "decoder", DecoderLayer)
 
 
-def _layer_fields(config: ModelConfig, stack: Stack) -> dict[str, Any]:
-    return {
-        "attention_cls": functools.partial(attention, config, stack),
-        "feed_forward_cls": functools.partial(feed_forward, config, stack),
-        "placement": config.norm,
-        "norm_cls": norm_class(config),
-        "dropout": config.dropout,
-        "alpha": deepnorm_scaling(config, stack).alpha,
-    }
+def _layer(config: ModelConfig, stack: Stack, default: type) -> Any:
+    return module_class(config, f"{stack}_layer", default)(
+        attention_cls=functools.partial(attention, config, stack),
+        feed_forward_cls=functools.partial(feed_forward, config, stack),
+        placement=config.norm,
+        norm_cls=norm_class(config),
+        dropout=config.dropout,
+        alpha=deepnorm_scaling(config, stack)[0],
+    )
+
+
+def deepnorm_scaling(config: ModelConfig, stack: Stack) -> tuple[float, float]:
+    """DeepNorm's factors for encoder-decoder models (Wang et al. 2022, figure 2); 1 with other norms.
+
+    The first multiplies x in residual sums; the second the initial weights of W^V, W^O and the feed-forward layer.
+    """
+    if config.norm != "deepnorm":
+        return 1.0, 1.0
+    encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
+    if stack == "encoder":
+        depth = (encoder**4 * decoder) ** (1 / 16)
+        return 0.81 * depth, 0.87 / depth
+    return (3 * decoder) ** (1 / 4), (12 * decoder) ** (-1 / 4)
 
 
 def positions(config: ModelConfig, causal: bool) -> Positions:
@@ -118,14 +127,17 @@ def positions(config: ModelConfig, causal: bool) -> Positions:
     return encoding.from_config(config, causal)
 
 
+def position_limit(config: ModelConfig) -> int | None:
+    """The length of the longest sequence that the position encoding supports; None without a limit."""
+    return positions(config, causal=False).limit
+
+
 def encoder(config: ModelConfig) -> Encoder:
-    """The encoder of a model."""
     layer_cls = functools.partial(encoder_layer, config)
     return Encoder(layer_cls, config.num_encoder_layers, **_stack_fields(config, causal=False))
 
 
 def decoder(config: ModelConfig) -> Decoder:
-    """The decoder of a model."""
     layer_cls, divisor = functools.partial(decoder_layer, config), config.d_model / config.base_d_model
     return Decoder(layer_cls, config.num_decoder_layers, **_stack_fields(config, causal=True), output_divisor=divisor)
 
@@ -149,36 +161,3 @@ def embedding(config: ModelConfig, vocab_size: int, is_output: bool = False) -> 
         base_d_model=config.base_d_model,
         dtype=jnp.dtype(config.dtype),
     )
-
-
-class DeepNormScaling(NamedTuple):
-    """`alpha` multiplies x in residual sums; `beta` the initial weights of W^V, W^O and the feed-forward layer."""
-
-    alpha: float
-    beta: float
-
-
-def deepnorm_scaling(config: ModelConfig, stack: Stack) -> DeepNormScaling:
-    """DeepNorm's factors for encoder-decoder models (Wang et al. 2022, figure 2); 1 with other norms."""
-    if config.norm != "deepnorm":
-        return DeepNormScaling(1.0, 1.0)
-    encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
-    if stack == "encoder":
-        depth = (encoder**4 * decoder) ** (1 / 16)
-        return DeepNormScaling(0.81 * depth, 0.87 / depth)
-    return DeepNormScaling((3 * decoder) ** (1 / 4), (12 * decoder) ** (-1 / 4))
-
-
-def position_limit(config: ModelConfig) -> int | None:
-    """The length of the longest sequence that the position encoding supports; None without a limit."""
-    encoding = positions(config, causal=False)
-
-    def is_too_long(length: int) -> bool:
-        try:
-            encoding.check_length(length)
-        except ValueError:
-            return True
-        return False
-
-    lengths = range(1, LARGEST_SIZE + 1)
-    return bisect.bisect_left(lengths, True, key=is_too_long) if is_too_long(lengths[-1]) else None

@@ -1,28 +1,243 @@
-"""What a stack is built from (sections 3.1 and 3.3): feed-forward, residual connection, encoder and decoder layer."""
+"""What the encoder and the decoder are made of: linear maps, dropout, norms, feed-forward, residuals, embeddings."""
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+import math
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
+from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
-from transformer_jax.model.attention import Cache, Context
-from transformer_jax.model.dropout import Dropout, Rate
-from transformer_jax.model.linear import Linear, xavier
-from transformer_jax.model.norm import LayerNorm
-from transformer_jax.model.shapes import check_floating, check_positive
+from transformer_jax.model.shapes import check_floating
+from transformer_jax.model_config import EmbeddingInit
 
-# The caches of a decoder layer's two attentions, "self" and "cross".
-LayerCache = dict[str, Cache]
 # A class of modules, or a functools.partial of one: called without arguments it makes a module.
 ModuleClass = Callable[[], Any]
 NormPlacement = Literal["post", "pre", "sandwich", "deepnorm"]
 # The name of the residual sums for a `jax.checkpoint` policy.
 RESIDUAL = "residual_sum"
+
+
+# Linear maps.
+
+
+def precision_of(x: jax.Array) -> jax.lax.Precision | None:
+    """The `precision` of a product of arrays of this type; None for float32, which follows the caller's setting.
+
+    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: the gradient of a
+    product bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
+    """
+    return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT
+
+
+def xavier(
+    gain: float = 1.0, base_shape: tuple[float, float] | None = None, shared_by: int = 1
+) -> nn.initializers.Initializer:
+    """Xavier-uniform (Glorot and Bengio 2010), times a gain.
+
+    `base_shape` is the shape of the matrix in muP's base model: beyond it the variance is proportional to 1 / fan_in.
+    `shared_by`: the number of heads that each output serves; it begins as if each of them had its own.
+    """
+
+    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        base = base_shape or (shape[0], shape[1] * shared_by)
+        variance = gain**2 * (sum(shape) / sum(base)) * (base[0] / shape[0])  # as a multiple of Xavier's
+        return nn.initializers.variance_scaling(variance, "fan_avg", "uniform")(key, shape, dtype)
+
+    return initialize
+
+
+class Linear(nn.Module):
+    """x W + b on the last axis, with `features` outputs. W is Xavier-uniform by default, b zero.
+
+    The product is two-dimensional, over (all other axes, width): on CPUs it is 1.5 times as fast as flax's nn.Dense,
+    which keeps the batch axes.
+    """
+
+    use_bias: bool = True
+    dtype: Any = jnp.float32
+    kernel_init: nn.initializers.Initializer = xavier()
+
+    @nn.compact
+    def __call__(self, x: jax.Array, features: int) -> jax.Array:
+        kernel = self.param("kernel", self.kernel_init, (x.shape[-1], features))
+        rows, kernel = x.reshape(-1, x.shape[-1]).astype(self.dtype), kernel.astype(self.dtype)
+        if _AT_ONCE.get():
+            rows, kernel = _with_gradients_at_once(rows, kernel)
+        product = jnp.matmul(rows, kernel, precision=precision_of(rows))
+        if self.use_bias:
+            bias = self.param("bias", nn.initializers.zeros_init(), (features,))
+            product = product + bias.astype(self.dtype)[None]
+        return product.reshape(*x.shape[:-1], features)
+
+
+_AT_ONCE: ContextVar[bool] = ContextVar("gradients_at_once", default=False)
+
+
+@contextlib.contextmanager
+def gradients_at_once(wanted: bool) -> Iterator[None]:
+    """While this is traced, no product's gradient of x is used before the gradient of its kernel is there, too.
+
+    XLA for TPUs otherwise computes the kernels' gradients last, and moves what they need of all layers to memory and
+    back. On GPUs it changes little, and delays messages.
+    """
+    token = _AT_ONCE.set(wanted)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
+@jax.custom_vjp
+def _with_gradients_at_once(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both as they are; their gradients go through a barrier, which waits for both."""
+    return x, kernel
+
+
+_with_gradients_at_once.defvjp(
+    lambda x, kernel: ((x, kernel), None), lambda _, gradients: jax.lax.optimization_barrier(gradients)
+)
+
+
+# Dropout (section 5.4). Random bits are its cost, and sixteen per element, instead of thirty-two, halve it. The rate is
+# then a multiple of 1 / 65536, and the kept elements are scaled by exactly that rate.
+
+BITS = jnp.uint16
+LEVELS = 2**16
+# A number of the config; a traced array where runs of different rates train in one program.
+Rate = float | jax.Array
+_ROW_AXES: ContextVar[tuple[str, ...] | None] = ContextVar("row_axes", default=None)
+
+
+def drops(rate: Rate) -> bool:
+    """Whether dropout at this rate may have an effect."""
+    return isinstance(rate, jax.Array) or rate > 0
+
+
+class Dropout(nn.Module):
+    """Zeroes each element independently with probability `rate`, and scales the others so that the mean is the same."""
+
+    rate: Rate
+
+    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        if not isinstance(self.rate, jax.Array) and not 0 <= self.rate < 1:
+            raise ValueError(f"dropout = {self.rate}: must be at least 0 and below 1")
+        if deterministic or not drops(self.rate):
+            return x
+        threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some
+        keep = random_bits(self.make_rng("dropout"), x.shape) >= threshold.astype(BITS)
+        scale = LEVELS / (LEVELS - threshold)
+        # In float32: 1 / 0.9 is 1.1094 in bfloat16, and a scale that is 0.16 % off changes the mean.
+        scaled = x.astype(jnp.promote_types(x.dtype, jnp.float32)) * scale
+        return jnp.where(keep, scaled.astype(x.dtype), jnp.zeros_like(x))
+
+
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Sixteen random bits per element, from the key, the element's row in the batch and its index in the row.
+
+    They do not depend on the number of devices. Threefry makes 64 bits from a key and two numbers, all of which are
+    used here; `jax.random.bits` discards 48 of them.
+    """
+    rows, width = shape[0] if shape else 1, math.prod(shape[1:])
+    batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
+    blocks = jnp.arange(-(-width // 4), dtype=jnp.uint32)
+    first, second = jax.random.key_data(key)[:2]
+    words = threefry2x32_p.bind(*jnp.broadcast_arrays(first, second, batch_rows[:, None], blocks[None]))
+    bits = jnp.concatenate([(word >> shift).astype(BITS) for word in words for shift in (0, 16)], axis=1)
+    return bits[:, :width].reshape(shape)
+
+
+@contextlib.contextmanager
+def rows_divided_over(axes: tuple[str, ...]) -> Iterator[None]:
+    """While this is traced inside a `jax.shard_map`, the rows of a batch are divided over these axes of the mesh.
+
+    Only they count: devices along other axes compute with the same rows, and must drop the same elements.
+    """
+    token = _ROW_AXES.set(axes)
+    try:
+        yield
+    finally:
+        _ROW_AXES.reset(token)
+
+
+def _rows_before(rows: int) -> jax.Array:
+    """The number of rows of the batch on the devices before this one."""
+    axes, manual = _ROW_AXES.get(), jax.sharding.get_abstract_mesh().manual_axes
+    if axes is None and manual:
+        raise ValueError(
+            f"dropout inside a shard_map over {', '.join(map(str, manual))}: say which of these axes divide the rows, "
+            "as in `with transformer_jax.model.layers.rows_divided_over(('data',)):`"
+        )
+    return (jax.lax.axis_index(axes) * rows if axes and manual else jnp.zeros((), int)).astype(jnp.uint32)
+
+
+# Norms. A new one is a class with these two fields, and an entry in NORMS.
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axis, in float32 (Ba et al. 2016)."""
+
+    epsilon: float = 1e-6
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros_init(), (x.shape[-1],))
+        unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=True)
+        axes = (1,) * (x.ndim - 1)
+        return (unit * scale.reshape(*axes, -1) + bias.reshape(*axes, -1)).astype(self.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + epsilon) * scale over the last axis, in float32 (Zhang and Sennrich 2019)."""
+
+    epsilon: float = 1e-6
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
+        unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=False)
+        return (unit * scale.reshape(*(1,) * (x.ndim - 1), -1)).astype(self.dtype)
+
+
+NORMS: dict[str, type[nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def normalized(x: jax.Array, epsilon: float, is_centred: bool) -> jax.Array:
+    """x with a mean square of 1 over the last axis; if `is_centred`, its mean is subtracted first."""
+    return _unit_and_rate(x, epsilon, is_centred)[0]
+
+
+@normalized.defjvp
+def _derivative_of_norm(epsilon: float, is_centred: bool, inputs: Any, changes: Any) -> tuple[jax.Array, jax.Array]:
+    """The tangent without its components along the result and, if centred, along 1, which have no effect.
+
+    It needs only the result and one number per row; by default JAX keeps two more arrays as large as x.
+    """
+    (x,), (change,) = inputs, changes
+    unit, rate = _unit_and_rate(x, epsilon, is_centred)
+    along_one = jnp.mean(change, axis=-1, keepdims=True) if is_centred else 0.0
+    along_unit = jnp.mean(change * unit, axis=-1, keepdims=True)
+    return unit, rate * (change - along_one - unit * along_unit)
+
+
+def _unit_and_rate(x: jax.Array, epsilon: float, is_centred: bool) -> tuple[jax.Array, jax.Array]:
+    if is_centred:
+        x = x - jnp.mean(x, axis=-1, keepdims=True)
+    rate = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+    return x * rate, rate
+
+
+# Feed-forward (section 3.3).
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -58,14 +273,11 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: ArrayLike, deterministic: bool = True) -> jax.Array:
-        check_positive(d_ff=self.d_ff)
-        check_floating(x=x_BTD, dtype=self.dtype)
+        check_floating(x=x_BTD)
         x_BTD = jnp.asarray(x_BTD)
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
         inner_BTF = linear(into, name="inner")(x_BTD, self.d_ff)
-        if self.activation not in {**ACTIVATIONS, **GATES}:
-            raise ValueError(f"activation = {self.activation!r}: must be one of {', '.join([*ACTIVATIONS, *GATES])}")
         if self.activation in GATES:
             gate_BTF = linear(into, name="gate")(x_BTD, self.d_ff)
             inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)
@@ -73,6 +285,9 @@ class FeedForward(nn.Module):
             inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
         return linear(out_of, name="outer")(inner_BTF, x_BTD.shape[-1])
+
+
+# Residual connections (sections 3.1 and 5.4).
 
 
 class Residual(nn.Module):
@@ -113,86 +328,63 @@ class Residual(nn.Module):
         return x if self.placement in ("pre", "sandwich") else self.norm(x)
 
 
-class _Layer(nn.Module):
-    """What both layers are built from. A subclass may have another class of residual connections."""
-
-    residual_class: ClassVar[type[Residual]] = Residual
-
-    attention_cls: ModuleClass
-    feed_forward_cls: ModuleClass
-    placement: NormPlacement = "post"
-    norm_cls: ModuleClass = LayerNorm
-    dropout: Rate = 0.0
-    alpha: float = 1.0
-
-    def make_attention(self) -> Any:
-        return self.attention_cls()
-
-    def make_feed_forward(self) -> Any:
-        return self.feed_forward_cls()
-
-    def make_residual(self) -> Any:
-        return self.residual_class(self.placement, self.norm_cls, self.dropout, self.alpha)
+# Embeddings (section 3.4).
 
 
-class EncoderLayer(_Layer):
-    """Self-attention, then feed-forward (section 3.1).
+class Embedding(nn.Module):
+    """Token vectors times sqrt(d_model), and the table of the pre-softmax product.
 
-    - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
-    - `placement`, `norm_cls`, `dropout`, `alpha`: of the residual connection around each of them, see `Residual`.
+    - `vocab_size`, `d_model`: rows and columns of the table.
+    - `is_scaled`: whether vectors are multiplied by sqrt(d_model), or sqrt(base_d_model).
+    - `initial`: the initial table, see `initial_table`.
+    - `base_d_model`: d_model of muP's base model.
+    - `dtype`: the type of the vectors and of the product; the table is float32.
     """
 
+    vocab_size: int
+    d_model: int
+    is_scaled: bool = True
+    initial: EmbeddingInit = "normal"
+    base_d_model: int | None = None
+    dtype: Any = jnp.float32
+
     def setup(self) -> None:
-        self.self_attention = self.make_attention()
-        self.self_attention_residual = self.make_residual()
-        self.feed_forward = self.make_feed_forward()
-        self.feed_forward_residual = self.make_residual()
+        initializer = initial_table(self.initial, self.base_d_model or self.d_model)
+        self.table_ND = self.param("table", initializer, (self.vocab_size, self.d_model))
 
-    def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
-        y = self.self_attention_residual.pre(x_BSD)
-        y, _ = self.self_attention.with_context(y, y, context)
-        x_BSD = self.self_attention_residual.add(x_BSD, y, context.deterministic)
+    def __call__(self, tokens_BT: ArrayLike) -> jax.Array:
+        """The vectors of tokens; NaN for ids beyond the vocabulary."""
+        vectors_BTD = rows_of(self.table_ND, tokens_BT)
+        if self.is_scaled:  # before the cast: in bfloat16 the root of 300 is 0.3 % off
+            vectors_BTD = vectors_BTD * (self.base_d_model or self.d_model) ** 0.5
+        return vectors_BTD.astype(self.dtype)
 
-        y = self.feed_forward(self.feed_forward_residual.pre(x_BSD), context.deterministic)
-        return self.feed_forward_residual.add(x_BSD, y, context.deterministic)
+    def logits(self, x_BTD: jax.Array) -> jax.Array:
+        """Float32 scores for every token of the vocabulary."""
+        rows = x_BTD.reshape(-1, x_BTD.shape[-1]).astype(self.dtype)
+        table_DN = self.table_ND.T.astype(self.dtype)
+        logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32, precision=precision_of(rows))
+        return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
 
 
-class DecoderLayer(_Layer):
-    """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
+def initial_table(kind: EmbeddingInit, d_model: int) -> nn.initializers.Initializer:
+    """The initializer of an embedding table; `d_model` is that of muP's base model, if there is one.
 
-    Its fields are those of `EncoderLayer`; `make_cross_attention` may be overridden for another kind of attention.
-    With a cache (from `new_cache`) x holds only new tokens, and the memory is in the cache. The caches of self- and
-    cross-attention are in their contexts; the result has both of them, or None.
+    The alternatives are those of Csordás et al. 2021, section 3.1: "xavier" is then scaled up by sqrt(d_model), "unit"
+    is not, and "kaiming" is not either, but has its positions scaled down.
     """
 
-    def make_cross_attention(self) -> Any:
-        return self.make_attention()
+    def uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        limit = (6 / (shape[0] + d_model)) ** 0.5
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
 
-    def setup(self) -> None:
-        self.self_attention = self.make_attention()
-        self.self_attention_residual = self.make_residual()
-        self.cross_attention = self.make_cross_attention()
-        self.cross_attention_residual = self.make_residual()
-        self.feed_forward = self.make_feed_forward()
-        self.feed_forward_residual = self.make_residual()
+    if kind == "xavier":
+        return uniform
+    return nn.initializers.normal({"normal": d_model**-0.5, "unit": 1.0, "kaiming": (2 / d_model) ** 0.5}[kind])
 
-    def __call__(
-        self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
-    ) -> tuple[jax.Array, LayerCache | None]:
-        y = self.self_attention_residual.pre(x_BTD)
-        y, own = self.self_attention.with_context(y, y, context)
-        x_BTD = self.self_attention_residual.add(x_BTD, y, context.deterministic)
 
-        y = self.cross_attention_residual.pre(x_BTD)
-        y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
-        x_BTD = self.cross_attention_residual.add(x_BTD, y, context.deterministic)
-
-        y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
-        x_BTD = self.feed_forward_residual.add(x_BTD, y, context.deterministic)
-        return x_BTD, {"self": own, "cross": cross} if own is not None and cross is not None else None
-
-    def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
-        """Room for `length` target tokens, and the memory's keys and values."""
-        batch, _, d_model = memory_BSD.shape
-        own = self.self_attention.new_cache(batch, length, d_model)
-        return {"self": own, "cross": self.cross_attention.project_memory(memory_BSD)}
+def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:
+    """Rows of a table; NaN where an id is out of range: the last row in its place would go unnoticed."""
+    ids = jnp.asarray(ids).astype(jnp.int32)
+    ids = jnp.where(ids < 0, table_ND.shape[0], ids)  # indexing would count negative ones from the end
+    return jnp.asarray(table_ND).at[ids].get(mode="fill", fill_value=jnp.nan)

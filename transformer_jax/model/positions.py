@@ -1,8 +1,7 @@
 """Position encodings: the functions of arrays that they compute, their interface, and eight of them as modules.
 
-An encoding adds to the embeddings, rotates queries and keys, adds to attention's scores or to the queries that make
-them, or adds to attention's output. Positions are integers "BT", one row per sentence or a single row for all (not
-always 0, 1, 2 ...: packing restarts them in each segment).
+Positions are integers "BT", one row per sentence or a single row for all (not always 0, 1, 2 ...: packing restarts them
+in each segment).
 """
 
 import math
@@ -13,11 +12,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import ArrayLike
 
-from transformer_jax.model.linear import precision_of, xavier
+from transformer_jax.model.layers import precision_of, rows_of, xavier
 from transformer_jax.model.shapes import check_positive, check_shapes
 from transformer_jax.model_config import ModelConfig
-
-ORDERS = ("interleaved", "halves")
 
 
 def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
@@ -34,19 +31,17 @@ def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> 
     `order`: "interleaved" is sine and cosine in turn; "halves" all sines first, then all cosines, as in Tensor2Tensor
     and Marian.
     """
-    check_positive(d_model=d_model)
-    if order not in ORDERS:
-        raise ValueError(f"order = {order!r}: must be one of {', '.join(ORDERS)}")
-    if d_model % 2:
-        raise ValueError(f"d_model = {d_model} is odd: sinusoids are pairs of sine and cosine")
     turns = angles(positions, d_model)
-    if order == "halves":
-        return jnp.concatenate([jnp.sin(turns), jnp.cos(turns)], axis=-1)
-    return jnp.stack([jnp.sin(turns), jnp.cos(turns)], axis=-1).reshape(*jnp.shape(positions), d_model)
+    join: Any = {"interleaved": jnp.stack, "halves": jnp.concatenate}[order]
+    paired: jax.Array = join([jnp.sin(turns), jnp.cos(turns)], axis=-1)
+    return paired.reshape(*jnp.shape(positions), d_model)
 
 
 def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Array:
     """pos / theta^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
+    check_positive(width=width, theta=theta)
+    if width % 2:
+        raise ValueError(f"the width {width} is odd: must be even, for pairs of numbers")
     positions = jnp.asarray(positions)
     wavelengths = theta ** (jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
@@ -58,12 +53,9 @@ def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_0
     The angle is position / theta^(2i / d_k). `positions_BT` has a row per sentence, or a single one, or is "T".
     Llama's code in Hugging Face has the pairs (i, i + d_k / 2) instead.
     """
-    positions_BT = positions_BT[None] if getattr(positions_BT, "ndim", 0) == 1 else positions_BT  # type: ignore[index]
+    x_BTHK, positions_BT = jnp.asarray(x_BTHK), jnp.asarray(positions_BT)
+    positions_BT = positions_BT[None] if positions_BT.ndim == 1 else positions_BT
     check_shapes(x_BTHK=x_BTHK, positions_BT=positions_BT)
-    check_positive(theta=theta)
-    x_BTHK = jnp.asarray(x_BTHK)
-    if x_BTHK.shape[-1] % 2:
-        raise ValueError(f"x has d_k = {x_BTHK.shape[-1]}: must be even, for pairs of numbers are rotated")
     angles_BT1P = angles(positions_BT, x_BTHK.shape[-1], theta)[:, :, None]
     cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
     even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
@@ -73,8 +65,6 @@ def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_0
 
 def relative_distances(queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
     """The position of each key relative to each query, BTS: negative before it, positive after it."""
-    check_shapes(queries_BT=queries_BT)
-    check_shapes(keys_BS=keys_BS)
     return jnp.asarray(keys_BS)[:, None, :] - jnp.asarray(queries_BT)[:, :, None]
 
 
@@ -87,10 +77,8 @@ def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 12
     distances = jnp.asarray(distances)
     count = buckets if causal else buckets // 2
     exact = count // 2
-    if exact < 1:
-        raise ValueError(f"buckets = {buckets}: must be at least {2 if causal else 4}")
-    if furthest <= exact:
-        raise ValueError(f"furthest = {furthest}: must be above {exact}, for nearer distances have a bucket each")
+    if not 1 <= exact < furthest:
+        raise ValueError(f"buckets = {buckets}, furthest = {furthest}: must be at least 4, and above {exact}")
     offset = jnp.zeros_like(distances) if causal else jnp.where(distances > 0, count, 0)
     steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
     spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(furthest / exact)
@@ -148,8 +136,10 @@ class Positions(nn.Module):
         """What is added to the heads' outputs, BTHV."""
         return None
 
-    def check_length(self, length: int) -> None:
-        """Raises ValueError if a sequence of `length` tokens is too long for this encoding."""
+    @property
+    def limit(self) -> int | None:
+        """The length of the longest sequence that it can encode; None without a limit."""
+        return None
 
 
 class Sinusoidal(Positions):
@@ -163,7 +153,6 @@ class Sinusoidal(Positions):
         return cls(config.sinusoids, config.base_d_model**-0.5 if config.scale_positions else 1.0)
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        check_shapes(x_BTD=x_BTD, positions_BT=positions_BT)
         vectors = sinusoid(positions_BT, x_BTD.shape[-1], self.order)
         if self.scale != 1:
             vectors = vectors * self.scale
@@ -185,32 +174,13 @@ class Learned(Positions):
 
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        # The second axis need not be positions: in a step of beam search it holds the beams, all at one position.
-        check_shapes(x_BTD=x_BTD, positions_BT=positions_BT)
         size = nn.initializers.normal((self.base_d_model or x_BTD.shape[-1]) ** -0.5)
         table = self.param("table", size, (self.max_length, x_BTD.shape[-1]))
         return x_BTD + rows_of(table, positions_BT).astype(x_BTD.dtype)
 
-    def check_length(self, length: int) -> None:
-        try:
-            is_too_long = length > self.max_length
-        except jax.errors.InconclusiveDimensionOperation:  # jax.export is tracing for any length
-            raise ValueError(
-                f"learned positions end at max_length = {self.max_length}: export with "
-                f"jax.export.symbolic_shape(..., constraints=['{length} <= {self.max_length}'])"
-            ) from None
-        if is_too_long:
-            raise ValueError(
-                f"learned positions end at max_length = {self.max_length}, but {length} are asked for: "
-                "raise model.max_length (and train), or use another position encoding"
-            )
-
-
-def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:
-    """Rows of a table; NaN where an id is out of range: the last row in its place would go unnoticed."""
-    ids = jnp.asarray(ids).astype(jnp.int32)
-    ids = jnp.where(ids < 0, table_ND.shape[0], ids)  # indexing would count negative ones from the end
-    return jnp.asarray(table_ND).at[ids].get(mode="fill", fill_value=jnp.nan)
+    @property
+    def limit(self) -> int:
+        return self.max_length
 
 
 class Rotary(Positions):
@@ -304,8 +274,7 @@ class TransformerXL(Positions):
         return q_BTHK + self.u_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        dtype = q_BTHK.dtype
-        product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+        dtype, product = q_BTHK.dtype, {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
         kernel_DHK = self.kernel_DF.reshape(self.d_model, *q_BTHK.shape[2:]).astype(dtype)
         q_BTHK = q_BTHK + self.v_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(dtype)
         factors_BTHD = jnp.einsum("bthk,dhk->bthd", q_BTHK, kernel_DHK, **product)

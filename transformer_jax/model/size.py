@@ -1,53 +1,37 @@
-"""The size of a model and its floating-point operations, as closed formulas (custom modules are not counted).
+"""The size of a model, as it is built, and its floating-point operations, as closed formulas.
 
 The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the
 vocabulary. A gated feed-forward layer may be narrower, F = `inner_width`, and keys and values may have fewer heads, g.
 """
 
+import dataclasses
 from typing import NamedTuple
 
-from transformer_jax.model.positions import T5, Relative
+import jax
+
+from transformer_jax.model import build
+from transformer_jax.model.positions import Relative
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 
 DISTANCES = 2 * Relative.reach + 1  # rows of each of the two tables of relative positions
 
 
 def parameter_counts(config: ModelConfig) -> dict[str, int]:
-    """Parameters of each group, all layers together (shared ones once).
+    """Parameters of the embeddings, the encoder, the decoder and of positions, all layers together, shared ones once.
 
-    Embeddings N D, one to three tables, and N with an output bias. A layer has attention, D h K + D g K + D g V + h V D
-    (and h K + g K + g V + D with biases), once in the encoder and twice in the decoder; feed-forward, 2 D F (and
-    F + D), with a gate 3 D F (and 2 F + D); and a norm of 2 D (RMSNorm D) for each of these, two with sandwich norm,
-    and with qk_norm two of 2 K in each attention; and one at the end of each stack with pre-norm and sandwich norm.
+    The output bias counts with the embeddings. One layer of each stack is traced: all are alike.
     """
-    c = config
-    target_rows = c.target_vocab_size or c.vocab_size
-    tables = {"all": 0, "target": 1, "none": 2}[c.tie_embeddings]
-    widths, norm_size = c.key_size + c.value_size, 1 if c.norm_kind == "rms" else 2
-    attention = c.d_model * (c.num_heads + c.key_value_heads) * widths + 2 * norm_size * c.key_size * c.qk_norm
-    attention += (c.num_heads * c.key_size + c.key_value_heads * widths + c.d_model) * c.attention_bias
-    inner = (2 if c.is_gated else 1) * c.inner_width
-    feed_forward = c.d_model * (inner + c.inner_width) + (inner + c.d_model) * c.ffn_bias
-    norm = norm_size * c.d_model
-    final_norm = norm if c.is_pre_norm else 0
-    norms = (2 if c.norm == "sandwich" else 1) * norm  # of each sub-layer
-    return {
-        "embeddings": (c.vocab_size + tables * target_rows) * c.d_model + target_rows * c.output_bias,
-        "encoder": c.stored(c.num_encoder_layers) * (attention + feed_forward + 2 * norms) + final_norm,
-        "decoder": c.stored(c.num_decoder_layers) * (2 * attention + feed_forward + 3 * norms) + final_norm,
-        "positions": _position_parameters(c),
-    }
-
-
-def _position_parameters(config: ModelConfig) -> int:
-    """Encoder and decoder have separate tables; with relative and Transformer-XL's positions every layer has."""
-    stacks, layers = 2, config.stored(config.num_encoder_layers) + config.stored(config.num_decoder_layers)
-    return {
-        "learned": stacks * config.max_length * config.d_model,
-        "relative": layers * DISTANCES * (config.key_size + config.value_size),
-        "transformer_xl": layers * config.num_heads * config.key_size * (config.d_model + 2),
-        "t5": stacks * T5.buckets * config.num_heads,
-    }.get(config.positions, 0)
+    counts = dict.fromkeys(("embeddings", "encoder", "decoder", "positions"), 0)
+    stored = {name: config.stored(getattr(config, f"num_{name}_layers")) for name in ("encoder", "decoder")}
+    per_layer = ("layers", "positions") if build.positions(config, causal=False).per_layer else ("layers",)
+    shallow = dataclasses.replace(config, num_encoder_layers=1, num_decoder_layers=1)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(abstract_params(shallow)):
+        stack, module = path[0].key, path[-1 if len(path) == 1 else 1].key
+        group = stack if stack in stored else "embeddings"
+        group = "positions" if module.startswith("positions_") else group
+        counts[group] += leaf.size * (stored[stack] if module.startswith(per_layer) else 1)
+    return counts
 
 
 class Flops(NamedTuple):

@@ -1,20 +1,92 @@
-"""The encoder and the decoder (section 3.1): positions, dropout on the sum, N layers, pre-norm's final norm."""
+"""The encoder and the decoder (section 3.1): the layers of each, and the stacks of N layers."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
 
-from transformer_jax.model.attention import Context
-from transformer_jax.model.dropout import Dropout, Rate
-from transformer_jax.model.layers import RESIDUAL, LayerCache, ModuleClass
+from transformer_jax.model.attention import Cache, Context
+from transformer_jax.model.layers import RESIDUAL, Dropout, LayerNorm, ModuleClass, NormPlacement, Rate, Residual
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.shapes import check_shapes
 
-# The cache of every decoder layer.
+# The caches of a decoder layer's two attentions, "self" and "cross", and those of every layer.
+LayerCache = dict[str, Cache]
 DecoderCache = tuple[LayerCache, ...]
+
+
+class _Layer(nn.Module):
+    """What both layers have. A subclass may have another class of residual connections."""
+
+    residual_class: ClassVar[type[Residual]] = Residual
+
+    attention_cls: ModuleClass
+    feed_forward_cls: ModuleClass
+    placement: NormPlacement = "post"
+    norm_cls: ModuleClass = LayerNorm
+    dropout: Rate = 0.0
+    alpha: float = 1.0
+
+    def setup(self) -> None:
+        self.self_attention = self.attention_cls()
+        self.self_attention_residual = self.make_residual()
+        self.feed_forward = self.feed_forward_cls()
+        self.feed_forward_residual = self.make_residual()
+
+    def make_residual(self) -> Any:
+        return self.residual_class(self.placement, self.norm_cls, self.dropout, self.alpha)
+
+
+class EncoderLayer(_Layer):
+    """Self-attention, then feed-forward (section 3.1).
+
+    - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
+    - `placement`, `norm_cls`, `dropout`, `alpha`: of the residual connection around each of them, see `Residual`.
+    """
+
+    def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
+        y = self.self_attention_residual.pre(x_BSD)
+        y, _ = self.self_attention.with_context(y, y, context)
+        x_BSD = self.self_attention_residual.add(x_BSD, y, context.deterministic)
+
+        y = self.feed_forward(self.feed_forward_residual.pre(x_BSD), context.deterministic)
+        return self.feed_forward_residual.add(x_BSD, y, context.deterministic)
+
+
+class DecoderLayer(_Layer):
+    """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
+
+    Its fields are those of `EncoderLayer`. With a cache (from `new_cache`) x holds only new tokens, and the memory is
+    in the cache. The caches of self- and cross-attention are in their contexts; the result has both of them, or None.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.cross_attention = self.attention_cls()
+        self.cross_attention_residual = self.make_residual()
+
+    def __call__(
+        self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
+    ) -> tuple[jax.Array, LayerCache | None]:
+        y = self.self_attention_residual.pre(x_BTD)
+        y, own = self.self_attention.with_context(y, y, context)
+        x_BTD = self.self_attention_residual.add(x_BTD, y, context.deterministic)
+
+        y = self.cross_attention_residual.pre(x_BTD)
+        y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
+        x_BTD = self.cross_attention_residual.add(x_BTD, y, context.deterministic)
+
+        y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
+        x_BTD = self.feed_forward_residual.add(x_BTD, y, context.deterministic)
+        return x_BTD, {"self": own, "cross": cross} if own is not None and cross is not None else None
+
+    def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
+        """Room for `length` target tokens, and the memory's keys and values."""
+        batch, _, d_model = memory_BSD.shape
+        own = self.self_attention.new_cache(batch, length, d_model)
+        return {"self": own, "cross": self.cross_attention.project_memory(memory_BSD)}
 
 
 class _Stack(nn.Module):
@@ -31,8 +103,7 @@ class _Stack(nn.Module):
         stored = 1 if self.share_layers else self.num_layers
         self.layers = [self.layer_cls() for _ in range(stored)]
         first = self.positions_cls()
-        others = range(1, stored if first.per_layer else 1)
-        self.positions = [first, *(self.positions_cls() for _ in others)]
+        self.positions = [first, *(self.positions_cls() for _ in range(1, stored if first.per_layer else 1))]
         self.drop = Dropout(self.dropout)
         if self.final_norm_cls is not None:
             self.final_norm = self.final_norm_cls()
@@ -43,7 +114,12 @@ class _Stack(nn.Module):
         return [(layers[i % len(layers)], positions[i % len(positions)]) for i in range(self.num_layers)]
 
     def check_length(self, length: int) -> None:
-        self.positions[0].check_length(length)
+        limit = self.positions[0].limit
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"positions end at {limit}, but {length} are asked for: raise model.max_length (and train), or use "
+                "another position encoding"
+            )
 
     def pre(self, x_BTD: jax.Array, context: Context, start: Any = None) -> tuple[jax.Array, Context]:
         """The input of the first layer, embeddings with positions and dropout on the sum; and the positions.
@@ -54,7 +130,8 @@ class _Stack(nn.Module):
         if context.positions_BT is None:
             if start is None:
                 self.check_length(x_BTD.shape[1])
-            context = context.replace(positions_BT=(0 if start is None else start) + jnp.arange(x_BTD.shape[1])[None])
+            positions_BT = (0 if start is None else start) + jnp.arange(x_BTD.shape[1])[None]
+            context = context.replace(positions_BT=positions_BT)
         check_shapes(x_BTD=x_BTD, positions_BT=context.positions_BT)
         x_BTD = self.drop(self.positions[0].embed(x_BTD, context.positions_BT), context.deterministic)
         return checkpoint_name(x_BTD, RESIDUAL), context
@@ -104,8 +181,7 @@ class Decoder(_Stack):
         `context` is for self-attention, `cross_context` for attention to the memory, which is in the cache if there is
         one; x then holds only new tokens.
         """
-        start = cache[0]["self"]["filled"] if cache is not None and context.positions_BT is None else None
-        x_BTD, context = self.pre(x_BTD, context, start)
+        x_BTD, context = self.pre(x_BTD, context, None if cache is None else cache[0]["self"]["filled"])
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):
             own = _of_layer(context, i, encoding, cache and cache[i]["self"])

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from transformer_jax.model import build
 from transformer_jax.model.attention import Context, causal_mask, combine_masks, padding_mask, segment_mask
-from transformer_jax.model.embedding import Embedding
+from transformer_jax.model.layers import Embedding
 from transformer_jax.model.shapes import check_ids, check_shapes
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model_config import ModelConfig
@@ -84,7 +84,8 @@ class Transformer(nn.Module):
         deterministic: bool = True,
     ) -> jax.Array:
         """Logits_BTN of each next target token."""
-        return self.logits(self._decoded(source_BS, target_BT, inputs, head_masks, deterministic))
+        features = self.features(source_BS, target_BT, inputs, head_masks=head_masks, deterministic=deterministic)
+        return self.logits(features.decoded_BTD)
 
     def features(
         self,
@@ -96,7 +97,13 @@ class Transformer(nn.Module):
         deterministic: bool = True,
     ) -> Features:
         """What a loss needs that computes the logits itself, a few tokens at a time."""
-        decoded_BTD = self._decoded(source_BS, target_BT, inputs, head_masks, deterministic)
+        memory_BSD = self.encode(source_BS, inputs, head_masks=head_masks, deterministic=deterministic)
+        context = Context(inputs.cross_mask, deterministic=deterministic)
+        if inputs.cross_mask is None:
+            mask = self.cross_mask(source_BS, inputs.source_segments, inputs.target_segments)
+            lengths_B = self._lengths(source_BS) if inputs.source_segments is None else None
+            context = context.replace(mask=mask, lengths_B=lengths_B)
+        decoded_BTD = self._decode(target_BT, memory_BSD, context, inputs, head_masks)
         embedding = self._output_embedding
         has_table = getattr(type(embedding), "logits", None) is Embedding.logits
         bias_N = self.output_bias_N if self.config.output_bias else None
@@ -117,9 +124,9 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
         check_ids("source", source_BS, self.config.vocab_size)
-        head_masks = _checked_head_masks(head_masks, self.config)
+        masks = self._checked(head_masks)
         rows = inputs.source_mask, inputs.source_segments, inputs.source_positions
-        context = self._context(source_BS, *rows, False, head_masks.get("encoder"), deterministic)
+        context = self._context(source_BS, *rows, False, masks.get("encoder"), deterministic)
         memory_BSD: jax.Array = self.encoder(self.source_embedding(source_BS), context)
         return memory_BSD
 
@@ -134,23 +141,7 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """Logits_BTN against the encoder's output; `memory_mask` is cross-attention's, as from `cross_mask`."""
         context = Context(_known(memory_mask), deterministic=deterministic)
-        return self.logits(self._decode(target_BT, memory_BSD, context, DEFAULT, head_masks, deterministic))
-
-    def _decoded(
-        self,
-        source_BS: ArrayLike,
-        target_BT: ArrayLike,
-        inputs: AttentionInputs,
-        head_masks: HeadMasks | None,
-        deterministic: bool,
-    ) -> jax.Array:
-        memory_BSD = self.encode(source_BS, inputs, head_masks=head_masks, deterministic=deterministic)
-        cross_context = Context(inputs.cross_mask, deterministic=deterministic)
-        if inputs.cross_mask is None:
-            segments = inputs.source_segments, inputs.target_segments
-            lengths_B = self._lengths(source_BS) if segments[0] is None else None
-            cross_context = cross_context.replace(mask=self.cross_mask(source_BS, *segments), lengths_B=lengths_B)
-        return self._decode(target_BT, memory_BSD, cross_context, inputs, head_masks, deterministic)
+        return self.logits(self._decode(target_BT, memory_BSD, context, DEFAULT, head_masks))
 
     def _decode(
         self,
@@ -159,16 +150,14 @@ class Transformer(nn.Module):
         cross_context: Context,
         inputs: AttentionInputs,
         head_masks: HeadMasks | None,
-        deterministic: bool,
     ) -> jax.Array:
         check_ids("target", target_BT, self._target_size)
-        head_masks = _checked_head_masks(head_masks, self.config)
+        masks = self._checked(head_masks)
         rows = inputs.target_mask, inputs.target_segments, inputs.target_positions
-        context = self._context(target_BT, *rows, True, head_masks.get("decoder"), deterministic)
-        cross_context = cross_context.replace(head_mask=head_masks.get("cross"))
-        decoded_BTD: jax.Array = self.decoder(
-            self._target_embedding(target_BT), jnp.asarray(memory_BSD), context, cross_context
-        )[0]
+        context = self._context(target_BT, *rows, True, masks.get("decoder"), cross_context.deterministic)
+        cross_context = cross_context.replace(head_mask=masks.get("cross"))
+        x_BTD, memory_BSD = self._target_embedding(target_BT), jnp.asarray(memory_BSD)
+        decoded_BTD: jax.Array = self.decoder(x_BTD, memory_BSD, context, cross_context)[0]
         return decoded_BTD
 
     def _context(
@@ -177,28 +166,40 @@ class Transformer(nn.Module):
         mask: ArrayLike | None,
         segments_BT: ArrayLike | None,
         positions_BT: ArrayLike | None,
-        causal: bool,
+        is_causal: bool,
         head_mask_NH: ArrayLike | None,
         deterministic: bool,
     ) -> Context:
         """The context of a stack's self-attention; None is the default mask, and positions are counted."""
-        lengths_B = None
-        if segments_BT is not None:
-            check_shapes(tokens_BL=tokens_BT, segments_BL=segments_BT)
-            positions_BT = _counted_in_segments(segments_BT) if positions_BT is None else positions_BT
-        if mask is None:
-            of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
-            of_later = causal_mask(jnp.shape(tokens_BT)[1]) if causal else None
-            mask = combine_masks(of_later, padding_mask(tokens_BT, self.config.pad_id), of_segments)
-            lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
-        return Context(
+        context = Context(
             mask,
             positions_BT=positions_BT,
             head_mask=head_mask_NH,
-            lengths_B=lengths_B,
-            is_causal=causal,
+            is_causal=is_causal,
             deterministic=deterministic,
         )
+        if segments_BT is not None:
+            check_shapes(tokens_BL=tokens_BT, segments_BL=segments_BT)
+            if positions_BT is None:
+                context = context.replace(positions_BT=_counted_in_segments(segments_BT))
+        if mask is None:
+            of_later = causal_mask(jnp.shape(tokens_BT)[1]) if is_causal else None
+            of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
+            mask = combine_masks(of_later, padding_mask(tokens_BT, self.config.pad_id), of_segments)
+            lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
+            context = context.replace(mask=mask, lengths_B=lengths_B)
+        return context
+
+    def _checked(self, head_masks: HeadMasks | None) -> HeadMasks:
+        """A mask of another name or shape would have no effect, or one on other heads."""
+        encoder, decoder, heads = self.config.num_encoder_layers, self.config.num_decoder_layers, self.config.num_heads
+        shapes = {"encoder": (encoder, heads), "decoder": (decoder, heads), "cross": (decoder, heads)}
+        for name, mask_NH in (head_masks or {}).items():
+            if jnp.shape(mask_NH) != shapes.get(name):
+                raise ValueError(
+                    f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: (layers, heads) are {shapes}"
+                )
+        return head_masks or {}
 
     def _lengths(self, tokens_BT: ArrayLike) -> jax.Array:
         """The number of tokens of each row, for fused kernels: there rows must have their padding at the end."""
@@ -239,10 +240,10 @@ class Transformer(nn.Module):
         """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
         if (source_segments is None) != (target_segments is None):
             raise ValueError("segments of one side: give those of both sides, or cross_mask")
-        padding = padding_mask(source_BS, self.config.pad_id)
-        if source_segments is None or target_segments is None:
-            return padding
-        return padding & segment_mask(target_segments, source_segments)
+        mask = padding_mask(source_BS, self.config.pad_id)
+        if source_segments is not None and target_segments is not None:
+            mask = mask & segment_mask(target_segments, source_segments)
+        return mask
 
     def new_cache(self, memory_BSD: ArrayLike, length: int, beams: int = 1) -> DecoderCache:
         """An empty cache for decoding `beams` targets per row of up to `length` tokens against this memory."""
@@ -274,20 +275,6 @@ def _known(memory_mask: ArrayLike | None) -> ArrayLike:
     if memory_mask is None:
         raise ValueError("memory_mask is None: must be the mask of cross-attention, as from model.cross_mask(source)")
     return memory_mask
-
-
-def _checked_head_masks(head_masks: HeadMasks | None, config: ModelConfig) -> HeadMasks:
-    """Raises ValueError if a name or shape is wrong: the mask would have no effect, or one on other heads."""
-    decoder = config.num_decoder_layers, config.num_heads
-    shapes = {"encoder": (config.num_encoder_layers, config.num_heads), "decoder": decoder, "cross": decoder}
-    for name, mask_NH in (head_masks or {}).items():
-        if name not in shapes:
-            raise ValueError(f"head_masks has {name!r}: must be one of {', '.join(shapes)}")
-        if jnp.shape(mask_NH) != shapes[name]:
-            raise ValueError(
-                f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: must be [layers, heads] = {shapes[name]}"
-            )
-    return head_masks or {}
 
 
 def matmul_precision(config: ModelConfig) -> contextlib.AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.report.table import TRAINING_TIME
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP, SOURCE_DIGEST
 from transformer_jax.runs.metrics import duration
-from transformer_jax.sweeps import variance
+from transformer_jax.sweeps.definition import SOURCES
 from transformer_jax.sweeps.provenance import Made, mixtures
 
 METHOD = (
@@ -97,9 +97,13 @@ def _computes_otherwise(options: Mapping[str, Any]) -> bool:
 
 def variance_of_seeds(sweep: SweepResult) -> str:
     """Which sources of variance differ between seeds, and which the intervals therefore cannot account for."""
-    text = f"Differences between seeds include: {variance.listed(sweep.vary)}."
-    if constant := [source for source in variance.SOURCES if source not in sweep.vary]:
-        text += f" The same for all seeds, so that the intervals do not account for it: {variance.listed(constant)}."
+    varied, constant = (
+        "; ".join(text for source, text in SOURCES.items() if (source in sweep.vary) == varies)
+        for varies in (True, False)
+    )
+    text = f"Differences between seeds include: {varied}."
+    if constant:
+        text += f" The same for all seeds, so that the intervals do not account for it: {constant}."
     return f"{text} All runs are tested on the same pairs; the intervals do account for the choice of these."
 
 

@@ -18,10 +18,10 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.runs.records import translations
+from transformer_jax.runs.records import difference, translations
 from transformer_jax.schema import flattened
-from transformer_jax.sweeps.run import mismatch, state_of
-from transformer_jax.sweeps.variance import SOURCES
+from transformer_jax.sweeps.definition import SOURCES
+from transformer_jax.sweeps.run import state_of
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.
@@ -354,7 +354,7 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
     """The record of a test set; `BadInput` if it is damaged or not the one that the result was made from."""
     record = read_record(file)
     with parsing(file):
-        if strays := mismatch(record, result, split):
+        if strays := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {strays}; the sweep's command evaluates that run again")
         sentences = record["sentences"]
         clusters = sentences.get("clusters")

@@ -68,7 +68,7 @@ class RecordedRun:
     def metrics(self) -> dict[str, float]:
         """The size, the last metrics of training and of validation, and the scores on test sets."""
         found: dict[str, float] = {}
-        if not any(schema.to_dict(self.config.model.parts).values()):  # no formula knows custom modules
+        if not any(schema.to_dict(self.config.model.parts).values()):  # whose file may be gone
             found["parameters"] = sum(parameter_counts(self.config.model).values())
         lines = read_metrics(self.folder.metrics)
         if lines:

@@ -15,7 +15,6 @@ from transformer_jax.search.rules import (
     SearchResult,
     SearchRules,
     Step,
-    check_int,
     checked_logits,
     next_logits,
 )
@@ -25,39 +24,16 @@ from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_en
 Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache
 
 
-def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
-    """The cache with its rows (B * K) rearranged to continue the parents.
+class Beam(NamedTuple):
+    """The live targets of every sentence, most probable first (-inf: no target), and the best that have ended."""
 
-    `axes` says where the rows are, as `in_axes` does for `jax.vmap`: an axis, None for arrays without rows, or a tree
-    of these. Arrays without an axis stay as they are.
-    """
-    batch_size, beam_size = parents_BK.shape
-    rows_R = (jnp.arange(batch_size)[:, None] * beam_size + parents_BK).reshape(-1)
-
-    def gather(leaf: Array, axis: int) -> Array:
-        if leaf.shape[axis] != rows_R.size:
-            raise ValueError(
-                f"an array of the cache has the shape {leaf.shape}: must have {rows_R.size} rows (batch_size times "
-                f"beam_size) as axis {axis}; gather_beams(..., axes=...) says where they are, as in_axes for jax.vmap"
-            )
-        # No bounds check on what may be the largest arrays.
-        return leaf.at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
-
-    return _map_rows(gather, cache, axes)
-
-
-def repeat_beams(cache: Cache, beam_size: int, axes: Any = 0) -> Cache:
-    """A cache of B rows as one of B * K rows, those of a sentence side by side; `axes` as in `gather_beams`."""
-    return _map_rows(lambda leaf, axis: jnp.repeat(leaf, beam_size, axis), cache, axes)
-
-
-def _map_rows(function: Callable[[Array, int], Array], cache: Cache, axes: Any) -> Cache:
-    def of_subtree(axis: int | None, leaves: Any) -> Any:
-        if axis is None:
-            return leaves
-        return jax.tree.map(lambda leaf: function(leaf, axis) if jnp.ndim(leaf) else leaf, leaves)
-
-    return jax.tree.map(of_subtree, axes, cache, is_leaf=lambda axis: axis is None)
+    position: Array
+    last_BK: Array
+    tokens_BKT: Array
+    log_probabilities_BK: Array
+    found: SearchResult
+    had_nan_B: Array  # among the logits of a live target
+    constraints: Constraints
 
 
 def beam_search(
@@ -83,81 +59,60 @@ def beam_search(
     `first_logits` begin a search after a prompt, as in `greedy_search`; [batch_size, vocabulary] here as well.
     A beam of one is greedy search: the one target ends as soon as `<eos>` is its most probable token.
     """
-    check_int("beam_size", beam_size)
-    check_int("n_best", n_best)
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
     if beam_size == 1:
         return greedy_search(step, cache, rules, first_logits=first_logits)
     penalties_T = rules.penalties_T()
 
-    def is_live(beam: _Beam) -> Array:
+    def is_live(beam: Beam) -> Array:
+        """Whether a live target may still become better than the worst of the N that were found."""
         if early_stop:
             return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
         return beam.log_probabilities_BK[:, 0] > -jnp.inf
 
-    def extend(beam: _Beam, logits_RV: Array) -> tuple[_Beam, Array]:
-        candidates = _continuations(beam, rules, logits_RV)
-        return _select(beam, candidates, candidates.tokens_BC == rules.eos_id, penalties_T)
-
-    def advance(carry: tuple[_Beam, Cache]) -> tuple[_Beam, Cache]:
+    def advance(carry: tuple[Beam, Cache]) -> tuple[Beam, Cache]:
         beam, cache = carry
         logits_RV, cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
-        beam, parents_BK = extend(beam, logits_RV)
+        beam, parents_BK = _extended(beam, logits_RV, rules, penalties_T)
         return beam, reorder(cache, parents_BK)
 
     beam = _first_beam(rules, beam_size, n_best)
     if first_logits is not None:
-        logits_BV = checked_logits("first_logits are", first_logits, rules.batch_size, rules)
-        beam, _ = extend(beam, jnp.repeat(logits_BV, beam_size, axis=0))  # all rows of a sentence have the same cache
+        logits_BV = checked_logits(first_logits, rules.batch_size, rules)
+        # All rows of a sentence have the same cache: none needs to be reordered.
+        beam, _ = _extended(beam, jnp.repeat(logits_BV, beam_size, axis=0), rules, penalties_T)
     beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
 
 
-class _Beam(NamedTuple):
-    """The live targets of every sentence, most probable first (-inf: no target), and the best that have ended."""
-
-    position: Array
-    last_BK: Array
-    tokens_BKT: Array
-    log_probabilities_BK: Array
-    found: SearchResult
-    had_nan_B: Array  # among the logits of a live target
-    constraints: Constraints
-
-
-def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> _Beam:
+def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> Beam:
     """One live target for each sentence, the empty one; nothing found."""
     size, max_length = rules.batch_size, rules.max_length
     nothing_BN = jnp.full((size, n_best), -jnp.inf, jnp.float32)
-    found = SearchResult(
-        tokens_BNT=jnp.full((size, n_best, max_length), rules.pad_id, jnp.int32),
-        scores_BN=nothing_BN,
-        log_probabilities_BN=nothing_BN,
-        lengths_BN=jnp.zeros((size, n_best), jnp.int32),
-        finished_BN=jnp.zeros((size, n_best), bool),
+    return Beam(
+        position=jnp.int32(0),
+        last_BK=jnp.full((size, beam_size), rules.bos_id, jnp.int32),
+        tokens_BKT=jnp.full((size, beam_size, max_length), rules.pad_id, jnp.int32),
+        log_probabilities_BK=jnp.full((size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
+        found=SearchResult(
+            tokens_BNT=jnp.full((size, n_best, max_length), rules.pad_id, jnp.int32),
+            scores_BN=nothing_BN,
+            log_probabilities_BN=nothing_BN,
+            lengths_BN=jnp.zeros((size, n_best), jnp.int32),
+            finished_BN=jnp.zeros((size, n_best), bool),
+        ),
+        had_nan_B=jnp.zeros(size, bool),
+        constraints=rules.constraints(),
     )
-    last_BK = jnp.full((size, beam_size), rules.bos_id, jnp.int32)
-    tokens_BKT = jnp.full((size, beam_size, max_length), rules.pad_id, jnp.int32)
-    log_probabilities_BK = jnp.full((size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
-    return _Beam(
-        jnp.int32(0), last_BK, tokens_BKT, log_probabilities_BK, found, jnp.zeros(size, bool), rules.constraints()
-    )
 
 
-class _Candidates(NamedTuple):
-    """The 2 K best continuations of each sentence, best first; of equals the lowest parent, then the lowest token."""
+def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Array) -> tuple[Beam, Array]:
+    """The beam one token further, and the parents_BK of its live targets."""
+    (batch_size, beam_size), n_best = beam.last_BK.shape, beam.found.scores_BN.shape[1]
 
-    log_probabilities_BC: Array
-    parents_BC: Array
-    tokens_BC: Array
-    has_nan_B: Array
-
-
-def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candidates:
-    """Ranks the continuations of all live targets of a sentence by log-probability."""
-    batch_size, beam_size = beam.last_BK.shape
-    # No target can fill more than the K live places and one ending, and two of its best may be <pad> and <bos>.
+    # 1. The best tokens after each target. No target can fill more than the K live places and one ending, and two of
+    #    its best may be <pad> and <bos>. Where a token is forced, it is the only one.
     tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
     per_beam = tokens_RC.shape[1]
     forced_B11 = beam.constraints.forced_BT[:, beam.position][:, None, None]
@@ -165,23 +120,23 @@ def _continuations(beam: _Beam, rules: SearchRules, logits_RV: Array) -> _Candid
     tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
     allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, forced_B11), is_first_C[None, None, :])
-    tokens_RC = tokens_BKC.reshape(-1, per_beam)
-    gains_RC = log_probabilities(logits_RV, tokens_RC, rules.division.vocabulary)
+
+    # 2. Their log-probabilities. No order is defined with NaN: it counts as ruled out, and is reported.
+    gains_RC = log_probabilities(logits_RV, tokens_BKC.reshape(-1, per_beam), rules.division.vocabulary)
     gains_BKC = gains_RC.reshape(tokens_BKC.shape)
-    is_nan_BKC = jnp.isnan(gains_BKC)  # no order is defined with them: they count as ruled out, and are reported
+    is_nan_BKC = jnp.isnan(gains_BKC)
     has_nan_B = jnp.any(is_nan_BKC & (beam.log_probabilities_BK > -jnp.inf)[:, :, None], axis=(1, 2))
     totals_BKC = beam.log_probabilities_BK[:, :, None] + jnp.where(is_nan_BKC, RULED_OUT, gains_BKC)
+
+    # 3. The 2 K best continuations of each sentence, best first; of equals the lowest parent, then the lowest token.
     totals_BC = jnp.where(allowed_BKC, totals_BKC, -jnp.inf).reshape(batch_size, -1)
     totals_BC, order_BC = lax.top_k(totals_BC, min(2 * beam_size, totals_BC.shape[1]))
-    return _Candidates(totals_BC, order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC), has_nan_B)
-
-
-def _select(beam: _Beam, candidates: _Candidates, is_ending_BC: Array, penalties_T: Array) -> tuple[_Beam, Array]:
-    """The next beam, and its parents: endings among the K best compete for `found`, the K best others stay live."""
-    beam_size, n_best = beam.last_BK.shape[1], beam.found.scores_BN.shape[1]
-    totals_BC, parents_BC, tokens_BC, has_nan_B = candidates
+    parents_BC, tokens_BC = order_BC // per_beam, _take(tokens_BKC.reshape(batch_size, -1), order_BC)
     targets_BCT = _take(beam.tokens_BKT, parents_BC).at[:, :, beam.position].set(tokens_BC)
+    is_ending_BC = tokens_BC == rules.eos_id
 
+    # 4. Endings among the K best compete with what was found before, which stands first, so that it wins a tie, and an
+    #    empty slot is never overwritten by a non-ending.
     ended_BK = jnp.where(is_ending_BC, totals_BC, -jnp.inf)[:, :beam_size]
     ended = SearchResult(
         targets_BCT[:, :beam_size],
@@ -190,21 +145,20 @@ def _select(beam: _Beam, candidates: _Candidates, is_ending_BC: Array, penalties
         jnp.full_like(ended_BK, beam.position + 1, jnp.int32),
         is_possible(ended_BK),
     )
-    # What was found before stands first, so it wins a tie, and an empty slot is never overwritten by a non-ending.
     both = jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), beam.found, ended)
     best_BN = lax.top_k(both.scores_BN, n_best)[1]
-    found = jax.tree.map(lambda leaf: _take(leaf, best_BN), both)
 
+    # 5. The K best others stay live.
     live_BK, kept_BK = lax.top_k(jnp.where(is_ending_BC, -jnp.inf, totals_BC), beam_size)
-    next_beam = beam._replace(
+    extended = beam._replace(
         position=beam.position + 1,
         last_BK=_take(tokens_BC, kept_BK),
         tokens_BKT=_take(targets_BCT, kept_BK),
         log_probabilities_BK=live_BK,
-        found=found,
+        found=jax.tree.map(lambda leaf: _take(leaf, best_BN), both),
         had_nan_B=beam.had_nan_B | has_nan_B,
     )
-    return next_beam, _take(parents_BC, kept_BK)
+    return extended, _take(parents_BC, kept_BK)
 
 
 def _take(values: Array, indices_BK: Array) -> Array:
@@ -212,7 +166,7 @@ def _take(values: Array, indices_BK: Array) -> Array:
     return jnp.take_along_axis(values, indices_BK.reshape(indices_BK.shape + (1,) * (values.ndim - 2)), axis=1)
 
 
-def _reachable_scores(beam: _Beam, penalties_T: Array) -> Array:
+def _reachable_scores(beam: Beam, penalties_T: Array) -> Array:
     """An upper bound on the score of whatever the live targets of a sentence may become.
 
     Log-probabilities can only fall, and a negative number divided by a penalty is greatest where the penalty is: since
@@ -221,3 +175,41 @@ def _reachable_scores(beam: _Beam, penalties_T: Array) -> Array:
     next_penalty = penalties_T[jnp.minimum(beam.position, penalties_T.size - 1)]
     greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.constraints.limits_B - 1])
     return beam.log_probabilities_BK[:, 0] / greatest_penalty_B
+
+
+# The cache.
+
+
+def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
+    """The cache with its rows (B * K) rearranged to continue the parents.
+
+    `axes` says where the rows are, as `in_axes` does for `jax.vmap`: an axis, None for arrays without rows, or a tree
+    of these. Arrays without an axis stay as they are.
+    """
+    batch_size, beam_size = parents_BK.shape
+    rows_R = (jnp.arange(batch_size)[:, None] * beam_size + parents_BK).reshape(-1)
+
+    def gather(leaf: Array, axis: int) -> Array:
+        if leaf.shape[axis] != rows_R.size:
+            raise ValueError(
+                f"an array of the cache has the shape {leaf.shape}: must have {rows_R.size} rows (batch_size times "
+                f"beam_size) as axis {axis}; gather_beams(..., axes=...) says where they are"
+            )
+        # No bounds check on what may be the largest arrays.
+        return leaf.at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
+
+    return _map_rows(gather, cache, axes)
+
+
+def repeat_beams(cache: Cache, beam_size: int, axes: Any = 0) -> Cache:
+    """A cache of B rows as one of B * K rows, those of a sentence side by side; `axes` as in `gather_beams`."""
+    return _map_rows(lambda leaf, axis: jnp.repeat(leaf, beam_size, axis), cache, axes)
+
+
+def _map_rows(function: Callable[[Array, int], Array], cache: Cache, axes: Any) -> Cache:
+    def of_subtree(axis: int | None, leaves: Any) -> Any:
+        if axis is None:
+            return leaves
+        return jax.tree.map(lambda leaf: function(leaf, axis) if jnp.ndim(leaf) else leaf, leaves)
+
+    return jax.tree.map(of_subtree, axes, cache, is_leaf=lambda axis: axis is None)

@@ -96,7 +96,7 @@ def roll_out(
         return ~rollout.ended_B
 
     if first_logits is not None:
-        rollout = append(rollout, checked_logits("first_logits are", first_logits, size, rules))
+        rollout = append(rollout, checked_logits(first_logits, size, rules))
     rollout = run_stages(rollout, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
     return SearchResult(

@@ -8,7 +8,6 @@ V vocabulary (N elsewhere in this package: here N counts the n-best).
 """
 
 import dataclasses
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.errors import InconclusiveDimensionOperation
 from jax.typing import ArrayLike
 
 from transformer_jax.search.stages import Cache, Stage
@@ -110,7 +108,8 @@ class SearchRules:
     entry of `max_lengths`, it is forced. `prefix` holds the forced first tokens of each sentence, filled up with
     `<pad>`; a minimum wins over a lower limit. `alpha` may be traced; where float32 cannot hold its penalties, the
     score is NaN.
-    `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding.
+    `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
+    `batch_size`.
     """
 
     batch_size: int
@@ -129,43 +128,32 @@ class SearchRules:
     min_lengths: ArrayLike | None = None  # [batch_size]
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "eos_id", "pad_id", "min_length"):
-            check_int(name, getattr(self, name))
-        check_shape("bos_id", self.bos_id, ())
-        if self.batch_size < 1 or self.max_length < 1:
-            raise ValueError(f"batch_size is {self.batch_size} and max_length {self.max_length}: both must be >= 1")
-        if not 0 <= self.min_length <= self.max_length:
+        if self.batch_size < 1 or not 0 <= self.min_length <= self.max_length or self.max_length < 1:
             raise ValueError(
-                f"min_length is {self.min_length}: must be between 0 and max_length, which is {self.max_length}"
+                f"batch_size = {self.batch_size}, min_length = {self.min_length}, max_length = {self.max_length}: must "
+                "be at least 1, 0 and 1, and min_length at most max_length"
             )
-        if self.tail is not None and not 1 <= self.tail <= self.batch_size:
-            raise ValueError(f"tail is {self.tail} sentences: must be between 1 and batch_size, {self.batch_size}")
-        for name in ("min_lengths", "max_lengths", "prefix"):
-            if (array := getattr(self, name)) is not None:
-                width = jnp.shape(array)[1:2] if name == "prefix" else ()
-                check_shape(name, array, (self.batch_size, *width))
-                kind = jnp.result_type(array)
-                if jnp.size(array) and not jnp.issubdtype(kind, jnp.integer):
-                    raise ValueError(f"{name} has values of the type {kind}: must be integers")
-                if width and width[0] >= self.max_length:
-                    raise ValueError(
-                        f"prefix has {width[0]} positions: must be less than max_length, {self.max_length}"
-                    )
-        if self.prefix is not None and is_known(self.prefix):
-            prefix_BP = np.asarray(self.prefix)
-            is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
-            if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
-                raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
+        for name in ("min_lengths", "max_lengths"):
+            if getattr(self, name) is not None:
+                check_shape(name, getattr(self, name), (self.batch_size,))
+        if self.prefix is not None:
+            check_shape("prefix", self.prefix, (self.batch_size, min(np.shape(self.prefix)[-1], self.max_length - 1)))
+            if is_known(self.prefix):
+                prefix_BP = np.asarray(self.prefix)
+                is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
+                if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
+                    raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
 
     def check_ids(self, vocabulary: int) -> None:
         """Raises ValueError if an id whose value is known is not in the vocabulary."""
         for name in ("bos_id", "eos_id", "pad_id", "prefix"):
             ids = getattr(self, name)
-            if ids is None or not is_known(ids):
-                continue
-            ids = np.asarray(ids)
-            if (wrong := ids[(ids < 0) | (ids >= vocabulary)]).size:
-                raise ValueError(f"{name} has the id {wrong[0]}: must be between 0 and {vocabulary - 1}")
+            if (
+                ids is not None
+                and is_known(ids)
+                and not np.all((np.asarray(ids) >= 0) & (np.asarray(ids) < vocabulary))
+            ):
+                raise ValueError(f"{name} is {ids}: ids must be between 0 and {vocabulary - 1}")
 
     def constraints(self) -> Constraints:
         size, max_length = self.batch_size, self.max_length
@@ -202,22 +190,18 @@ class SearchRules:
 def next_logits(step: Step, tokens_R: Array, cache: Cache, rules: SearchRules) -> tuple[Array, Cache]:
     """The logits of a step, in float32, and its cache."""
     logits_RV, cache = step(tokens_R, cache)
-    return checked_logits("step returned logits", logits_RV, tokens_R.size, rules), cache
+    return checked_logits(logits_RV, tokens_R.size, rules), cache
 
 
-def checked_logits(what: str, logits_RV: ArrayLike, rows: int, rules: SearchRules) -> Array:
+def checked_logits(logits_RV: ArrayLike, rows: int, rules: SearchRules) -> Array:
     """The logits in float32. Raises ValueError if they are not [rows, vocabulary] or an id is not in the vocabulary."""
-    shape = jnp.shape(logits_RV)
-    if len(shape) != 2 or shape[0] != rows:
-        raise ValueError(f"{what} of the shape {shape}: must be [rows, vocabulary], with {rows} rows")
-    rules.check_ids(shape[1])
+    check_shape("logits", logits_RV, (rows, *np.shape(logits_RV)[-1:]))
+    rules.check_ids(np.shape(logits_RV)[1])
     return jnp.asarray(logits_RV, jnp.float32)
 
 
 def length_penalty(name: str, alpha: float | Array, n: Any) -> Any:
     """The penalty `name` for `n` generated tokens, `<eos>` included; `n` is a number or an increasing array of them."""
-    if name not in LENGTH_PENALTIES:
-        raise ValueError(f"length_penalty is {name!r}: must be one of {', '.join(LENGTH_PENALTIES)}")
     with np.errstate(over="ignore"):
         penalties: Any = LENGTH_PENALTIES[name](np.asarray(n, np.float64), alpha)
     is_valid = (penalties >= _SMALLEST) & (penalties <= _LARGEST)
@@ -232,13 +216,6 @@ def length_penalty(name: str, alpha: float | Array, n: Any) -> Any:
     return jnp.where(jnp.all(is_valid), penalties, jnp.nan)
 
 
-def check_int(name: str, value: Any) -> None:
-    try:
-        operator.index(value)
-    except (TypeError, InconclusiveDimensionOperation):
-        raise ValueError(f"{name} is {value}: must be an int that is known while tracing") from None
-
-
 def is_known(value: Any) -> bool:
     """Whether its values are at hand: not those of a tracer, nor of an array on other hosts."""
     return not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
@@ -246,4 +223,4 @@ def is_known(value: Any) -> bool:
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
     if np.shape(array) != shape:
-        raise ValueError(f"{name} has shape {np.shape(array)}: must be {shape}")
+        raise ValueError(f"{name} has the shape {np.shape(array)}: must be {shape}")

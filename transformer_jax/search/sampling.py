@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from transformer_jax.search.greedy import Rollout, roll_out
-from transformer_jax.search.rules import SearchResult, SearchRules, Step, check_int, check_shape, is_known
+from transformer_jax.search.rules import SearchResult, SearchRules, Step, check_shape, is_known
 from transformer_jax.search.stages import Cache
 from transformer_jax.search.vocabulary import RULED_OUT, largest_entries
 
@@ -37,20 +37,17 @@ def sample_search(
     size, axis = rules.batch_size, rules.division.vocabulary
     heat: Any = temperature
     mass: Any = top_p
-    are_valid = (heat > 0) & (heat < math.inf), (mass > 0) & (mass <= 1)
-    if is_known(are_valid[0]) and not np.all(are_valid[0]):
-        raise ValueError(f"temperature is {temperature}: must be finite and > 0 (its limit 0 is greedy_search)")
-    if is_known(are_valid[1]) and not np.all(are_valid[1]):
-        raise ValueError(f"top_p is {top_p}: must be in (0, 1]")
-    if top_k is not None:
-        check_int("top_k", top_k)
-        if top_k < 1:
-            raise ValueError(f"top_k is {top_k}: must be >= 1, or None for the whole vocabulary")
+    is_valid = (heat > 0) & (heat < math.inf) & (mass > 0) & (mass <= 1)
+    if (is_known(is_valid) and not np.all(is_valid)) or (top_k is not None and top_k < 1):
+        raise ValueError(
+            f"temperature is {temperature}, top_k {top_k}, top_p {top_p}: must be above 0, at least 1, and in (0, 1]; "
+            "the limit of temperature 0 is greedy_search"
+        )
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):  # of jax.random.PRNGKey
         keys = jax.random.wrap_key_data(keys)
     keys_B = keys if keys.ndim else jax.vmap(jax.random.fold_in, (None, 0))(keys, jnp.arange(size))
     check_shape("keys", keys_B, (size,))
-    is_valid_B = jnp.broadcast_to(are_valid[0] & are_valid[1], size)
+    is_valid_B = jnp.broadcast_to(is_valid, size)
     heat_B, mass_B = (jnp.where(is_valid_B, jnp.broadcast_to(value, size), 1.0) for value in (heat, mass))
     is_whole = top_k is None and is_known(top_p) and bool(np.all(mass == 1))
 

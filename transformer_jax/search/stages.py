@@ -85,10 +85,6 @@ def _rows_of(tree: Any, chosen_C: Array, batch_size: int) -> Any:
     def rows(leaf: Array) -> Array:
         if leaf.ndim == 0:
             return leaf
-        if leaf.shape[0] % batch_size:
-            raise ValueError(
-                f"tail: an array of the cache has shape {leaf.shape}: must have {batch_size} sentences first"
-            )
         return leaf.reshape(batch_size, -1, *leaf.shape[1:])[chosen_C].reshape(-1, *leaf.shape[1:])
 
     return jax.tree.map(rows, tree)

@@ -1,18 +1,28 @@
-"""What an experiment file states: a question, a base config, and named variants as differences from it."""
+"""What an experiment file states: a question, a base config, named variants as differences from it, and seeds."""
 
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
+
+# What may differ between the seeds of a variant (Bouthillier et al. 2021), in the words of reports. The test pairs
+# never do: all runs are compared on the same sentences, and a report's bootstrap adds what other ones would change.
+SOURCES = {
+    "initialization": "the initial parameters and dropout",
+    "order": "the order of the training pairs",
+    "split": "which pairs are for training and which for validation",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,3 +74,27 @@ def grid(axes: Mapping[str, Sequence[Any]], group: str = "") -> list[Variant]:
         Variant(" ".join(f"{short[path]}={value}" for path, value in changes.items()), changes, group)
         for changes in combinations
     ]
+
+
+def base_values(sweep: Sweep, overrides: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, Any], list[str]]:
+    """The base's nested values with the command line's changes, and what is wrong with these."""
+    if isinstance(sweep.base, ExperimentConfig):
+        values = schema.to_dict(sweep.base)
+    else:
+        values = copy.deepcopy(sweep.base.to_dict() if hasattr(sweep.base, "to_dict") else dict(sweep.base))
+    return values, [f"--config.{line}" for line in schema.lay_over(ExperimentConfig, values, overrides)]
+
+
+def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values with some options changed."""
+    result = copy.deepcopy(dict(values))
+    for path, value in changes.items():
+        schema.put(result, path, value)
+    return result
+
+
+def seeded(config: ExperimentConfig, vary: Sequence[str], seed: int) -> ExperimentConfig:
+    """The config of the run with that seed. What does not vary is as in the base."""
+    seeds: dict[str, Any] = {f"{source}_seed": seed for source in ("order", "split") if source in vary}
+    data = dataclasses.replace(config.data, **seeds)
+    return dataclasses.replace(config, data=data, seed=seed if "initialization" in vary else config.seed)

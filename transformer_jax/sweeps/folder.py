@@ -17,7 +17,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.runs.folder import refuse_patterns
-from transformer_jax.sweeps import spec, variance
+from transformer_jax.sweeps import spec
+from transformer_jax.sweeps.checks import TUNING_SEED
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
 
-SHOWN_DIFFERENCES = 12
 # Of prepared data, of unfinished preparation, and of its lock.
 DATA_NAME = re.compile(r"[0-9a-f]{12}(\.partial|\.lock)?")
 
@@ -46,15 +46,13 @@ class SweepFolder:
 
     def load(self) -> ResolvedSweep:
         """The sweep in this folder."""
-        if not self.definition_file.is_file():
-            raise BadInput(f"{self.path}: is not a sweep (no sweep.json); transformer-jax sweep FILE.py creates one")
-        return spec.from_json(self._record(), str(self.definition_file))
-
-    def _record(self) -> dict[str, Any]:
         record = read_json(self.definition_file)
         if record is None or record.get("format") != spec.FORMAT:
-            raise BadInput(f"{self.definition_file}: is not a definition of a sweep that this version can read")
-        return record
+            raise BadInput(
+                f"{self.path}: is not a sweep (it has no sweep.json that this version can read); "
+                "transformer-jax sweep FILE.py makes one"
+            )
+        return spec.from_json(record)
 
     @contextlib.contextmanager
     def in_original_directory(self) -> Iterator[SweepFolder]:
@@ -81,7 +79,7 @@ class SweepFolder:
         if not self.definition_file.is_file():
             definition = dataclasses.replace(definition, only=None if only is None else tuple(only))
             if together and definition.sweep.vary is None:
-                return dataclasses.replace(definition, vary=(variance.INITIALIZATION,), began_together=True)
+                return dataclasses.replace(definition, vary=("initialization",), began_together=True)
             return definition
         stored = self.load()
         if definition.tune is None:
@@ -89,15 +87,8 @@ class SweepFolder:
         if definition.sweep.vary is None:
             definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
-            more = [f"  ... and {len(found) - SHOWN_DIFFERENCES} more"] if len(found) > SHOWN_DIFFERENCES else []
-            raise ConfigError(
-                [
-                    f"{self.path}: contains another sweep; use another --workdir. Variants and seeds may be added, "
-                    "but it differs in:",
-                    *(f"  {line}" for line in found[:SHOWN_DIFFERENCES]),
-                    *more,
-                ]
-            )
+            rule = "contains another sweep; use another --workdir. Variants and seeds may be added, but it differs in:"
+            raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
         return dataclasses.replace(
             definition,
             seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
@@ -109,18 +100,14 @@ class SweepFolder:
     def check_place(self) -> None:
         """Raises for a place where no sweep can be, before anything is written there."""
         refuse_patterns(self.path)
-        with explained(self.path):
-            names = {file.name for file in self.path.iterdir()} if self.path.exists() else set()
-            for parent in self.path.parents:
-                if parent.exists() and not parent.is_dir():
-                    raise BadInput(f"{parent}: is a file; must be a directory")
-            if self.definition_file.name in names:
-                self._record()
-            # A launcher killed while it prepared data leaves its lock and a data folder.
-            elif names - {".lock", "data"} or not all(
-                DATA_NAME.fullmatch(file.name) for file in self.path.glob("data/*")
-            ):
-                raise BadInput(f"{self.path}: is not a sweep, and not empty; use an empty or new directory")
+        names = set[str]()
+        with explained(self.path), contextlib.suppress(FileNotFoundError):
+            names = set(os.listdir(self.path))
+        if self.definition_file.name in names:
+            self.load()
+        # A launcher killed while it prepared data leaves its lock and a data folder.
+        elif names - {".lock", "data"} or not all(DATA_NAME.fullmatch(file.name) for file in self.path.glob("data/*")):
+            raise BadInput(f"{self.path}: is not a sweep, and not empty; use an empty or new directory")
 
     def save(self, definition: ResolvedSweep) -> None:
         with explained(self.path):
@@ -177,8 +164,8 @@ class SweepFolder:
         for factor, variant in itertools.product(definition.tune or (), definition.sweep.variants):
             if variant.name not in tuned and (variants is None or variant.name in variants):
                 path = self.path / "runs" / variant.slug / f"tuning-{factor:g}"
-                experiment = definition.experiment(variant.name, spec.TUNING_SEED, factor)
-                runs.append(SweepRun(path, variant.name, spec.TUNING_SEED, experiment, kind="tuning", factor=factor))
+                experiment = definition.experiment(variant.name, TUNING_SEED, factor)
+                runs.append(SweepRun(path, variant.name, TUNING_SEED, experiment, kind="tuning", factor=factor))
         return runs
 
     def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
@@ -187,10 +174,7 @@ class SweepFolder:
 
     def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
         """The run with this id."""
-        for run in self.all_runs(definition):
-            if run.run_id == run_id:
-                return run
-        raise BadInput(f"{run_id}: {self.path} has no such run")
+        return {run.run_id: run for run in self.all_runs(definition)}[run_id]
 
 
 def data_key(experiment: ExperimentConfig) -> str:
@@ -206,30 +190,24 @@ def data_key(experiment: ExperimentConfig) -> str:
 
 def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     """How two definitions differ, where a sweep may not change, a line each."""
-    kept = [variant.name for variant in stored.sweep.variants if variant.name in wanted.experiments]
-    analyses = stored.sweep.analyses.keys() & wanted.sweep.analyses.keys()
-    old, new = _fixed(stored, kept, analyses), _fixed(wanted, kept, analyses)
-    pairs = {name: (old.get(name, "not changed"), new.get(name, "not changed")) for name in {**old, **new}}
-    return [f"{name}: {there} there, {here} here" for name, (there, here) in pairs.items() if there != here] + [
-        f"variant {variant.name!r}: there, but not here (use --only to leave it out)"
-        for variant in stored.sweep.variants
-        if variant.name not in kept
-    ]
+    old, new = _fixed(stored), _fixed(wanted)
+    changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
+    removed = [name for name in stored.experiments if name not in wanted.experiments]
+    return changed + [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
 
 
-def _fixed(definition: ResolvedSweep, variants: Sequence[str], analyses: Collection[str]) -> dict[str, Any]:
-    """What may not change in a sweep, described in words, with its value as JSON has it."""
-    fixed: dict[str, Any] = {
+def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
+    """What may not change in a sweep, described in words, with its value as JSON has it. Variants may be added."""
+    options = [o.path for o in schema.options(ExperimentConfig) if o.affects not in ("computation", "environment")]
+    return {
         "name": definition.sweep.name,
         "scale": definition.scale,
         "tune": spec.tune_text(definition.tune),
         "vary": ", ".join(definition.vary),
-        **{f"analysis {name!r}": definition.sweep.analyses[name] for name in sorted(analyses)},
+        **{f"analysis {name!r}": address for name, address in definition.sweep.analyses.items()},
+        **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
+        **{
+            f"variant {variant.name!r}": json.loads(json.dumps(dict(variant.changes), default=str))
+            for variant in definition.sweep.variants
+        },
     }
-    for option in schema.options(ExperimentConfig):
-        if option.affects not in ("computation", "environment"):
-            fixed[f"base: {option.path}"] = schema.value_at(definition.base, option.path)
-    for name in variants:
-        changes = json.loads(json.dumps(dict(definition.variant(name).changes), default=str))
-        fixed |= {f"variant {name!r}: {path}": value for path, value in changes.items()}
-    return fixed

@@ -5,37 +5,31 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import os
+import math
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import jax
 
-from transformer_jax.data.corpora import named_files
+from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.prepared import MANIFEST
-from transformer_jax.data_config import TASKS, DataConfig
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import checks, provenance, tuning
+from transformer_jax.sweeps import provenance
+from transformer_jax.sweeps.checks import TUNING_SEED, listed
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.process import Pool
-from transformer_jax.sweeps.run import Job, SweepRun, now
+from transformer_jax.sweeps.run import Job, Outcome, SweepRun, now, seconds_of
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import TUNING_SEED, ResolvedSweep, training_flops
-from transformer_jax.sweeps.status import Display, RunStatus, failure, tracker_failures
-from transformer_jax.sweeps.variance import ORDER, SPLIT
+from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
+from transformer_jax.sweeps.status import Progress, RunStatus, failure, table, tracker_failures
 
 # The exit status after a signal, as shells have it.
 EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
-
-# --dry-run prepares generated data of at most so many pairs, and text files of so many bytes: each takes seconds.
-FEW_PAIRS, SMALL_FILES = 5000, 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +55,8 @@ def launch(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions
     variants = definition.chosen(options.only)
     with sweep.held():
         definition = ready(sweep, definition, options)
-        prepare_data(definition, data_sets(sweep, definition, variants))
+        prepare_data(sweep, definition, variants)
         sweep.save(definition)
-        if definition.together:
-            print(f"--together: {what_trains_together(sweep, definition, options)}", flush=True)
         with StopSignals() as signals:
             return Launcher(sweep, definition, variants, options, signals).run()
 
@@ -86,83 +78,53 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     return definition
 
 
-def what_trains_together(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> str:
-    runs = sweep.runs(definition)
-    if len(grouped(runs, options.together)) == len(runs):
-        return "no two runs of this sweep can train together"
-    if {ORDER, SPLIT} & set(definition.vary):
-        return (
-            "in this sweep the order or the split of the training pairs varies with the seed, so only runs of the same "
-            "seed train together"
-        )
-    return "all seeds see the training pairs in the same order; the report mentions it"
-
-
 def cores_of_a_run(jobs: int | None, recorded: int | None) -> int | None:
     """How many CPU cores each run gets: as many as the sweep began with, because the last digits depend on it."""
     cores = len(slots(jobs, recorded)[0].cores)
-    if not cores:  # GPUs
-        return recorded
-    if recorded is not None and cores < recorded:
-        tell(
-            f"warning: the sweep's runs had {recorded} CPU cores each, here are {cores}: their last digits will differ"
-        )
-    elif recorded is not None and cores != len(slots(jobs)[0].cores):
-        tell(f"each run has {recorded} of the CPU cores, as when the sweep began; its last digits depend on that")
-    return recorded or cores
+    if cores and recorded is not None and cores < recorded:
+        tell(f"warning: the sweep's runs had {recorded} CPU cores each, here are {cores}: the last digits will differ")
+    return recorded or cores or None
 
 
-def data_sets(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> dict[Path, SweepRun]:
-    """The folder of each data set, with a run that uses it."""
-    places: dict[Path, SweepRun] = {}
+def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> None:
+    """Prepares each data set once; raises for what could not be trained or evaluated on."""
+    of_folder: dict[Path, SweepRun] = {}
     for run in sweep.all_runs(definition, variants):
-        places.setdefault(sweep.data(run.experiment), run)
-    return places
-
-
-@contextlib.contextmanager
-def trial_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> Iterator[dict[Path, Path]]:
-    """Where the data of each data folder is: data whose preparation takes seconds is prepared in a temporary folder.
-
-    Raises what `prepare_data` would of this data; other data is left out.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        places: dict[Path, Path] = {}
-        sets = data_sets(sweep, definition, variants)
-        for number, (place, run) in enumerate(sets.items()):
-            if (place / MANIFEST).is_file():
-                places[place] = place
-            elif _is_small(run.experiment.data):
-                places[place] = Path(scratch) / str(number)
-        prepare_data(definition, {now: sets[place] for place, now in places.items()})
-        yield places
-
-
-def _is_small(data: DataConfig) -> bool:
-    if data.corpus in TASKS:
-        return data.task.train_size + data.task.valid_size + data.task.test_size <= FEW_PAIRS
-    files = named_files(data)
-    with contextlib.suppress(OSError):  # text that is not here
-        return bool(files) and sum(map(os.path.getsize, files)) <= SMALL_FILES
-    return False
-
-
-def prepare_data(definition: ResolvedSweep, places: Mapping[Path, SweepRun]) -> None:
-    """Prepares each data set once; refuses what could not be trained or evaluated on."""
+        of_folder.setdefault(sweep.data(run.experiment), run)
     problems: list[tuple[str, str]] = []  # of variants
-    for place, run in places.items():
-        name = run.variant
+    for folder, run in of_folder.items():
         try:
-            prepared = prepare(run.experiment, place)
+            prepared = prepare(run.experiment, folder)
         except BadInput as problem:
-            problems.append((name, str(problem)))
+            problems.append((run.variant, str(problem)))
             continue
-        known = [split for split in prepared.splits if len(prepared.pairs(split))]
-        problems += [(name, problem) for problem in checks.missing_splits(definition.sweep.tests, known)]
+        known = [split for split in prepared.splits if split != "train" and len(prepared.pairs(split))]
+        for split in definition.sweep.tests:
+            if split not in known:
+                hint = schema.nearest(str(split), known)
+                problems.append((run.variant, f"tests = {split!r}: its data has no such sentences; {hint}"))
         if definition.tune and "valid" not in known:
-            problems.append((name, "tune chooses by validation loss, and there is no validation data"))
+            problems.append((run.variant, "tune chooses by validation loss, and there is no validation data"))
     if problems:
-        raise ConfigError(checks.listed(problems))
+        raise ConfigError(listed(problems))
+
+
+class Pool(Protocol):
+    """Where jobs run: processes of this machine, or the jobs of a cluster."""
+
+    seconds_between_polls: float
+
+    def start(self, jobs: Sequence[Job]) -> list[Job]:
+        """Starts as many jobs as there is room for; returns those that have to wait."""
+
+    def is_busy(self) -> bool:
+        """Whether there is anything to wait for."""
+
+    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
+        """The runs that have ended since the last call."""
+
+    def stop(self) -> None:
+        """Asks all jobs to save and end."""
 
 
 @dataclasses.dataclass
@@ -179,56 +141,49 @@ class Launcher:
     unfinished: int = 0
 
     def run(self) -> int:
-        if self.definition.tune:
-            self._tune()
+        if tuning_runs := self.sweep.tuning_runs(self.definition, self.variants):
+            print(f"{len(tuning_runs)} runs to choose learning rates", flush=True)
+            self._run_missing(tuning_runs)
+            if not self._is_over():
+                self._choose_rates(tuning_runs)
         if not self._is_over():
             statuses = self._run_missing(self.sweep.runs(self.definition, self.variants))
             self.diverged += [status.run.name for status in statuses if status.state == "diverged"]
         return self._conclude()
 
-    def _tune(self) -> None:
-        """Chooses the learning rate of each variant whose runs are over, and leaves out the others."""
-        runs = self.sweep.tuning_runs(self.definition, self.variants)
-        if not runs:
-            return
-        print(f"{len(runs)} runs to choose learning rates", flush=True)
-        self._run_missing(runs)
-        if self._is_over():
-            return
-        for name in dict.fromkeys(run.variant for run in runs):
-            of_variant = [run for run in runs if run.variant == name]
-            if not all(map(tuning.is_over, of_variant)):
+    def _choose_rates(self, tuning_runs: Sequence[SweepRun]) -> None:
+        """Chooses the learning rate of each variant whose runs are over, and leaves out the other variants.
+
+        A run that failed has not told how good its rate is, which may be the best.
+        """
+        for name in dict.fromkeys(run.variant for run in tuning_runs):
+            runs = [run for run in tuning_runs if run.variant == name]
+            if not all(run.is_finished() or run.has_diverged() for run in runs):
                 self.variants.remove(name)
-            elif (choice := tuning.choice(of_variant)) is None:
+            elif (choice := best_rate(runs)) is None:
                 self.variants.remove(name)
-                self.diverged += [run.name for run in of_variant]
+                self.diverged += [run.name for run in runs]
             else:
                 self.sweep.record_tuned(name, choice)
-                losses = {
-                    factor: "diverged" if loss is None else f"{loss:.4f}" for factor, loss in choice["losses"].items()
-                }
-                shown = ", ".join(f"x {factor}: {loss}" for factor, loss in losses.items())
-                print(f"{name}: rate x {choice['factor']:g} (validation loss {shown})", flush=True)
+                print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
 
     def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
         """Runs those that are not finished; returns how all stand then."""
-        display, options = Display(runs), self.options
+        progress, options = Progress(runs), self.options
         missing = [run for run in runs if not run.is_finished() and not run.has_diverged()]
         pool: Pool = (
             LocalPool(self.sweep, slots(options.jobs, self.definition.cores))
             if options.slurm is None
-            else SlurmPool(self.sweep, options.slurm, display)
+            else SlurmPool(self.sweep, options.slurm, progress)
         )
         jobs = in_order(grouped(missing, options.together), self.definition)
-        run_jobs(pool, jobs, display, self.signals, options.retries, options.fail_fast)
-        statuses = display.close()
+        run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
+        statuses = progress.statuses()
         self.unfinished += sum(status.state not in ("finished", "failed", "diverged") for status in statuses)
         self.failed += [status.run.name for status in statuses if status.state == "failed"]
-        for status in statuses:
-            if status.state in ("failed", "diverged"):
-                print(f"\n{failure(status)}", flush=True)
-        if warning := tracker_failures(statuses):
-            print(f"\n{warning}", flush=True)
+        failures = [failure(status) for status in statuses if status.state in ("failed", "diverged")]
+        for text in filter(None, [table(statuses), *failures, tracker_failures(statuses)]):
+            print(f"\n{text}", flush=True)
         return statuses
 
     def _is_over(self) -> bool:
@@ -243,27 +198,40 @@ class Launcher:
             print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
             return EXIT_STATUS[self.signals.asked]
         if self._is_detached():
-            tuning_runs = bool(self.definition.tune and self.sweep.tuning_runs(self.definition, self.variants))
-            print(
-                f"\n{self.unfinished} runs are left to the cluster; --status shows their state"
-                + (
-                    "; when they are done, the same command chooses the learning rates and submits the rest"
-                    * tuning_runs
-                )
-            )
+            then = "when they are done, the same command submits what is left, if anything"
+            print(f"\n{self.unfinished} runs are left to the cluster; --status shows their state; {then}")
             return 0
+        problems = []
         if self.failed:
-            stopped = "; --fail-fast stopped the others" if self.options.fail_fast else ""
-            raise Failed(f"{len(self.failed)} runs: {'; '.join(self.failed)}{stopped}. The same command retries them")
+            problems.append(f"{len(self.failed)} runs: {'; '.join(self.failed)}. The same command retries them")
         if self.diverged:
-            raise Failed(
-                f"{len(self.diverged)} runs diverged: {'; '.join(self.diverged)}. The same command does not repeat "
-                "them unless their folders are removed"
+            names = "; ".join(self.diverged)
+            problems.append(
+                f"{len(self.diverged)} runs diverged: {names}. They are not repeated unless their folders are removed"
             )
         if self.unfinished:
-            raise Failed(f"{self.unfinished} runs are not finished; the same command resumes the sweep")
+            problems.append(f"{self.unfinished} runs are not finished; the same command resumes the sweep")
+        if problems:
+            raise Failed(problems[0])
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
+
+
+def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
+    """The content of tuned.json for the variant of these runs, which are over; None if all diverged."""
+    results = {run.factor: result for run in runs if (result := run.result()) is not None}
+    losses = {run.factor: results.get(run.factor, {"valid": {}})["valid"].get("loss") for run in runs}
+    tried = [(loss, factor) for factor, loss in losses.items() if loss is not None and math.isfinite(loss)]
+    if not tried:
+        return None
+    cost = {
+        "runs": len(runs),  # of those that diverged only their number is known
+        "updates": sum(result["steps"] for result in results.values()),
+        "train_seconds": sum(map(seconds_of, results.values())),
+        "training_flops": sum(result["training_flops"] for result in results.values()),
+    }
+    losses_by_name = {f"{factor:g}": loss for factor, loss in losses.items()}
+    return {"factor": min(tried)[1], "losses": losses_by_name, "seed": TUNING_SEED, "cost": cost}
 
 
 def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
@@ -271,7 +239,8 @@ def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
 
     Within a seed the baseline is first, because all others are compared with it, and then the most expensive.
     """
-    baselines, seeds = definition.baselines(), [TUNING_SEED, *definition.seeds]
+    baselines = {variant.baseline or definition.sweep.baseline for variant in definition.sweep.variants}
+    seeds = [TUNING_SEED, *definition.seeds]
 
     def place(job: Job) -> tuple[bool, int, bool, float]:
         first = min((run.kind == "untuned", seeds.index(run.seed), run.variant not in baselines) for run in job)
@@ -283,22 +252,22 @@ def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
 def run_jobs(
     pool: Pool,
     jobs: Sequence[Job],
-    display: Display,
+    progress: Progress,
     signals: StopSignals,
     retries: int = 0,
     fail_fast: bool = False,
 ) -> None:
     """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved."""
     pending, failures, stopping = list(jobs), collections.Counter[str](), False
-    display.pending |= {run.run_id: "waiting" for job in jobs for run in job}
+    progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
         if not stopping and (signals.asked or (fail_fast and any(count > retries for count in failures.values()))):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
         for run, outcome in pool.ended():
-            display.outcomes[run.run_id] = outcome
-            display.pending.pop(run.run_id, None)
+            progress.outcomes[run.run_id] = outcome
+            progress.pending.pop(run.run_id, None)
             if outcome.state != "failed":
                 continue
             failures[run.run_id] += 1
@@ -306,13 +275,13 @@ def run_jobs(
                 with contextlib.suppress(OSError):
                     run.record_attempt(state="failed", error=outcome.error, ended=now())
             if failures[run.run_id] <= retries and not stopping:
-                display.print(f"{run.name}: failed, retrying: {outcome.error.splitlines()[0]}")
-                display.pending[run.run_id] = "waiting"
+                progress.print(f"{run.name}: failed, retrying: {outcome.error.splitlines()[0]}")
+                progress.pending[run.run_id] = "waiting"
                 pending.append([run])
-        display.refresh()
+        progress.show_changes()
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
-    display.refresh(now=True)
+    progress.show_changes(now=True)
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:

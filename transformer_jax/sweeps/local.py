@@ -6,17 +6,78 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.process import Outcome, WorkerProcess
-from transformer_jax.sweeps.run import Job, SweepRun
+from transformer_jax.sweeps.run import Job, Outcome, SweepRun, outcome_of
 
+# Without -P, `python -m` imports from the current directory first: a copy of the package that lies there, or a file
+# called random.py, would be run in place of what is installed.
+PYTHON = (sys.executable, "-P")
+# Lines of the log that are shown if a process ends without reporting why.
+LAST_LINES = 8
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
+
+
+class WorkerProcess:
+    """A process that trains some runs, as its launcher sees it. Closing its stdin asks it to stop."""
+
+    def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun], environment: Mapping[str, str] | None = None):
+        self.runs = tuple(runs)
+        first = runs[0]
+        first.path.mkdir(parents=True, exist_ok=True)
+        for run in runs[1:]:
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
+        run_ids = [run.run_id for run in runs]
+        with open(first.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*PYTHON, "-m", "transformer_jax.sweeps.worker", "--until-stdin-ends", sweep.path, *run_ids],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks its workers
+            )
+
+    def ask_to_stop(self) -> None:
+        """Has it save and end. The same happens when this process dies, which closes the pipe."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def outcomes(self) -> list[Outcome]:
+        """The outcome of each run; waits for the end."""
+        status = self.process.wait()
+        self.ask_to_stop()  # closes the pipe
+        if status == -signal.SIGTERM:  # asked to stop before it had a handler for the signal
+            unrecorded = Outcome("stopped")
+        else:
+            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            unrecorded = Outcome("failed", f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}")
+        return [
+            # An older attempt tells nothing of a process that ended before it could begin.
+            outcome_of(run, unrecorded) if run.attempt().get("pid") == self.process.pid else unrecorded
+            for run in self.runs
+        ]
+
+
+def last_lines(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").rstrip().splitlines()
+    except OSError as error:
+        return f"(no log: {error})"
+    return "\n".join(lines[-LAST_LINES:])
 
 
 class Slot(NamedTuple):
@@ -36,7 +97,7 @@ def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
     devices = gpus()
     jobs = jobs or max(len(devices), 1)
     if devices:
-        return [_gpu_slot(portion(devices, jobs, number), -(-jobs // len(devices))) for number in range(jobs)]
+        return [_gpu_slot(devices, jobs, number) for number in range(jobs)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not cores:
         return [Slot() for _ in range(jobs)]
@@ -44,18 +105,15 @@ def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
     return [Slot(tuple(cores[(job * each + n) % len(cores)] for n in range(each))) for job in range(jobs)]
 
 
-def portion(items: Sequence[str], shares: int, number: int) -> list[str]:
-    """Share `number` of even `shares`; with too few items, one that several shares have."""
-    if shares > len(items):
-        return [items[number % len(items)]]
-    return list(items[number * len(items) // shares : (number + 1) * len(items) // shares])
-
-
-def _gpu_slot(devices: Sequence[str], processes_on_each: int) -> Slot:
-    environment = {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
-    if processes_on_each > 1 and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:
-        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{SHARED_MEMORY / processes_on_each:.3f}"
-    return Slot((), environment)
+def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
+    count = len(devices)
+    if jobs <= count:
+        return Slot(
+            (), {"CUDA_VISIBLE_DEVICES": ",".join(devices[number * count // jobs : (number + 1) * count // jobs])}
+        )
+    fraction = f"{SHARED_MEMORY / -(-jobs // count):.3f}"
+    memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)}
+    return Slot((), {"CUDA_VISIBLE_DEVICES": devices[number % count], **memory})
 
 
 def gpus() -> list[str]:
@@ -125,8 +183,7 @@ class LocalPool:
             if process.has_ended():
                 self.busy.remove((process, slot))
                 self.free.append(slot)
-                outcomes = process.outcomes()
-                yield from ((run, outcomes[run.run_id]) for run in process.runs)
+                yield from zip(process.runs, process.outcomes(), strict=True)
 
     def stop(self) -> None:
         for process, _ in self.busy:

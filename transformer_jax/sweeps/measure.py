@@ -1,7 +1,6 @@
 """Evaluates a trained run of a sweep on every test set, analyses it, and writes its result.json."""
 
 import json
-import os
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +17,13 @@ from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
-from transformer_jax.runs.folder import RunFolder, identifying_versions
-from transformer_jax.runs.metrics import is_validation, read_metrics
+from transformer_jax.runs.best import is_validation
+from transformer_jax.runs.folder import RunFolder, identifying_versions, numerics
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
-from transformer_jax.sweeps.provenance import digests_of_run
-from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps import provenance
+from transformer_jax.sweeps.run import SweepRun, digest, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
@@ -33,11 +33,6 @@ from transformer_jax.update.optimizer import peak_rate
 def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     model = load_run(run.path)
-    if model.steps[-1] > run.experiment.train.steps:
-        raise BadInput(
-            f"{run.path}: was trained to step {model.steps[-1]:,}, and the sweep's runs end at step "
-            f"{run.experiment.train.steps:,}; remove that folder to train the run again"
-        )
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
@@ -49,12 +44,12 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
     result = {
         "variant": run.variant,
         "seed": run.seed,
-        "config_digest": run.digest,
+        "config_digest": digest(run.experiment),
         "parameters": count(model.params),
         "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
         **training(run, config),
         "tests": tests,
-        "code": digests_of_run(run, definition),
+        "code": provenance.digests(definition, run),
         "versions": identifying_versions(),
         "together": together,
         "devices": devices(),
@@ -67,8 +62,6 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
     """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
-    if not test_set.sources:
-        raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     directory, name = run.path / "translations", f"{test_set.file_name}.latest"
     record = read_json(directory / f"{name}.json")
     wanted = identity(model, model.config.decode, test_set)
@@ -88,17 +81,14 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
 
 
 def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str) -> dict[str, Any]:
-    """What an analysis, a function in a user's file, returns for a model; refused unless it can be stored as JSON."""
-    function = extension.load_object(address)
+    """What an analysis, a function in a user's file, returns for a model."""
     with extension.running(extension.file_of(address)):
-        found = function(model, config, tests)
-    if not isinstance(found, dict):
-        raise BadInput(f"analysis {name!r}: {address} returned {type(found).__name__}; it must return a dict")
+        found = extension.load_object(address)(model, config, tests)
     try:
-        json.dumps(found)
+        json.dumps({**found})
     except (TypeError, ValueError) as error:
-        raise BadInput(f"analysis {name!r}: what {address} returned cannot be stored as JSON: {error}") from None
-    return found
+        raise BadInput(f"analysis {name!r}: {address} must return a dict that can be stored as JSON: {error}") from None
+    return dict(found)
 
 
 def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
@@ -111,8 +101,7 @@ def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
     target_tokens = logged[-1]["target_tokens"]
-    validated = [line for line in lines if is_validation(line)]
-    last = validated[-1] if validated else {}
+    last: Mapping[str, Any] = next((line for line in reversed(lines) if is_validation(line)), {})
     names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {
         "steps": lines[-1]["step"],
@@ -130,8 +119,13 @@ def report_to_tracker(
     run: SweepRun, definition: ResolvedSweep, config: ExperimentConfig, result: Mapping[str, Any]
 ) -> None:
     """Reports the scores to the run's tracker. What fails here is a warning: result.json has them already."""
-    scores = {f"{split}/{name}": value for split, test in result["tests"].items() for name, value in _numbers(test)}
-    scores |= {f"valid/{name}": value for name, value in _numbers(result["valid"])}
+    parts = {"valid": result["valid"], **result["tests"]}
+    scores = {
+        f"{part}/{name}": value
+        for part, values in parts.items()
+        for name, value in values.items()
+        if isinstance(value, (int, float))
+    }
     try:
         tracking = RunFolder(run.path, labels=labels_of(run, definition)).tracking(config)
         if tracking is not None:
@@ -146,13 +140,7 @@ def labels_of(run: SweepRun, definition: ResolvedSweep) -> Labels:
     return Labels(definition.sweep.name, run.variant, run.name)
 
 
-def _numbers(values: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in values.items() if isinstance(value, (int, float))]
-
-
 def devices() -> str:
-    """The devices of this process: "2 CPU cores", "1 NVIDIA H200"."""
-    if jax.default_backend() == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return f"{cores} CPU core{'s' * (cores > 1)}"
-    return f"{len(jax.devices())} {jax.devices()[0].device_kind}"
+    """The devices of this process: "2 CPU cores", "1 x NVIDIA H200"."""
+    facts = numerics()
+    return f"{facts['cores']} CPU cores" if jax.default_backend() == "cpu" else str(facts["devices"])

@@ -1,140 +1,140 @@
-"""What `--dry-run` prints: every variant, what differs in it, its size, and an estimate of the time it takes."""
+"""What `--dry-run` prints: every variant, what differs in it, its size, and an estimate of the time it takes.
+
+The time is that of finished runs, or follows from one update of each variant that is compiled and timed now. It is
+meant to be right within a factor of two. The updates are timed in a process with the cores or the GPU of a worker:
+
+    python -P -m transformer_jax.sweeps.plan      reads configs from stdin, writes a line of JSON for each
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_jax.config import ExperimentConfig
+import jax
+import numpy as np
+
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.data.batching import Batch
+from transformer_jax.data.prepared import MANIFEST, Prepared
+from transformer_jax.data_config import TASKS
+from transformer_jax.errors import Failed
+from transformer_jax.experiment import with_vocabulary
+from transformer_jax.files.progress import tell
+from transformer_jax.model import size
+from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs.metrics import count_text, duration
-from transformer_jax.schema import is_address
-from transformer_jax.sweeps import estimate
-from transformer_jax.sweeps.definition import Variant
-from transformer_jax.sweeps.estimate import Counts, Work
+from transformer_jax.sweeps.definition import SOURCES, Variant
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.local import slots
+from transformer_jax.sweeps.local import PYTHON, Slot, pinned, slots
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
-from transformer_jax.sweeps.status import RunStatus, status_of
-from transformer_jax.sweeps.variance import listed
-from transformer_jax.training.steps import updates
-from transformer_jax.update.optimizer import peak_rate
+from transformer_jax.sweeps.status import aligned, status_of
+from transformer_jax.training.steps import CompiledSteps, updates
+from transformer_jax.update import sharding
+from transformer_jax.update.optimizer import make_schedule, peak_rate
 
 LONGEST_DIFFERENCE = 60
-UNCOUNTED = "train.epochs is counted once the data is prepared; until then a run is taken to have train.steps updates"
+# For each shape of batch: the update, the validation, and the scores and translations of tests.
+PROGRAMS_OF_A_SHAPE = 4
+# Relative to an update of the same tokens: the time of a forward pass, and of translating greedily.
+FORWARD, SEARCH = 1 / 3, 2.0
+# Relative to compiling an update: compiling another program, and reading one that another run has compiled.
+OTHER_PROGRAM, CACHED = 0.4, 0.15
+# An update is repeated until this many seconds have passed, and at least this often.
+SECONDS, CALLS = 0.5, 2
+# On a CPU the most FLOPs of an update that is timed: a larger batch is represented by some of its rows.
+MOST_FLOPS = 3e10
+
+
+class Work(NamedTuple):
+    """What is left of a run."""
+
+    run: SweepRun
+    updates: int
 
 
 def plan(
-    sweep: SweepFolder,
-    definition: ResolvedSweep,
-    variants: Sequence[str],
-    places: Mapping[Path, Path],
-    jobs: int | None = None,
+    sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None
 ) -> Iterator[str]:
-    """A table of the variants; then, once updates were timed, how long what is not finished yet will take.
-
-    `places`: where the data of each data folder is now, of data that is prepared.
-    """
+    """A table of the variants; then, once updates were timed, how long what is not finished yet will take."""
     experiments = {name: definition.experiments[name] for name in variants}
-    data = {name: places.get(sweep.data(config)) for name, config in experiments.items()}
-    counted = {name: updates(config, lambda place=data[name]: place) for name, config in experiments.items()}  # type: ignore[misc]
-    counts = {name: estimate.counts(config, data[name], definition.sweep.tests) for name, config in experiments.items()}
+    folders = {name: sweep.data(config) for name, config in experiments.items()}
+    data = {name: folder if (folder / MANIFEST).is_file() else None for name, folder in folders.items()}
+    counted = {name: updates(config, lambda name=name: data[name]) for name, config in experiments.items()}  # type: ignore[misc]
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
-    works = [_work(status, counted) for status in statuses if status.state not in ("finished", "diverged")]
+    works = [
+        Work(status.run, max((counted[status.run.variant] or status.run.experiment.train.steps) - status.step, 0))
+        for status in statuses
+        if status.state not in ("finished", "diverged")
+    ]
     rows = [("variant", "differs in", "parameters", "FLOPs a run", "programs", "peak rate")]
     for name, config in experiments.items():
-        flops = count_text(training_flops(config, counted[name]))
-        programs = str(counts[name].programs + counts[name].other_programs)
-        shown = changes(definition.variant(name))
-        rows.append((name, shown, f"{parameters(config.model):,}", flops, programs, _peak_rate(config)))
-    yield "\n".join(
-        [
-            f"{definition.sweep.name}: {definition.sweep.question}",
-            "",
-            _aligned(rows, texts=2),
-            "",
-            _runs_text(definition, variants, works, len(statuses) - len(works)),
-            f"differences between seeds include: {listed(definition.vary)}",
-            f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on), "
-            "parameters of the vocabulary asked for",
-            *([UNCOUNTED] if None in counted.values() else []),
-            *_unchecked(data),
-        ]
-    )
-    if works:
-        yield _times(sweep, definition, works, counts, data, jobs)
-
-
-def _work(status: RunStatus, counted: Mapping[str, int | None]) -> Work:
-    whole = counted[status.run.variant] or status.run.experiment.train.steps
-    return Work(status.run, max(whole - status.step, 0))
-
-
-def _runs_text(definition: ResolvedSweep, variants: Sequence[str], works: Sequence[Work], finished: int) -> str:
-    seeds = ", ".join(map(str, definition.seeds))
-    tune = f" and {len(definition.tune)} learning rates" if definition.tune else ""
-    unchosen = {work.run.variant for work in works if work.run.factor is not None} if definition.sweep.untuned else ()
-    at_most = f" (and at most {len(unchosen) * len(definition.seeds)} without tuned rates)" if unchosen else ""
-    runs = f"{number(len(works), 'run')} to train{at_most}, {finished} finished"
-    return f"{number(len(variants), 'variant')}, seeds {seeds}{tune}: {runs}"
-
-
-def _unchecked(data: Mapping[str, Path | None]) -> list[str]:
-    missing = [name for name, place in data.items() if place is None]
-    if not missing:
-        return []
-    return [
-        f"the data of {number(len(missing), 'variant')} is not prepared, and is missing or large: what it may "
-        "not support, such as the size of a vocabulary, is not checked now"
+        is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
+        rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
+        flops, programs = training_flops(config, counted[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
+        changed = changes(definition.variant(name))
+        rows.append((name, changed, f"{parameters(config.model):,}", count_text(flops), str(programs), rate))
+    seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
+    lines = [
+        f"{definition.sweep.name}: {definition.sweep.question}",
+        "",
+        aligned(rows, texts=2),
+        "",
+        f"{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
+        f"{len(works)} runs to train, {len(statuses) - len(works)} finished",
+        f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
+        f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on)",
     ]
+    unprepared = list(data.values()).count(None)
+    if unprepared:
+        lines.append(
+            f"the data of {unprepared} variants is not prepared: vocabularies are taken to have the size asked for, "
+            "and runs with train.epochs to have train.steps updates"
+        )
+    yield "\n".join(lines)
+    if works:
+        yield _times(sweep, definition, works, data, jobs)
 
 
 def _times(
     sweep: SweepFolder,
     definition: ResolvedSweep,
     works: Sequence[Work],
-    counts: Mapping[str, Counts],
     data: Mapping[str, Path | None],
     jobs: int | None,
 ) -> str:
     """How long the next run of each variant takes, and all that is left."""
     here = slots(jobs, definition.cores)
     names = list(dict.fromkeys(work.run.variant for work in works))
-    known = [(run, estimate.seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
+    known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
     finished = [(run, seconds) for run, seconds in known if seconds is not None]
-    if finished:
-        seconds = [estimate.seconds_by_finished(work, finished) for work in works]
-    else:
-        timed = estimate.timed_updates({name: definition.experiments[name] for name in names}, data, here[0])
-        seconds, compiled = [], set[str]()
-        for work in works:
-            name = work.run.variant
-            seconds.append(estimate.seconds_by_timing(work, counts[name], timed[name], name not in compiled))
-            compiled.add(name)
-    of_variant = dict(reversed([(work.run.variant, taken) for work, taken in zip(works, seconds, strict=True)]))
-    rows = [("variant", "time of the next run"), *((name, duration(of_variant[name])) for name in names)]
-    whole = max(sum(seconds) / len(here), *seconds)
+    timed = {}
+    if not finished:
+        timed = timed_updates({name: definition.experiments[name] for name in names}, data, here[0])
+    seconds, next_run = [], dict[str, float]()
+    for work in works:
+        name = work.run.variant
+        if finished:
+            seconds.append(seconds_by_finished(work, finished))
+        else:
+            seconds.append(seconds_by_timing(work, timed[name], is_first=name not in next_run))
+        next_run.setdefault(name, seconds[-1])
+    rows = [("variant", "time of the next run"), *((name, duration(next_run[name])) for name in names)]
     how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
-    by = f"by {number(len(finished), 'finished run')}" if finished else "by one update of each variant, timed now"
-    return "\n".join(
-        [
-            "",
-            _aligned(rows, texts=1),
-            "",
-            f"about {duration(whole)} {how} on this machine, {by}; right within a factor of two, if no run ends early",
-        ]
-    )
-
-
-def _peak_rate(config: ExperimentConfig) -> str:
-    if is_address(config.optimizer.schedule):
-        return "custom"  # only the user's function knows
-    return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
-
-
-def number(count: int, noun: str) -> str:
-    """A number of things: "1 run", "2 runs"."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
+    whole = duration(max(sum(seconds) / len(here), *seconds))
+    total = f"about {whole} {how} on this machine, by {by}; right within a factor of two, if no run ends early"
+    return f"\n{aligned(rows, texts=1)}\n\n{total}"
 
 
 def changes(variant: Variant) -> str:
@@ -147,8 +147,101 @@ def _short(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _aligned(rows: Sequence[Sequence[str]], texts: int) -> str:
-    """A table whose first columns, `texts` of them, are aligned left, and the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [[*map(str.ljust, row[:texts], widths), *map(str.rjust, row[texts:], widths[texts:])] for row in rows]
-    return "\n".join(map("  ".join, aligned))
+def seconds_by_timing(work: Work, timed: Mapping[str, float], is_first: bool) -> float:
+    """Seconds of a run by one timed update; the first run of a variant compiles its programs."""
+    config = work.run.experiment
+    compiling = timed["compile"] * config.data.num_shapes * (1 + OTHER_PROGRAM * (PROGRAMS_OF_A_SHAPE - 1))
+    if not is_first and config.train.compile_cache is not None:
+        compiling *= CACHED
+    sizes = config.data.task if config.data.corpus in TASKS else config.data
+    search = SEARCH * config.decode.beam**0.5
+    validation = sizes.valid_size * FORWARD + min(config.decode.bleu_sentences or 0, sizes.valid_size) * search
+    tests = len(work.run.tests) * sizes.test_size * (FORWARD + search)
+    pairs_of_an_update = config.data.tokens_per_batch / LENGTH
+    held_out = (validation * work.updates / config.train.eval_every + tests) / pairs_of_an_update
+    return timed["start"] + compiling + timed["update"] * (work.updates + held_out)
+
+
+def seconds_by_finished(work: Work, finished: Sequence[tuple[SweepRun, float]]) -> float:
+    """Seconds of a run by what finished runs took: those of its variant, or else all in proportion to their FLOPs."""
+    own = [seconds for run, seconds in finished if run.variant == work.run.variant]
+    if own:
+        return statistics.median(own)
+    rates = [seconds / training_flops(run.experiment) for run, seconds in finished]
+    return statistics.median(rates) * training_flops(work.run.experiment, work.updates)
+
+
+def seconds_taken(run: SweepRun) -> float | None:
+    """A run's share of the seconds of its process, from its start to its result; None if it took several tries."""
+    attempt, result = run.attempt(), run.result() or {}
+    if attempt.get("tries") != 1:
+        return None
+    started, ended = (datetime.datetime.fromisoformat(attempt[name]) for name in ("started", "ended"))
+    return (ended - started).total_seconds() / result.get("together", 1)
+
+
+def timed_updates(
+    experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path | None], slot: Slot
+) -> dict[str, dict[str, float]]:
+    """One update of each variant, timed in one process with the cores or the GPU of a worker."""
+    configs = [[schema.to_dict(config), data[name] and str(data[name])] for name, config in experiments.items()]
+    tell(f"timing an update of {len(experiments)} variants ...")
+    with pinned(slot):
+        timing = subprocess.run(
+            [*PYTHON, "-m", "transformer_jax.sweeps.plan"],
+            input=json.dumps({"asked": time.time(), "configs": configs}, default=str),
+            capture_output=True,
+            env={**os.environ, **slot.environment},
+            text=True,
+        )
+    if timing.returncode:
+        raise Failed(f"the updates could not be timed:\n  {timing.stderr.strip().splitlines()[-1]}")
+    start, *lines = map(json.loads, timing.stdout.splitlines())
+    return {name: {**start, **line} for name, line in zip(experiments, lines, strict=True)}
+
+
+def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
+    """Seconds to compile an update, and to compute it; `data` is the folder of its prepared data, if that exists."""
+    if data is not None:
+        config = with_vocabulary(config, Prepared.open(Path(data)))
+    mesh = sharding.make_mesh(config.mesh)
+    multiple = sharding.batch_devices(mesh) * config.train.accumulate
+    length = min(LENGTH, config.data.max_length)
+    rows = max(config.data.tokens_per_batch // length // multiple, 1)
+    flops = size.training_flops(config.model, length, length).of(multiple * length, multiple * length)  # of a row each
+    timed_rows = rows if jax.default_backend() != "cpu" else max(min(rows, round(MOST_FLOPS / flops)), 1)
+    steps = CompiledSteps(
+        [config], [make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)], mesh
+    )
+    batch = sharding.place_batch(Batch(*[np.ones((timed_rows * multiple, length), np.int32)] * 3), mesh)
+    state = jax.block_until_ready(steps.new_state())
+
+    def update() -> Any:
+        nonlocal state
+        state, metrics = steps.step(state, batch)
+        return metrics
+
+    first, times = _seconds_of(update), list[float]()
+    while len(times) < CALLS or sum(times) < SECONDS:
+        times.append(_seconds_of(update))
+    seconds = statistics.median(times)
+    return {"compile": max(first - seconds, 0.0), "update": seconds * rows / timed_rows}
+
+
+def _seconds_of(call: Callable[[], Any]) -> float:
+    begin = time.monotonic()
+    jax.block_until_ready(call())
+    return time.monotonic() - begin
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    keep_freed_memory()
+    jax.devices()
+    print(json.dumps({"start": time.time() - request["asked"]}), flush=True)
+    for config, data in request["configs"]:
+        print(json.dumps(time_update(from_config_dict(config), data)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

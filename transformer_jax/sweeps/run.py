@@ -16,15 +16,17 @@ import json
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import explained, write_json
+from transformer_jax.files.atomic import explained, locked, write_json
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.records import difference
+
+LOCK = ".worker.lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +61,6 @@ class SweepRun:
     def log(self) -> Path:
         return self.path / "log.txt"
 
-    @property
-    def digest(self) -> str:
-        return digest(self.experiment)
-
     def analysis(self, name: str) -> Path:
         return self.path / "analysis" / f"{name}.json"
 
@@ -76,39 +74,59 @@ class SweepRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config and has all test sets and analyses."""
         result = read_json(self.path / "result.json")
-        if result is None or result.get("config_digest") != self.digest or set(self.tests) - set(result["tests"]):
+        if (
+            result is None
+            or result.get("config_digest") != digest(self.experiment)
+            or set(self.tests) - set(result["tests"])
+        ):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: there is a result, and so are the records that it was made from."""
         result = self.result()
-        return result is not None and all(self._has_record(result, split) for split in self.tests)
+        return result is not None and all(self._has_record(result["tests"][split]) for split in self.tests)
 
     def has_diverged(self) -> bool:
         """Whether its training diverged, which it would do again."""
         return self.attempt().get("state") == "diverged" and self.result() is None
 
-    def _has_record(self, result: Mapping[str, Any], split: str) -> bool:
-        record = read_json(self.path / result["tests"][split]["file"])
+    def _has_record(self, scores: Mapping[str, Any]) -> bool:
+        record = read_json(self.path / scores["file"])
         try:
-            return record is not None and not mismatch(record, result, split)
+            return record is not None and not difference(record, scores)
         except (KeyError, TypeError):  # not a record of an evaluation
             return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Locks the run; waits while another process has it. The kernel releases the lock of a killed process."""
-        with explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".worker.lock", "w") as lock:
+        with contextlib.ExitStack() as stack:
             with explained(self.path):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.path / LOCK))
             yield
 
 
 # The runs that one process trains.
 Job = Sequence[SweepRun]
+
+
+class Outcome(NamedTuple):
+    """How a run went in one process."""
+
+    state: str  # finished, failed, diverged, stopped
+    error: str = ""
+
+
+def outcome_of(run: SweepRun, unrecorded: Outcome) -> Outcome:
+    """How a run went whose process has ended; `unrecorded` if the process could not record it."""
+    attempt = run.attempt()
+    if run.result() is not None:
+        return Outcome("finished")
+    if attempt.get("state") in ("failed", "diverged", "stopped"):
+        return Outcome(attempt["state"], attempt.get("error") or "")
+    return unrecorded
 
 
 def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
@@ -125,18 +143,13 @@ def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
 def is_held(path: Path) -> bool:
     """Whether a process is working on the run in this folder, as far as locks can tell."""
     try:
-        with open(path / ".worker.lock") as lock:
+        with open(path / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # no such file, or a file system without locks
         return False
     return False
-
-
-def mismatch(record: Mapping[str, Any], result: Mapping[str, Any], split: str) -> str:
-    """How the record of an evaluation differs from the one that result.json was made from; empty if it does not."""
-    return difference(record, result["tests"][split])
 
 
 def digest(experiment: ExperimentConfig) -> str:

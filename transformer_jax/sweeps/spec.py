@@ -7,31 +7,23 @@ An experiment file (`experiments/*.py`) has a function `get_sweep(scale) -> Swee
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import fnmatch
 import inspect
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
-from transformer_jax import config as configuration
 from transformer_jax import extension, schema, shipped
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.errors import BadInput
 from transformer_jax.model import size
-from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.sweeps import checks, variance
-from transformer_jax.sweeps.definition import Sweep, Variant
+from transformer_jax.sweeps.checks import validate
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, seeded
 from transformer_jax.update.optimizer import peak_rate
 
 FORMAT = 1
-# The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
-TUNING_SEED = 1_000_000
 # Tokens of the sentences that FLOPs are estimated for before the data exists.
 LENGTH = 32
 
@@ -47,7 +39,7 @@ class ResolvedSweep:
     base: ExperimentConfig
     experiments: Mapping[str, ExperimentConfig]  # of each variant, with the base's seed
     tune: tuple[float, ...] | None = None  # factors of the learning rate that are tried on validation data
-    vary: tuple[str, ...] = (variance.INITIALIZATION, variance.ORDER)
+    vary: tuple[str, ...] = ("initialization", "order")
     overrides: tuple[tuple[str, str], ...] = ()  # of the base, from the command line
     only: tuple[str, ...] | None = None  # patterns of the variants that were run; None is all
     began_together: bool = False  # started with --together, so that all seeds have one data order
@@ -75,7 +67,7 @@ class ResolvedSweep:
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` multiplies the peak learning rate."""
-        config = variance.seeded(self.experiments[variant], self.vary, seed)
+        config = seeded(self.experiments[variant], self.vary, seed)
         if factor == 1.0:
             return config
         rate = factor * peak_rate(config.optimizer, config.model.base_d_model)
@@ -107,24 +99,20 @@ class ResolvedSweep:
         return {"format": FORMAT, "directory": os.getcwd(), **settings, **resolved}  # paths start there
 
 
-def from_json(record: Mapping[str, Any], place: str) -> ResolvedSweep:
-    """The sweep in a sweep.json, which was validated when it was written; `place` names the file in errors."""
-    variant_fields = {field.name for field in dataclasses.fields(Variant)}
-    variants = [
-        Variant(**{name: stored[name] for name in variant_fields & stored.keys()}) for stored in record["variants"]
-    ]
-    sweep_fields = {field.name for field in dataclasses.fields(Sweep)} - {"variants"}
-    sweep = Sweep(variants=variants, **{name: record[name] for name in sweep_fields})
-    # Sweeps of 1.0.0 lack some of these.
-    settings = {name: record[name] for name in ("code", "accept_changed_code", "together", "began_together", "cores")
-                if name in record}  # fmt: skip
-    overrides = tuple((path, text) for path, text in record.get("overrides", ()))
-    only = record.get("only")
-    try:
-        resolved = resolve(sweep, record["file"], record["scale"])
-    except ConfigError as error:
-        raise ConfigError([f"{place}: {problem}" for problem in error.problems]) from None
-    return dataclasses.replace(resolved, overrides=overrides, only=None if only is None else tuple(only), **settings)
+def from_json(record: Mapping[str, Any]) -> ResolvedSweep:
+    """The sweep in a sweep.json, which was validated when it was written."""
+
+    def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}
+
+    variants = [Variant(**fields(Variant, stored)) for stored in record["variants"]]
+    sweep = Sweep(**{**fields(Sweep, record), "variants": variants})
+    settings = fields(ResolvedSweep, record)
+    settings["overrides"] = tuple((path, text) for path, text in record.get("overrides", ()))
+    settings["only"] = None if record.get("only") is None else tuple(record["only"])
+    for name in ("base", "seeds", "tune", "vary"):
+        del settings[name]
+    return dataclasses.replace(resolve(sweep, record["file"], record["scale"]), **settings)
 
 
 def load(
@@ -146,127 +134,43 @@ def load(
 
 
 def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
-    """What get_sweep() of the file returns at that scale, by default the first that the file names."""
-    try:
-        module = extension.load_module(
-            shipped.resolve(path, shipped.experiments(), "experiment file"), "experiment file"
-        )
-        scale = _scale(module, path, scale)
-        with extension.running(path):
-            sweep = module.get_sweep() if scale is None else module.get_sweep(scale)
-    except extension.UserCodeError as error:
-        if problem := checks.unknown_field(error.__cause__, (Sweep, Variant)):
-            raise BadInput(f"{path}: {problem}") from None
-        raise
+    """What get_sweep() of the file returns, and the scale it was called with: by default the first of its SCALES."""
+    module = extension.load_module(shipped.resolve(path, shipped.experiments(), "experiment file"), "experiment file")
+    with extension.running(path):
+        function, scales = module.get_sweep, list(getattr(module, "SCALES", ()))
+        takes_scale = bool(inspect.signature(function).parameters)
+        scale = scale or (scales[0] if scales and takes_scale else None)
+        if scale is not None and (not takes_scale or (scales and scale not in scales)):
+            hint = schema.nearest(scale, scales) if takes_scale else "get_sweep() takes no scale"
+            raise BadInput(f"--scale={scale}: {path} has no such scale; {hint}")
+        sweep = function() if scale is None else function(scale)
     if not isinstance(sweep, Sweep):
         raise BadInput(f"{path}: get_sweep() returned {type(sweep).__name__}; it must return a Sweep")
     return sweep, scale
-
-
-def _scale(module: Any, path: str, scale: str | None) -> str | None:
-    """The argument of the file's get_sweep(); None if it takes none."""
-    function, scales = getattr(module, "get_sweep", None), getattr(module, "SCALES", None)
-    if not callable(function):
-        raise BadInput(f"{path}: has no function get_sweep()")
-    arguments = inspect.signature(function).parameters.values()
-    if not arguments and scale is not None:
-        raise BadInput(f"--scale={scale}: get_sweep() of {path} takes no scale")
-    if not arguments or (scale is None and not scales and all(a.default is not a.empty for a in arguments)):
-        return None
-    if scale is None and not scales:
-        raise BadInput(f"{path}: get_sweep() takes a scale; give --scale=NAME")
-    if scale is not None and scales and scale not in scales:
-        raise BadInput(f"--scale={scale}: {path} has no such scale; {schema.nearest(scale, list(scales))}")
-    return scale if scale is not None or not scales else scales[0]
-
-
-def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ()) -> None:
-    """Raises a `ConfigError` with everything that is wrong in any variant."""
-    if problems := checks.type_problems(sweep):  # what follows relies on these types
-        raise ConfigError([f"{file}: {problem}" for problem in problems])
-    base, mistyped = _base_values(sweep, overrides)
-    of_base = _config_or_problems(base)[1]
-    problems = [*of_base, *checks.sweep_problems(sweep, TUNING_SEED)]
-    experiments = {}
-    for variant in sweep.variants:
-        config, found = _checked_variant(base, variant, bool(sweep.tune))
-        problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
-        if config is not None:
-            experiments[variant.name] = config
-    if problems := mistyped + [f"{file}: {problem}" for problem in problems]:
-        raise ConfigError(problems)
-    if problems := configuration.unused_options([path for path, _ in overrides], experiments.values()):
-        raise ConfigError(problems)
-    problems = [
-        *variance.problems(sweep.vary, configuration.from_config_dict(base), experiments),
-        *checks.twins(experiments),
-        *checks.split_problems(sweep.tests, experiments),
-    ]
-    if problems:
-        raise ConfigError([f"{file}: {problem}" for problem in problems])
 
 
 def resolve(
     sweep: Sweep, file: str, scale: str | None = None, overrides: Sequence[tuple[str, str]] = ()
 ) -> ResolvedSweep:
     """The configs of a valid sweep."""
-    values, _ = _base_values(sweep, overrides)
-    base = configuration.from_config_dict(values)
+    base = from_config_dict(base_values(sweep, overrides)[0])
     values = schema.to_dict(base)
+    vary: tuple[str, ...]
+    if sweep.vary is None:
+        vary = ("initialization",) if base.data.order_seed is not None else ("initialization", "order")
+    else:
+        vary = tuple(source for source in SOURCES if source in sweep.vary)
     return ResolvedSweep(
         sweep,
         file,
         scale,
         seeds=tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds),
         base=base,
-        experiments={
-            variant.name: configuration.from_config_dict(_changed(values, variant.changes))
-            for variant in sweep.variants
-        },
+        experiments={variant.name: from_config_dict(changed(values, variant.changes)) for variant in sweep.variants},
         tune=None if sweep.tune is None else tuple(sweep.tune),
-        vary=variance.resolved(sweep.vary, base),
+        vary=vary,
         overrides=tuple(overrides),
     )
-
-
-def _base_values(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], list[str]]:
-    """The base's nested values with the command line's changes, and what is wrong with these."""
-    if isinstance(sweep.base, ExperimentConfig):
-        values = schema.to_dict(sweep.base)
-    else:
-        values = copy.deepcopy(sweep.base.to_dict() if hasattr(sweep.base, "to_dict") else dict(sweep.base))
-    mistyped = [f"--config.{line}" for line in schema.lay_over(ExperimentConfig, values, overrides)]
-    return values, mistyped
-
-
-def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values with some options changed."""
-    changed = copy.deepcopy(dict(values))
-    for path, value in changes.items():
-        schema.put(changed, path, value)
-    return changed
-
-
-def _config_or_problems(values: Mapping[str, Any]) -> tuple[ExperimentConfig | None, list[str]]:
-    try:
-        return configuration.from_config_dict(values), []
-    except ConfigError as error:
-        return None, list(error.problems)
-
-
-def _checked_variant(
-    base: Mapping[str, Any], variant: Variant, is_tuned: bool
-) -> tuple[ExperimentConfig | None, list[str]]:
-    """The config of a variant, and what is wrong with it."""
-    unknown = checks.change_problems(variant.changes)
-    known = {path: value for path, value in variant.changes.items() if path not in unknown}
-    config, found = _config_or_problems(_changed(base, known))
-    problems = [*checks.published_problems(variant.published, variant.unverified), *unknown.values(), *found]
-    if config is None:
-        return None, problems
-    problems = problems or checks.unused_changes(variant.changes, config)
-    problems += checks.classes(config)
-    return config, problems or checks.building_problems(config, is_tuned)
 
 
 def tune_text(factors: Sequence[float] | None) -> str:
@@ -276,10 +180,7 @@ def tune_text(factors: Sequence[float] | None) -> str:
 
 def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
-    if all(part is None for part in schema.to_dict(model.parts).values()):
-        return sum(size.parameter_counts(model).values())
-    leaves = jax.tree.leaves(abstract_params(model))  # no formula knows custom modules
-    return sum(math.prod(leaf.shape) for leaf in leaves)
+    return sum(size.parameter_counts(model).values())
 
 
 def training_flops(config: ExperimentConfig, updates: int | None = None) -> float:

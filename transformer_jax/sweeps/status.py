@@ -1,12 +1,10 @@
-"""The progress of a sweep's runs: a table that is redrawn on a terminal, and plain lines elsewhere."""
+"""The progress of a sweep's runs: a table, and a line for each change."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import datetime
-import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,13 +12,11 @@ from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
 from transformer_jax.runs.tracking import failure as failure_of_tracker
-from transformer_jax.sweeps.process import Outcome
-from transformer_jax.sweeps.run import SweepRun, state_of
+from transformer_jax.sweeps.run import Outcome, SweepRun, state_of
 
-SECONDS_BETWEEN_TABLES = 1.0
-# In the order of the summary, and in the order of interest where not all runs fit on the screen.
+SECONDS_BETWEEN_LOOKS = 1.0
+# In the order of the summary.
 STATES = ("finished", "running", "measuring", "queued", "waiting", "stopped", "interrupted", "diverged", "failed")
-INTEREST = ("running", "measuring", "failed", "diverged", "interrupted", "stopped", "queued", "waiting", "finished")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +31,6 @@ class RunStatus:
     bleu: float | None = None  # of validation; of the first test set when finished
     seconds_left: float | None = None
     error: str = ""
-
-    @property
-    def share(self) -> float:
-        return 1.0 if self.state == "finished" else min(self.step / max(self.steps, 1), 1.0)
 
     def of_job(self, is_in_queue: bool | None) -> RunStatus:
         """The status given whether the run's SLURM job is queued or running; None is unknown."""
@@ -86,21 +78,17 @@ def _seconds_left(trained: Sequence[Mapping[str, Any]], steps: int) -> float | N
     return last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
 
 
-class Display:
-    """Shows the status of runs, once or while they run."""
+class Progress:
+    """The status of runs, and a line for each change of it."""
 
     def __init__(self, runs: Sequence[SweepRun], stream: IO[str] | None = None):
         self.runs, self.stream = runs, stream or sys.stdout
-        # A notebook gives its commands a terminal, but its output cannot be drawn over.
-        self.live = self.stream.isatty() and "JPY_PARENT_PID" not in os.environ
         self.outcomes: dict[str, Outcome] = {}
         # "waiting" or "queued", for runs that are still to start, whatever their last attempt came to.
         self.pending: dict[str, str] = {}
         self._finished: dict[str, RunStatus] = {}
         self._shown: dict[str, str] = {}
-        self._drawn_lines, self._next, self._begin = 0, 0.0, time.monotonic()
-        self._share_before: float | None = None
-        self._printed_once = ""
+        self._next = 0.0
 
     def statuses(self) -> list[RunStatus]:
         return [self._finished.get(run.run_id) or self._status(run) for run in self.runs]
@@ -115,56 +103,18 @@ class Display:
             return dataclasses.replace(status, state=self.pending[run.run_id], error="")
         return status
 
-    def refresh(self, now: bool = False) -> None:
-        """Updates what is shown, at most once a second."""
+    def show_changes(self, now: bool = False) -> None:
+        """Prints a line for each run whose state has changed; looks at most once a second."""
         if not now and time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + SECONDS_BETWEEN_TABLES
-        statuses = self.statuses()
-        if self.live:
-            self._draw(statuses)
-        else:
-            self._print_changes(statuses)
-
-    def close(self) -> list[RunStatus]:
-        """Prints the whole table, however long it is."""
-        statuses = self.statuses()
-        self.print(("" if self.live else "\n") + table(statuses))
-        return statuses
-
-    def print(self, line: str) -> None:
-        """Prints a line above the table, which is erased."""
-        if self._drawn_lines:
-            self.stream.write(f"\x1b[{self._drawn_lines}F\x1b[J")
-            self._drawn_lines = 0
-        print(line, file=self.stream, flush=True)
-
-    def print_once(self, line: str) -> None:
-        """Prints a line unless it is the one that was printed last in this way."""
-        if line != self._printed_once:
-            self.print(line)
-        self._printed_once = line
-
-    def _print_changes(self, statuses: Sequence[RunStatus]) -> None:
-        for status in statuses:
+        self._next = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        for status in self.statuses():
             if status.state != self._shown.get(status.run.run_id, "waiting"):
                 self.print(f"{datetime.datetime.now():%H:%M:%S}  {status.run.name}: {described(status)}")
             self._shown[status.run.run_id] = status.state
 
-    def _draw(self, statuses: Sequence[RunStatus]) -> None:
-        size = shutil.get_terminal_size()
-        lines = [*table(statuses, size.lines - 3).splitlines(), self._summary(statuses)]
-        self.print("\n".join(line[: size.columns - 1] for line in lines))
-        self._drawn_lines = len(lines)
-
-    def _summary(self, statuses: Sequence[RunStatus]) -> str:
-        share = sum(status.share for status in statuses) / max(len(statuses), 1)
-        if self._share_before is None:
-            self._share_before = share
-        elapsed = time.monotonic() - self._begin
-        made = share - self._share_before
-        left = f"; about {duration(elapsed / made * (1 - share))} left" if made > 0.01 else ""
-        return f"{counts(statuses)}; {duration(elapsed)} so far{left}"
+    def print(self, line: str) -> None:
+        print(line, file=self.stream, flush=True)
 
 
 def counts(statuses: Sequence[RunStatus]) -> str:
@@ -185,25 +135,24 @@ def described(status: RunStatus) -> str:
     return status.state + (": " + ", ".join(details) if details else "")
 
 
-def table(statuses: Sequence[RunStatus], most: int | None = None) -> str:
-    """A line for each run; of more than `most` runs only the most interesting ones."""
-    shown = statuses
-    if most is not None and len(statuses) > max(most, 3):
-        by_interest = sorted(statuses, key=lambda status: INTEREST.index(status.state))[: max(most, 3)]
-        shown = [status for status in statuses if status in by_interest]
+def table(statuses: Sequence[RunStatus]) -> str:
+    """A line for each run."""
     rows = [("run", "state", "step", "loss", "BLEU", "left")]
-    for at in shown:
-        of_loss, of_bleu = ("valid", "test") if at.state == "finished" else ("train", "valid")
-        step = f"{at.step:,}/{at.steps:,}" if at.step else ""
-        loss = "" if at.loss is None else f"{at.loss:.3f} {of_loss}"
-        bleu = "" if at.bleu is None else f"{at.bleu:.2f} {of_bleu}"
-        rows.append((at.run.name, at.state, step, loss, bleu, duration(at.seconds_left) if at.seconds_left else ""))
+    for status in statuses:
+        of_loss, of_bleu = ("valid", "test") if status.state == "finished" else ("train", "valid")
+        step = f"{status.step:,}/{status.steps:,}" if status.step else ""
+        loss = "" if status.loss is None else f"{status.loss:.3f} {of_loss}"
+        bleu = "" if status.bleu is None else f"{status.bleu:.2f} {of_bleu}"
+        left = duration(status.seconds_left) if status.seconds_left else ""
+        rows.append((status.run.name, status.state, step, loss, bleu, left))
+    return aligned(rows, texts=2)
+
+
+def aligned(rows: Sequence[Sequence[str]], texts: int) -> str:
+    """A table whose first columns, `texts` of them, are aligned left, and the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    signs = "<<>>><"
-    return "\n".join(
-        "  ".join(f"{text:{sign}{width}}" for text, sign, width in zip(row, signs, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    cells = [[*map(str.ljust, row[:texts], widths), *map(str.rjust, row[texts:], widths[texts:])] for row in rows]
+    return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
 def failure(status: RunStatus) -> str:
@@ -214,11 +163,7 @@ def failure(status: RunStatus) -> str:
 
 def tracker_failures(statuses: Sequence[RunStatus]) -> str:
     """One line about the runs whose tracker failed; "" if none did."""
-    failed = [(status.run.name, why) for status in statuses if (why := failure_of_tracker(status.run.path))]
+    failed = [f"{status.run.name}: {why}" for status in statuses if (why := failure_of_tracker(status.run.path))]
     if not failed:
         return ""
-    (name, why), *_ = failed
-    return (
-        f"warning: train.tracker failed in {len(failed)} of {len(statuses)} runs; their metrics.jsonl have everything. "
-        f"{name}: {why.splitlines()[0]}"
-    )
+    return f"warning: train.tracker failed in {len(failed)} of {len(statuses)} runs (see metrics.jsonl): {failed[0]}"

@@ -1,14 +1,12 @@
-"""A worker process of a sweep: trains runs, one or several together, evaluates them, and reports how each of them went.
+"""A worker process of a sweep: trains runs, one or several together, and evaluates them.
 
     python -P -m transformer_jax.sweeps.worker SWEEP SLUG/seed-N [SLUG/seed-N ...]
 
-A JSON object for each run goes to stdout; everything else goes to stderr, which the launcher stores as the run's
-log.txt.
+How each run went is in its attempt.json. The launcher stores what is printed as the run's log.txt.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -21,18 +19,19 @@ from typing import NoReturn
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, Diverged, Failed
+from transformer_jax.experiment import train_runs_together
 from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
+from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
-from transformer_jax.shipped import PACKAGE
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun, is_held, now
+from transformer_jax.sweeps.measure import finish, labels_of
+from transformer_jax.sweeps.run import SweepRun, now
 from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.train import Ending
 
-BAD_INPUT = 2
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
 
@@ -42,10 +41,10 @@ class Stopped(BaseException):
 
 
 class Worker:
-    """The runs of one process; `report` is the file descriptor of the file that the launcher reads."""
+    """The runs of one process."""
 
-    def __init__(self, sweep: SweepFolder, definition: ResolvedSweep, runs: Sequence[SweepRun], report: int):
-        self.sweep, self.definition, self.runs, self.report = sweep, definition, runs, report
+    def __init__(self, sweep: SweepFolder, definition: ResolvedSweep, runs: Sequence[SweepRun]):
+        self.sweep, self.definition, self.runs = sweep, definition, runs
         self.stopping = False
         self.failed: set[str] = set()  # ids of runs, those that diverged included
 
@@ -82,10 +81,7 @@ class Worker:
         unfinished = []
         for run in sorted(self.runs, key=lambda run: run.run_id):  # always in this order, to prevent a deadlock
             with self._failing(run):
-                if is_held(run.path):
-                    tell(f"{run.name}: another process is working on it; waiting")
-                with explained(run.path):
-                    locks.enter_context(run.held())
+                locks.enter_context(run.held())
                 if run.is_finished():
                     self.record(run, "finished")
                     continue
@@ -96,26 +92,33 @@ class Worker:
                 unfinished.append(run)
         return unfinished
 
-    def _train_and_evaluate(self, runs: list[SweepRun]) -> None:
-        from transformer_jax.processes.compilation import CompileWatch
-
-        ready, watch = [], CompileWatch()
+    def _train_and_evaluate(self, runs: Sequence[SweepRun]) -> None:
+        """Trains runs, together if there are several, and evaluates them."""
+        ready, watch, accept = [], CompileWatch(), self.definition.accept_changed_code
         for run in runs:
             with self._failing(run):
                 provenance.refuse_edited(run, self.definition)
                 self._link_data(run)
                 ready.append(run)
-        trained = self._trained(ready) if len(ready) < 2 else self._trained_together(ready)
-        if trained is None:
+        if not ready:
+            return
+        experiments, paths = [run.experiment for run in ready], [run.path for run in ready]
+        try:
+            labels = [labels_of(run, self.definition) for run in ready]
+            endings = train_runs_together(experiments, paths, accept, labels)
+        except Exception as error:  # perhaps of one run's folder
+            if len(ready) == 1:
+                self.fail(ready[0], error)
+                return
+            tell(f"{len(ready)} runs cannot train together: {reason_of(error)}; each of them trains apart")
             for run in ready:
                 self._train_and_evaluate([run])
             return
+        trained = [run for run, ending in zip(ready, endings, strict=True) if self._is_complete(run, ending)]
         for run in trained:
             if self.stopping:
                 raise Stopped
             with self._failing(run):
-                from transformer_jax.sweeps.measure import finish
-
                 finish(run, self.definition, len(ready), watch)
                 self.record(run, "finished")
 
@@ -129,51 +132,18 @@ class Worker:
                 link.unlink(missing_ok=True)  # a dangling link
                 link.symlink_to(os.path.relpath(shared, run.path), target_is_directory=True)
 
-    def _trained(self, runs: list[SweepRun]) -> list[SweepRun]:
-        """Trains at most one run; returns it if its training is complete."""
-        from transformer_jax.experiment import train_run
-        from transformer_jax.sweeps.measure import labels_of
-
-        endings, accept = [], self.definition.accept_changed_code
-        for run in runs:
-            with self._failing(run):
-                labels = labels_of(run, self.definition)
-                endings = [train_run(run.experiment, run.path, accept_changed_code=accept, labels=labels)]
-        return self._complete(runs, endings)
-
-    def _trained_together(self, runs: list[SweepRun]) -> list[SweepRun] | None:
-        """Trains several runs in one program; None if an error, perhaps of one run's folder, has ended all of them."""
-        from transformer_jax.experiment import train_runs_together
-        from transformer_jax.sweeps.measure import labels_of
-
-        experiments, paths = [run.experiment for run in runs], [run.path for run in runs]
-        labels = [labels_of(run, self.definition) for run in runs]
-        try:
-            endings = train_runs_together(experiments, paths, self.definition.accept_changed_code, labels)
-        except Exception as error:
-            tell(f"{len(runs)} runs cannot train together: {reason_of(error)}; each of them trains apart")
-            return None
-        return self._complete(runs, endings)
-
-    def _complete(self, runs: Sequence[SweepRun], endings: Sequence[Ending]) -> list[SweepRun]:
-        """Records the runs that diverged or were stopped; returns the others."""
-        complete = []
-        for run, ending in zip(runs, endings, strict=False):  # no endings after an exception
-            if ending.diverged:
-                self.fail(run, Diverged(ending.why))
-            elif ending.final:
-                complete.append(run)
-            else:
-                self.record(run, "stopped", error=ending.why)
-        return complete
+    def _is_complete(self, run: SweepRun, ending: Ending) -> bool:
+        """Whether the training of a run is complete; records a run that diverged or was stopped."""
+        if ending.diverged:
+            self.fail(run, Diverged(ending.why))
+        elif not ending.final:
+            self.record(run, "stopped", error=ending.why)
+        return ending.final and not ending.diverged
 
     def record(self, run: SweepRun, state: str, **values: object) -> None:
-        """Records the state of a run in its folder, and reports it to the launcher."""
+        """Records the state of a run in its folder."""
         if state != "running":
             values = {"ended": now(), **values}
-            line = {"run": run.run_id, "state": state, "error": values.get("error")}
-            with contextlib.suppress(OSError):  # the launcher may be gone
-                os.write(self.report, (json.dumps(line) + "\n").encode())
         with explained(run.path):
             run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
 
@@ -185,13 +155,12 @@ class Worker:
             self.record(run, state, error=reason)
 
     @contextlib.contextmanager
-    def _failing(self, *runs: SweepRun) -> Iterator[None]:
-        """An exception inside is a failure of these runs, not of the process."""
+    def _failing(self, run: SweepRun) -> Iterator[None]:
+        """An exception inside is a failure of this run, not of the process."""
         try:
             yield
         except Exception as error:
-            for run in runs:
-                self.fail(run, error)
+            self.fail(run, error)
 
 
 def reason_of(error: Exception) -> str:
@@ -212,21 +181,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("runs", nargs="+", metavar="SLUG/seed-N")
     parser.add_argument("--until-stdin-ends", action="store_true", help="save and stop when stdin is closed")
-    parser.add_argument("--package", type=Path, help="where the launcher imports transformer_jax from")
     options = parser.parse_args(arguments)
-    if options.package is not None and options.package.resolve() != PACKAGE.resolve():
-        print(
-            f"error: this process imports transformer_jax from {PACKAGE.resolve()}, and the sweep's launcher from "
-            f"{options.package}: install the right one (pip install), or put its parent into PYTHONPATH",
-            file=sys.stderr,
-        )
-        return BAD_INPUT
-    report = os.dup(1)
-    os.dup2(2, 1)  # stdout is for the report alone: from now on what anything prints goes to stderr
     keep_freed_memory()  # must come before any thread is started
     with SweepFolder(options.sweep).in_original_directory() as sweep:
         definition = sweep.load()
-        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in options.runs], report)
+        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in options.runs])
         if options.until_stdin_ends:
             threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
         return worker.work()

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.extension import CustomFunction, load_function
-from transformer_jax.model.linear import precision_of
+from transformer_jax.model.layers import precision_of
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
 Spread = Literal["all", "others"]

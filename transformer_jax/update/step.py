@@ -19,9 +19,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model import build, fused
 from transformer_jax.model.attention import WEIGHTS
-from transformer_jax.model.dropout import rows_divided_over
-from transformer_jax.model.layers import RESIDUAL
-from transformer_jax.model.linear import gradients_at_once
+from transformer_jax.model.layers import RESIDUAL, gradients_at_once, rows_divided_over
 from transformer_jax.model.transformer import AttentionInputs, Features, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
@@ -191,7 +189,7 @@ def train_step(
 ) -> tuple[TrainState, StepMetrics]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
     # A dropout mask depends on the seed, the step, the microbatch (below), the module's path (flax) and on the
-    # element's row and place in the microbatch (model/dropout.py). It depends neither on the number of devices, nor on
+    # element's row and place in the microbatch (model/layers.py). It depends neither on the number of devices, nor on
     # where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.

@@ -10,7 +10,6 @@ from transformer_jax.data.corpora.scan import ScanCorpus
 from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
 from transformer_jax.data_config import TASKS
-from transformer_jax.errors import BadInput
 from transformer_jax.schema import is_meant_as_address
 
 NAMED: dict[str, type[Corpus]] = {
@@ -25,18 +24,6 @@ NAMED: dict[str, type[Corpus]] = {
 def open_corpus(config: DataConfig) -> Corpus:
     """The corpus that these options name, checked as far as that is possible without reading all of it."""
     return _class(config)(config)
-
-
-def known_splits(config: DataConfig) -> tuple[str, ...] | None:
-    """The splits that prepared data will have, and those held out; None if they are known only once it is read."""
-    if config.corpus not in NAMED:
-        return None
-    try:
-        corpus = open_corpus(config)
-    except BadInput:  # such as a file that is not there yet
-        return None
-    held_out = {"valid": config.valid_size, "test": config.test_size}
-    return tuple(dict.fromkeys([*corpus.splits, *(split for split, size in held_out.items() if size)]))
 
 
 def named_files(config: DataConfig) -> set[str]:

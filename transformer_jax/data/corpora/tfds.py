@@ -110,15 +110,13 @@ def _open(name: str, data_dir: str | None) -> Any:
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except (ValueError, OSError):  # an unknown name, an unknown configuration, or no name at all
+        builder = None
+    if builder is None or ("/" not in name and len(builder.builder_configs) > 1):
         known = tfds.list_builders(with_community_datasets=False)
         if (alone := name.partition("/")[0]) in known:
             known = [f"{alone}/{pair}" for pair in tfds.builder_cls(alone).builder_configs]
         place = f" in {data_dir}" if data_dir else ""
-        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {nearest(name, known)}") from None
-    if "/" not in name and len(builder.builder_configs) > 1:
-        raise BadInput(
-            f"data.corpus = {name!r}: name one of {', '.join(f'{name}/{p}' for p in builder.builder_configs)}"
-        )
+        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {nearest(name, known)}")
     return builder
 
 
