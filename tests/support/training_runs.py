@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import functools
 import io
 import json
 import os
@@ -77,22 +76,7 @@ def environment(devices: int = 1) -> dict[str, str]:
     return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-@functools.cache
-def steps_once(configs: tuple[ExperimentConfig, ...], mesh: Any, schedules: "_Equal") -> CompiledSteps:
-    return CompiledSteps(configs, schedules.value, mesh)
-
-
-class _Equal:
-    """A value that makes no difference to the key of a cache."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Equal)
-
-    def __hash__(self) -> int:
-        return 0
+known_steps: dict[Any, CompiledSteps] = {}
 
 
 def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
@@ -110,8 +94,10 @@ def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, para
     custom = config.train.loss is not None or config.model.parts != PartsConfig()
     if params is not None or custom or (len(configs) == 1 and ends_with_the_run(config.optimizer)):
         return CompiledSteps(configs, schedules, mesh, params)
-    key = tuple(configs) if len(configs) > 1 else (_of_steps(config),)
-    steps = copy.copy(steps_once(key, mesh, _Equal(schedules)))
+    key = (tuple(configs) if len(configs) > 1 else (_of_steps(config),), mesh)
+    if key not in known_steps:
+        known_steps[key] = CompiledSteps(key[0], schedules, mesh)
+    steps = copy.copy(known_steps[key])
     steps.configs, steps.schedules = configs, schedules
     return steps
 

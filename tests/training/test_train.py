@@ -19,9 +19,9 @@ from tests.support.training_runs import (
     environment,
     errors,
     fast_compilation,
+    known_steps,
     metrics,
     run,
-    steps_once,
     train_here,
     weights,
 )
@@ -288,7 +288,7 @@ def test_the_compile_cache(place):
     options = ("train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
 
     def trained(name, seed=39):
-        steps_once.cache_clear()
+        known_steps.clear()
         seeds = (f"seed={seed}", f"data.order_seed={seed}")
         return train_here(place / name, f"train.compile_cache={cache}", *seeds, *options)
 
