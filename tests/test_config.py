@@ -33,6 +33,13 @@ def test_every_default_can_be_typed():
     assert from_config_dict(values) == ExperimentConfig()
 
 
+def test_every_seed_may_have_32_bits():
+    seeds = [option.path for option in OPTIONS if option.path.rpartition(".")[2].endswith("seed")]
+    values: dict = {}
+    assert not schema.lay_over(ExperimentConfig, values, [(path, str(2**32 - 1)) for path in seeds])
+    assert len(seeds) == 6 and from_config_dict(values).decode.seed == 2**32 - 1
+
+
 def test_every_option_is_documented():
     assert all(option.meaning for option in OPTIONS)
     assert all(f"| `{option.path}` |" in options_table() for option in OPTIONS)

@@ -137,7 +137,7 @@ class Section:
 
     affects: ClassVar[Effect]
     condition: ClassVar[Condition | None]
-    largest: ClassVar[int]  # of its whole numbers
+    largest: ClassVar[int]  # of its whole numbers without a limit of their own
 
     def __init_subclass__(
         cls, affects: Effect = "result", condition: Condition | None = None, largest: int = LARGEST_INT
@@ -393,7 +393,7 @@ def _value_problem(value: Any, kind: Any, limits: Mapping[str, float], largest: 
         return next((f"{item}: {problem}" for item in items if (problem := paths.problem(item))), None)
     if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
         return f"{value}: must be 0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g} (float32)"
-    if isinstance(value, int) and value > largest:
+    if isinstance(value, int) and "at_most" not in limits and value > largest:
         return f"{value}: must be at most {largest:,}"
     if value is not None and not all(COMPARISONS[name](value, limit) for name, limit in limits.items()):
         return f"{value}: must be {in_words(limits)}"
