@@ -1,4 +1,4 @@
-"""The bad week: small runs are killed, stopped, suspended, damaged and starved, and commands are fed nonsense.
+"""The bad week: small runs are killed, stopped, suspended and damaged, and commands are fed nonsense.
 
     python -m tests.chaos --runs=100 --seed=0        # from the root of a checkout
     python -m tests.chaos --hours=2

@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = ""
 
-from tests.chaos import disks, folders, guided, identities, inputs, preparing, sweeps, trainings
+from tests.chaos import folders, guided, identities, inputs, preparing, trainings
 from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
@@ -28,23 +28,13 @@ from transformer_jax import cli
 HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
     trainings.interrupted_training: 20,
     trainings.two_trainings: 5,
-    trainings.interrupted_translation: 4,
     preparing.interrupted_preparing: 12,
     folders.damaged_folder: 20,
     folders.damaged_half: 10,
-    folders.read_only_folder: 4,
-    disks.full_disk_while_training: 6,
-    disks.full_disk_afterwards: 4,
-    disks.file_size_limit: 3,
     inputs.hostile_inputs: 5,
     guided.guided_parsing: 6,
-    sweeps.interrupted_sweep: 1,
-    identities.edited_code: 6,
     identities.changed_option: 8,
     identities.unrelated_folder: 4,
-    identities.changed_directory: 4,
-    identities.replaced_file: 4,
-    identities.shadowed_module: 1,
 }
 BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import random
@@ -14,13 +13,11 @@ from typing import NamedTuple
 
 from tests.chaos.children import Ended, run
 from tests.chaos.damage import copied, damage_one
-from tests.chaos.place import Place, fingerprint, is_root, prepared_bytes, tree
+from tests.chaos.place import Place, fingerprint, prepared_bytes
 from tests.chaos.tally import Tally, check
 
 TEXT = b"a b c\nh g f e d\n\nb\n" * 3
 HALF = 12
-# Of Linux: the layout of capget, and CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_FOWNER.
-CAPABILITY_VERSION, OVERLOOKING = 0x20080522, 0b1110
 
 
 class Task(NamedTuple):
@@ -86,44 +83,10 @@ def damaged_half(place: Place, dice: random.Random, tally: Tally) -> None:
     shutil.rmtree(folder)
 
 
-def read_only_folder(place: Place, dice: random.Random, tally: Tally) -> None:
-    """Where nothing may be written, what only reads works as ever, and what writes says so."""
-    name = dice.choice([*TASKS, "train"])
-    folder = copied(place.finished(), place.new("read-only"))
+def attempt(place: Place, folder: Path, name: str) -> Ended:
     (folder.parent / "text").write_bytes(TEXT)
-    wanted = expected(place, name) if name in TASKS else ""
-    before = tree(folder)
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    tally.count("runs", "read-only folders")
-    arguments = place.train("plain", folder, "train.compile_cache=none") if name == "train" else None
-    ended = attempt(place, folder, name, arguments, heed_permissions if is_root() else None)
-    if ended.status == 0 and name in TASKS and TASKS[name].exact:
-        check(task_result(folder, name, ended) == wanted, f"{name}: another result from a read-only folder")
-    check(ended.status == 0 or "no permission" in ended.err or "read-only" in ended.err, ended.err[-2000:])
-    check(tree(folder) == before, f"{name} has changed a read-only folder")
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    shutil.rmtree(folder)
-
-
-def attempt(
-    place: Place,
-    folder: Path,
-    name: str,
-    arguments: list[str] | None = None,
-    before: Callable[[], None] | None = None,
-) -> Ended:
-    (folder.parent / "text").write_bytes(TEXT)
-    if arguments is None:
-        arguments = TASKS[name].arguments(folder)
-        if name == "prepare":
-            arguments += [f"--config={place.config}"]
-    return run(arguments, before, TEXT)
-
-
-def task_result(folder: Path, name: str, ended: Ended) -> str:
-    return TASKS[name].result(folder, ended)
+    arguments = TASKS[name].arguments(folder)
+    return run([*arguments, *([f"--config={place.config}"] if name == "prepare" else [])], stdin=TEXT)
 
 
 @cache
@@ -132,7 +95,7 @@ def expected(place: Place, name: str) -> str:
     folder = copied(place.finished(), place.new("whole"))
     ended = attempt(place, folder, name)
     check(ended.status == 0, f"{name}: {ended.err}")
-    return task_result(folder, name, ended)
+    return TASKS[name].result(folder, ended)
 
 
 @cache
@@ -141,17 +104,6 @@ def half(place: Place) -> Path:
     ended = run(place.train("plain", workdir, f"train.steps={HALF}"))
     check(ended.status == 0, ended.err)
     return workdir
-
-
-def heed_permissions() -> None:
-    """Root may write everywhere, by powers of its own; without them permissions hold for it as for any owner."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    powers = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 of them
-    if libc.capget(header, powers) == 0:
-        for index in range(3):
-            powers[index] &= ~OVERLOOKING
-        libc.capset(header, powers)
 
 
 def _same_weights(place: Place, folder: Path) -> bool:

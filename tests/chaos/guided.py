@@ -34,34 +34,8 @@ from transformer_jax.runs.metrics import read_metrics
 INPUTS = 400  # of one parser in one run
 OURS = str(Path(configuration.__file__).parent)
 # Words that a parser looks for: random bytes alone would never hit upon them.
-WORDS = (
-    b'"',
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b":",
-    b",",
-    b"null",
-    b"true",
-    b"1e999",
-    b"-1",
-    b"\\ud800",
-    b"\\u0000",
-    b"\0",
-    b"\xff",
-)
-WORDS += (
-    b"\n",
-    b"\t",
-    b"\r\n",
-    b"\xef\xbb\xbf",
-    b"__metadata__",
-    b"F32",
-    b"data_offsets",
-    b"9999999999999999999",
-    b"NaN",
-)
+WORDS = tuple(b'" { } [ ] : , null true 1e999 -1 \\ud800 \\u0000 __metadata__ F32 data_offsets NaN'.split(b" "))
+WORDS += (b"9999999999999999999", b"\0", b"\xff", b"\n", b"\t", b"\r\n", b"\xef\xbb\xbf")
 
 
 class Parser:

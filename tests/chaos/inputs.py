@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.chaos import nonsense
 from tests.chaos.children import NEVER, Child, Ended
 from tests.chaos.place import Place
-from tests.chaos.sweeps import experiment
 from tests.chaos.tally import Tally, Violation, check
+from tests.support.sweep_runs import experiment_file
 from transformer_jax import cli
 
 INPUTS = 25  # in one child
@@ -33,6 +33,7 @@ def hostile_inputs(place: Place, dice: random.Random, tally: Tally) -> None:
     scratch.mkdir()
     finished = place.finished()
     shutil.copytree(finished, scratch / "run", symlinks=True)
+    experiment_file(scratch, "Variant('two', {'model.num_heads': 4})")
     cases = [case(place, scratch, dice) for _ in range(INPUTS)]
     work = Child(lambda: feed(scratch, cases), lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
     ended = work.end(SECONDS * INPUTS)
@@ -152,7 +153,7 @@ def case(place: Place, scratch: Path, dice: random.Random) -> tuple[list[str], b
         ["sweep", file, new],
         [
             "sweep",
-            str(experiment(place)),
+            str(scratch / "experiment.py"),
             new,
             "--dry-run",
             f"--{dice.choice(['only', 'seeds', 'jobs', 'scale'])}={n()}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -37,7 +36,6 @@ class Place:
     def __init__(self, root: Path, variants: Sequence[str] = tuple(VARIANTS)):
         self.root, self.variants = root, list(variants)
         root.mkdir(parents=True, exist_ok=True)
-        root.chmod(0o755)  # other users have a part in it
         self.config = root / "config.py"
         text = CONFIG
         for old, new in SMALLER.items():
@@ -119,10 +117,6 @@ def tree(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def is_root() -> bool:
-    return os.geteuid() == 0
 
 
 def _digest(workdir: Path) -> str:

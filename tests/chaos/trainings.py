@@ -1,4 +1,4 @@
-"""Trainings and translations that are killed, stopped, suspended, and started twice."""
+"""Trainings that are killed, stopped, suspended, and started twice."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.chaos.children import Child, command
-from tests.chaos.place import Place, tree
+from tests.chaos.children import Child
+from tests.chaos.place import Place
 from tests.chaos.tally import Tally, check
 
 HARMS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
@@ -55,24 +55,6 @@ def two_trainings(place: Place, dice: random.Random, tally: Tally) -> None:
         check(sent_away or one.status == 0, one.err[-2000:])
     check(killed or any(one.status == 0 for one in ended), [one.err[-500:] for one in ended])
     place.done(variant, workdir)
-
-
-def interrupted_translation(place: Place, dice: random.Random, tally: Tally) -> None:
-    """What was written until then is right, and the run's folder is as it was."""
-    folder, text = place.finished(), place.sentences(dice)
-    before = tree(folder)
-    arguments = ["translate", f"--workdir={folder}", "--beam=1"]
-    wanted = command(arguments, stdin=text).end().checked().out
-    child = command(arguments, stdin=text)
-    tally.count("runs", "runs")
-    number = dice.choice(HARMS)
-    time.sleep(dice.uniform(0, 1.5 * place.seconds))
-    harm(child, number, dice, tally)
-    ended = child.end()
-    check(wanted.startswith(ended.out), f"other translations:\n{ended.out[:500]!r}\n{wanted[:500]!r}")
-    check(number != signal.SIGSTOP or ended.out == wanted, "a suspended translation ended early")
-    check("Traceback" not in ended.err, ended.err)
-    check(tree(folder) == before, "translating has changed the run")
 
 
 def harmed(child: Child, workdir: Path, seconds: float, dice: random.Random, tally: Tally) -> bool:

@@ -120,9 +120,9 @@ def programs(config, runs):
         together: Any = CompiledSteps(
             [dataclasses.replace(config, seed=run) for run in range(runs)], [schedule] * runs, mesh()
         )
-        states, (step, numbers) = together.new_state(), together.step.args
+        states, step, (numbers,) = together.new_state(), together.step.func, together.step.args
         yield f"step of {runs} runs", step, (numbers, states, batch)
-        yield f"validation of {runs}", together.evaluate.args[0], (numbers, states.params, batch)
+        yield f"validation of {runs}", together.evaluate.func, (numbers, states.params, batch)
 
 
 @shows_the_fault
