@@ -81,13 +81,10 @@ def test_options_are_for_faulty_releases_alone_and_leave_a_users_choice(monkeypa
     ("section", "options"),
     [
         (ModelConfig(), None),
-        (ModelConfig(parts=PartsConfig(positions="mine.py:Positions")), {FUSION: ""}),
         (ModelConfig(parts=PartsConfig(attention=MultiHeadAttention)), {FUSION: ""}),
-        (TrainConfig(), None),
         (TrainConfig(loss="mine.py:loss"), {FUSION: ""}),
         (OptimizerConfig(name="lion"), None),
         (OptimizerConfig(name="mine.py:lion"), {FUSION: ""}),
-        (OptimizerConfig(schedule="mine.py:schedule"), {FUSION: ""}),
     ],
 )
 def test_custom_code_is_compiled_without_the_fusion(section, options, faulty):

@@ -70,10 +70,8 @@ class Processes:
             except (BadInput, Failed) as caught:
                 error = caught
         why, content = self.broadcast([None if error is None else str(error), _content(seen_by_all)])
-        if error is not None:
-            raise error
         if why is not None:
-            raise Failed(f"process 0 ended: {why}")
+            raise error or Failed(f"process 0 ended: {why}")
         if self.is_first:
             return made
         deadline = time.monotonic() + SHARED_WITHIN
@@ -142,17 +140,15 @@ def unreachable(error: BaseException | None) -> str | None:
 
 def check_flags(coordinator: str | None, count: int | None, number: int | None) -> bool:
     """Whether the flags describe several processes. They go together."""
-    given = {"--coordinator": coordinator, "--processes": count, "--process-id": number}
-    missing = [flag for flag, value in given.items() if value is None]
-    if len(missing) == 3 or (count == 1 and len(missing) == 2):
+    flags = (coordinator, count, number)
+    if flags.count(None) == 3 or (count == 1 and flags.count(None) == 2):
         return False
-    if coordinator is None or count is None or number is None:
-        raise BadInput(f"{' and '.join(missing)}: missing; --coordinator, --processes and --process-id go together")
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
-        raise BadInput(f"--coordinator={coordinator}: must be HOST:PORT, of the machine where process 0 runs")
-    if not 0 <= number < count:
-        raise BadInput(f"--process-id={number}: must be from 0 to {count - 1}, for --processes={count}")
+    host, _, port = (coordinator or "").rpartition(":")
+    if count is None or number is None or not 0 <= number < count or not host or not port.isdecimal():
+        raise BadInput(
+            f"--coordinator={coordinator} --processes={count} --process-id={number}: go together, HOST:PORT of the "
+            "machine where process 0 runs, N, and a number below N"
+        )
     return count > 1
 
 
@@ -186,26 +182,21 @@ def initialize(
             coordinator_bind_address=coordinator if is_loopback else None,
             cluster_detection_method=None if coordinator is None else "deactivate",
         )
-    except ValueError as error:
-        raise BadInput(
-            f"the environment is that of a cluster, but JAX does not find its processes ({error}): give --coordinator, "
-            "--processes and --process-id, or --processes=1 to train with this process alone; on Kubernetes JAX needs "
-            "the package kubernetes"
+    except (ValueError, RuntimeError) as error:  # the cluster is not known to JAX, or somebody is missing
+        kind = BadInput if isinstance(error, ValueError) else Failed
+        raise kind(
+            f"{which} could not be connected{at}: {str(error).splitlines()[0]}; --coordinator, --processes and "
+            "--process-id say where the others are, --processes=1 trains with this process alone"
         ) from error
-    except RuntimeError as error:
-        raise Failed(f"{which} could not be connected{at}: {str(error).splitlines()[0]}") from error
 
 
 def show_hosts() -> None:
     """Prints where each process runs, with which devices. It is also the first message over the network."""
-    hosts = _processes.gather(f"{socket.gethostname()}, pid {os.getpid()}")
-    if not _processes.is_first:
-        return
-    lines = [f"{len(hosts)} processes, {jax.device_count()} devices:"]
-    for number, host in enumerate(hosts):
-        local = [device for device in jax.devices() if device.process_index == number]
-        lines.append(f"  process {number} ({host}): {len(local)} x {local[0].device_kind}")
-    tell("\n".join(lines))
+    kind = f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind}"
+    hosts = _processes.gather(f"({socket.gethostname()}, pid {os.getpid()}): {kind}")
+    if _processes.is_first:
+        lines = [f"  process {number} {host}" for number, host in enumerate(hosts)]
+        tell("\n".join([f"{len(hosts)} processes, {jax.device_count()} devices:", *lines]))
 
 
 def _content(file: Path) -> str:

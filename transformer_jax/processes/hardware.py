@@ -30,8 +30,7 @@ _H100_NVL = Peak(835, 417, 60, "NVIDIA H100 data sheet, NVL")
 _GH200 = Peak(989, 494, 67, "NVIDIA GH200 data sheet")
 
 # By `jax.Device.device_kind`: of GPUs CUDA's name, of TPUs libtpu's (v2 to TPU7x were read from libtpu 0.0.42 itself).
-# No other name is guessed: cards with similar names differ twofold (L40 and L40S, A10 and A10G). Turing, Volta and
-# older cards have no bfloat16.
+# No other name is guessed: cards with similar names differ twofold (L40 and L40S, A10 and A10G).
 PEAKS = {
     "NVIDIA A100-SXM4-40GB": _A100,
     "NVIDIA A100-SXM4-80GB": _A100,
@@ -56,12 +55,6 @@ PEAKS = {
     "NVIDIA GeForce RTX 3090": Peak(71, 35.6, 35.6, "NVIDIA Ampere GA102 whitepaper, appendix A"),
     "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, "NVIDIA Ada whitepaper, appendix A"),
     "Tesla T4": Peak(None, None, 8.1, "NVIDIA T4 data sheet"),
-    "Tesla V100-SXM2-16GB": Peak(None, None, 15.7, "NVIDIA V100 data sheet, SXM2"),
-    "Tesla V100-SXM2-32GB": Peak(None, None, 15.7, "NVIDIA V100 data sheet, SXM2"),
-    "Tesla V100-PCIE-16GB": Peak(None, None, 14, "NVIDIA V100 data sheet, PCIe"),
-    "Tesla V100-PCIE-32GB": Peak(None, None, 14, "NVIDIA V100 data sheet, PCIe"),
-    "Tesla P100-SXM2-16GB": Peak(None, None, 10.6, "NVIDIA P100 data sheet, NVLink"),
-    "Tesla P100-PCIE-16GB": Peak(None, None, 9.3, "NVIDIA P100 data sheet, PCIe"),
     "TPU v2": Peak(45, None, None, "cloud.google.com/tpu/docs/v2", cores=2),
     "TPU v3": Peak(123, None, None, "cloud.google.com/tpu/docs/v3", cores=2),
     "TPU v4": Peak(275, None, None, "cloud.google.com/tpu/docs/v4", cores=2),
@@ -75,40 +68,38 @@ PEAKS = {
 }
 
 
+SIZE = 1024  # of the product that is measured
+
+
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     """FLOP/s of one device for the model's products and the source of the number; or None and why it is unknown.
 
     For accelerators it is the data sheet's; on a CPU it is a matrix product timed now.
     """
-    devices = jax.devices()
-    kind, dtype = devices[0].device_kind, model.dtype
+    devices, dtype = jax.devices(), model.dtype
+    kind = ", ".join(sorted({device.device_kind for device in devices}))
     if devices[0].platform == "cpu":
-        size = 1024
-        matrix = jnp.ones((size, size), dtype)
-        product = jax.jit(lambda a: a @ a)
-        product(matrix).block_until_ready()
-        seconds = []
-        for _ in range(5):
-            began = time.perf_counter()
-            product(matrix).block_until_ready()
-            seconds.append(time.perf_counter() - began)
-        measured = 2 * size**3 / statistics.median(seconds)
-        # Simulated devices of one CPU share its cores.
-        return measured / len(jax.local_devices()), f"a {size} x {size} {dtype} product measured now"
-    if len({device.device_kind for device in devices}) > 1:
-        return None, "the devices are not all alike"
+        return _measured(dtype), f"a {SIZE} x {SIZE} {dtype} product measured now"
     if kind not in PEAKS:
         return None, f"no data sheet of {kind!r} is known here"
     peak = PEAKS[kind]
     teraflops, name = figure(peak, dtype, model.matmul_precision)
-    if teraflops is None:
-        return None, f"the data sheet of {kind} has no figure for {name}"
-    if peak.cores:
-        cores = getattr(devices[0], "num_cores", None)
-        if cores is None:
-            return None, f"{kind} does not report how many of its chip's {peak.cores} cores it has"
-        teraflops *= cores / peak.cores
-    return teraflops * 1e12, f"{peak.source}, dense {name}"
+    cores = getattr(devices[0], "num_cores", None) if peak.cores else 1
+    if teraflops is None or cores is None:
+        return None, f"the data sheet of {kind} has no figure for {name}, or the device does not report its cores"
+    return teraflops * 1e12 * cores / max(peak.cores, 1), f"{peak.source}, dense {name}"
+
+
+def _measured(dtype: str) -> float:
+    """FLOP/s of a matrix product, of which each simulated device has its share."""
+    matrix, product = jnp.ones((SIZE, SIZE), dtype), jax.jit(lambda a: a @ a)
+    product(matrix).block_until_ready()
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        product(matrix).block_until_ready()
+        seconds.append(time.perf_counter() - began)
+    return 2 * SIZE**3 / statistics.median(seconds) / len(jax.local_devices())
 
 
 def figure(peak: Peak, dtype: str, precision: str) -> tuple[float | None, str]:
