@@ -108,7 +108,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
         placed_batch=np.asarray,
         most_tokens=most_tokens,
         collect_every=max(1, EXACT // most_tokens),
-        compilations=types.SimpleNamespace(seconds=0.0),
+        compilations="",
     )
     runs = [
         Recorder(config, lambda step: 0.1, RunFolder(tmp_path / str(number)), setup) for number in range(len(skipped))

@@ -54,24 +54,6 @@ def test_steps_that_were_left_out_do_not_make_it_faster(clock):
     assert measure.rates(0, 0, 0)["target_tokens_per_second"] == 0
 
 
-def test_steps_that_compile_count_for_no_speed(clock, capsys):
-    shown = progress.ProgressLine(0, 100)
-
-    def told(step, seconds, compiling, speed):
-        clock.now += seconds
-        for each in compiling:
-            shown.exclude_step(each)
-        shown.report(step, [{**LINE, "seconds": seconds, "target_tokens_per_second": speed}])
-        return capsys.readouterr().err.strip().partition("rate 1.00e-03  ")[2]
-
-    assert told(1, 60.0, [60.0], 2.0) == "data wait 0%", "nothing is known yet"
-    # 10 steps of 120 tokens: 2 compiled for 52 s in all, 8 took a second each.
-    assert told(11, 60.0, [26.0, 26.0], 20.0) == "120 tokens/s  data wait 0%  left 89 s"
-    assert told(21, 10.0, [], 120.0) == "120 tokens/s  data wait 0%  left 79 s"
-    shown.exclude(40.0)  # compiling a validation, which took another 10 s
-    assert told(31, 60.0, [], 120.0).endswith("left 2 min")
-
-
 def test_a_line_of_several_runs(clock, capsys):
     shown = progress.ProgressLine(0, 10)
     clock.now += 5

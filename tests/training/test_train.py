@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 
 import numpy as np
@@ -28,7 +27,6 @@ from tests.support.training_runs import (
 from transformer_jax import load_run
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
-from transformer_jax.evaluation import TAKEN
 from transformer_jax.runs.export import SavedWeights
 from transformer_jax.runs.folder import RunFolder
 
@@ -85,10 +83,6 @@ def test_a_run_explains_itself(straight):
     assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
 
 
-def test_no_custom_metric_may_have_the_name_of_a_number_in_the_log(straight):
-    assert {name for line in metrics(straight) for name in line} <= set(TAKEN)
-
-
 def test_a_run_that_ends_where_it_was_stopped_is_validated_there(place, in_sixes):
     """Its last checkpoint was saved without a validation."""
     workdir = resumable(in_sixes, place / "stopped")
@@ -108,10 +102,9 @@ def test_its_latest_and_its_best_weights(straight):
     assert load_run(straight).weights_sha256 == latest.weights_sha256 != best.weights_sha256 or best.steps == [24]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.drill)])
-def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, number):
+def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight):
     """Between checkpoints, and between lines of metrics."""
-    workdir = place / f"stopped-{number.name}"
+    workdir, number = place / "stopped by a signal", signal.SIGTERM
     process = started(workdir, until="step      10")
     process.send_signal(number)
     printed = process.stderr.read()
@@ -148,53 +141,16 @@ def test_on_another_number_of_devices(place, in_sixes):
         assert ours == pytest.approx(theirs, rel=1e-3, nan_ok=True)
 
 
-def test_two_trainings_in_one_workdir(place):
-    with RunFolder(place / "shared").held():
-        printed = train_here(place / "shared", status=2)
-    (line,) = errors(printed)
-    assert f"{place / 'shared'}: process {os.getpid()} on {socket.gethostname()} " in line
-
-
-def test_the_workdir_of_another_experiment(straight):
-    before = (straight / "config.json").read_bytes(), metrics(straight)
-    printed = errors(train_here(straight, "model.d_ff=48", "optimizer.beta2=0.9", status=2))
-    assert "holds another run; use another --workdir" in printed[0]
-    assert printed[1:] == ["error:   model.d_ff: 32 there, 48 here", "error:   optimizer.beta2: 0.98 there, 0.9 here"]
-    assert before == ((straight / "config.json").read_bytes(), metrics(straight))
-
-
 def test_a_limit_of_tokens(place):
     workdir = place / "tokens"
-    told = train_here(workdir, "train.tokens=700", "train.log_every=1")
-    assert "target tokens at step" in told
-    first, second = (
-        line for line in told.splitlines() if line.startswith(("step       1  loss", "step       2  loss"))
-    )
-    assert "tokens/s" not in first and "tokens/s" in second, "the first step compiles: its time says nothing"
-    before = metrics(workdir)
-    assert before[-1]["step"] == 8 and "valid_loss" in before[-1]
-    assert "target tokens at step" in train_here(
-        workdir, "train.tokens=700", "train.log_every=1"
-    )  # once reached, it stays reached
-    assert metrics(workdir) == before
+    for _ in range(2):  # once reached, it stays reached
+        assert "target tokens at step 8" in train_here(workdir, "train.tokens=700", "train.log_every=1")
+        lines = metrics(workdir)
+        assert lines[-1]["step"] == 8 and "valid_loss" in lines[-1] and len(lines) == 10
 
 
 def test_a_limit_of_hours(place):
     assert "stopped after train.hours = 1e-12 at step 0" in train_here(place / "hours", "train.hours=1e-12")
-
-
-def test_a_run_until_its_loss_is_flat(place):
-    """And a kill just before the end changes nothing."""
-    workdir, again = place / "flat", place / "flat again"
-    options = ("train.until_flat=0.005", "train.steps=60", "train.eval_every=1", "train.checkpoint_every=2")
-    options += ("optimizer.learning_rate=1e-12",)
-    flat = "over the last fifth of the updates (a lower train.until_flat trains on) at step 20;"
-    assert flat in train_here(workdir, *options)
-    shutil.copytree(workdir, again)
-    shutil.rmtree(again / "checkpoints/20")
-    assert flat in train_here(again, *options)
-    assert_same_run(again, workdir)
-    assert "resuming from the checkpoint of step 20" in train_here(workdir, *options, "train.until_flat=none")
 
 
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
@@ -282,7 +238,7 @@ def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
 
 
 def test_the_compile_cache(place):
-    """On by default, hits are counted, seeds share all programs, and a damaged entry does no harm."""
+    """On by default, hits are counted, and seeds share all programs."""
     assert TrainConfig().compile_cache
     cache = place / "cache"
     options = ("train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
@@ -296,11 +252,6 @@ def test_the_compile_cache(place):
     entries = {entry.name for entry in cache.iterdir()}
     assert " 0 of them from the cache" not in trained("b", seed=40)
     assert {entry.name for entry in cache.iterdir()} == entries, "a program that only one seed can use"
-    for entry in cache.iterdir():
-        if entry.is_file() and "atime" not in entry.name:
-            entry.write_bytes(entry.read_bytes()[:100])
-    trained("c")
-    assert_same_run(place / "c", place / "a")
 
 
 def test_a_rate_at_which_it_diverges(tmp_path):
@@ -311,16 +262,6 @@ def test_a_rate_at_which_it_diverges(tmp_path):
         assert errors(printed)[-1].startswith("failed: training has diverged: at step 12 ")
         assert all(len(line) < 250 for line in printed.splitlines() if line.startswith("step"))
     assert (tmp_path / "run/checkpoints/12").is_dir()
-    assert_quiet(printed)
-
-
-@pytest.mark.drill
-def test_gradients_that_are_not_finite_stop_it(tmp_path):
-    options = ("optimizer.name=sgd", "optimizer.learning_rate=1e30", "train.max_bad_steps=5", "train.steps=60")
-    printed = train_here(tmp_path / "run", *options, status=1)
-    (line,) = errors(printed)
-    assert line.startswith("failed: the gradient was not finite in 5 steps in a row, up to step ")
-    assert "(learning rate" in line and "optimizer.clip_norm" in line
     assert_quiet(printed)
 
 
@@ -335,12 +276,11 @@ def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     assert metrics(tmp_path / "run")[-1]["loss"] < metrics(tmp_path / "run")[0]["loss"]
 
 
-@pytest.mark.parametrize("option", [("patience", "3"), ("until_flat", "0.005", "train.eval_every=1")])
-def test_early_stopping_without_validation_data(tmp_path, option):
-    name, value, *more = option
-    no_data = ("data.task.valid_size=0", "data.valid_size=0")
-    (line,) = errors(train_here(tmp_path / "run", *no_data, f"train.{name}={value}", *more, status=2))
-    assert line == f"error: train.{name} = {value} needs validation data, and there is none"
+def test_early_stopping_without_validation_data(tmp_path):
+    """All problems at once."""
+    options = ("data.task.valid_size=0", "data.valid_size=0", "train.patience=3", "train.until_flat=0.005")
+    lines = errors(train_here(tmp_path / "run", *options, "train.eval_every=1", status=2))
+    assert ["needs validation data" in line for line in lines] == [True, True]
 
 
 def test_fewer_positions_than_tokens(tmp_path):

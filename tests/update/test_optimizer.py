@@ -20,7 +20,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.optimizer_config import ADAM_FAMILY
-from transformer_jax.runs.checkpoint import Checkpoints, digests, refuse_without_digest
+from transformer_jax.runs.checkpoint import Checkpoints, refuse_without_digest
 from transformer_jax.runs.export import flat
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.train import RunSetup
@@ -156,18 +156,6 @@ def test_gradients_longer_than_clip_norm_are_shortened():
         np.testing.assert_allclose(moved, 0.1 * factor * SLOPES[BIAS], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["adafactor", "muon", "schedule_free_sgd"])
-def test_a_checkpoint_can_take_the_digest_of_all_that_it_remembers(name):
-    optimizer = make_optimizer(config(name=name, schedule="constant"), lambda count: 0.1)
-    assert digests(optimizer.init(PARAMS)) is not None
-
-
-def test_kwargs_reach_optax():
-    ours = updated(config(name="sgd", kwargs={"momentum": 0.5, "nesterov": True}))
-    theirs = trained(optax.sgd(lambda count: 0.1 / (count + 1), momentum=0.5, nesterov=True))
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -206,18 +194,6 @@ def test_equation_3():
     np.testing.assert_allclose(rates(inverse_sqrt_schedule(512, scale=2.0), STEPS), 2 * np.array(formula), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [((512, 0), "warmup_steps"), ((-512,), "d_model")])
-def test_equation_3_needs_a_width_and_a_warmup(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        inverse_sqrt_schedule(*arguments)
-
-
-def test_the_papers_peak():
-    """Table 3's base model: 7.0e-4 at step 4000."""
-    made = rates(inverse_sqrt_schedule(512), range(3990, 4010))
-    assert max(made) == pytest.approx(6.99e-4, rel=1e-3) == made[10]
-
-
 @pytest.mark.parametrize("warmup", [0, 1, 10])
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])
 def test_the_other_schedules(schedule, warmup):
@@ -241,25 +217,6 @@ def test_the_other_schedules(schedule, warmup):
     made = rates(make_schedule(settings, 512, steps), range(1, steps + 1))
     np.testing.assert_allclose(made, [formula(step) for step in range(1, steps + 1)], rtol=1e-5)
     assert made[-1] == pytest.approx(peak if schedule == "constant" else peak * final)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_warmup_rises_in_equal_parts_to_the_peak(schedule):
-    made = rates(make_schedule(config(schedule=schedule, learning_rate=0.5, warmup_steps=4), 8, 9), range(1, 10))
-    np.testing.assert_allclose(made[:4], [0.125, 0.25, 0.375, 0.5])
-    assert made.max() == made[3]
-
-
-def test_the_schedule_counts_updates_under_jit():
-    """The rate inside the optimizer is the schedule's own at the count of updates made."""
-    schedule = make_schedule(config(schedule="linear", learning_rate=1.0, warmup_steps=2), 8, 6)
-    optimizer = make_optimizer(config(name="sgd"), schedule)
-    step = jax.jit(lambda state: optimizer.update({"w": jnp.ones(())}, state, {"w": jnp.ones(())}))
-    state, moved = optimizer.init({"w": jnp.ones(())}), []
-    for _ in range(6):
-        changes, state = step(state)
-        moved.append(-float(changes["w"]))
-    np.testing.assert_allclose(moved, rates(schedule, range(1, 7)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -303,13 +260,6 @@ def test_each_group_is_as_if_it_were_trained_alone():
     assert not np.allclose(ours[BIAS], rest[BIAS])
 
 
-def test_a_group_has_the_kwargs_of_its_own_optimizer():
-    both = config(name="sgd", kwargs={"momentum": 0.5}, groups=(("table", {"name": "adam"}), ("bias", {})))
-    ours = updated(both)
-    np.testing.assert_allclose(ours[TABLE], updated(config())[TABLE], rtol=1e-5)
-    np.testing.assert_allclose(ours[BIAS], updated(config(name="sgd", kwargs={"momentum": 0.5}))[BIAS], rtol=1e-5)
-
-
 @pytest.mark.parametrize("patterns", [("tabel",), ("table", "g/t")])
 def test_a_group_without_parameters_is_an_error(patterns):
     groups = tuple((pattern, {"beta2": 0.5}) for pattern in patterns)
@@ -347,13 +297,6 @@ def test_muons_kwargs_reach_it_and_jordans_scale_is_one_of_them():
     ]
     np.testing.assert_allclose(moved[0], 0.2 * 6**0.5 * moved[1], rtol=1e-5, atol=1e-6)
     assert not np.allclose(moved[1], moved[2], rtol=0.01) and not np.allclose(moved[0], moved[3], rtol=0.01)
-
-
-def test_groups_of_a_muon_run_scale_both_of_its_parts():
-    ours = updated(config(name="muon", groups=(("inner", {"learning_rate_factor": 0.5}),)))
-    halved = updated(config(name="muon"), rate=0.05)
-    for path in (KERNEL, BIAS):
-        np.testing.assert_allclose(ours[path], halved[path], rtol=1e-5)
 
 
 @pytest.mark.parametrize("positions", ENCODINGS)
@@ -417,11 +360,6 @@ def test_schedule_free_optimizers_are_optaxs(name):
         np.testing.assert_allclose(array, theirs[path], rtol=1e-6)
 
 
-def test_another_optimizer_is_evaluated_with_what_it_trains():
-    optimizer = make_optimizer(OptimizerConfig(clip_norm=1.0), lambda count: 0.1)
-    assert evaluated(PARAMS, optimizer.init(PARAMS)) is PARAMS
-
-
 @pytest.mark.slow
 def test_a_run_is_evaluated_at_the_average_and_resumed_from_what_it_averages(tmp_path):
     resumed, straight = tmp_path / "resumed", tmp_path / "straight"
@@ -479,12 +417,9 @@ def assert_evaluated_at_the_average(run):
 WIDER = {"model__d_model": 32, "model__d_ff": 96, "model__mup_base_d_model": 16, "model__mup_base_d_ff": 32}
 
 
-@pytest.mark.parametrize("changes", [{}, {"model__positions": "relative", "model__mup_base_d_ff": 32}])
-def test_at_the_base_widths_it_is_the_standard_parametrisation(changes):
-    standard = {name: value for name, value in changes.items() if "mup" not in name}
+def test_at_the_base_widths_it_is_the_standard_parametrisation():
     ours, theirs = (
-        Trainer(experiment(optimizer__learning_rate=None, **each))
-        for each in ({**changes, "model__mup_base_d_model": 16}, standard)
+        Trainer(experiment(optimizer__learning_rate=None, **each)) for each in ({"model__mup_base_d_model": 16}, {})
     )
     states = [each.train(batches(2), each.init()) for each in (ours, theirs)]
     assert worst_difference(*states)[0] == 0

@@ -11,7 +11,7 @@ import pytest
 from flax import linen as nn
 from jax.sharding import AxisType, PartitionSpec
 
-from tests.support.hlo import Configuration, collectives, compiled_elsewhere
+from tests.support.hlo import Configuration, collectives
 from tests.support.small_models import small
 from tests.support.small_runs import batches, params_of, trainer, worst_difference
 from transformer_jax import Transformer
@@ -27,11 +27,8 @@ DROPOUT = {"model__dropout": 0.2}
 THREE_WAYS = {"devices": 8, "mesh__fsdp": 2, "mesh__tensor": 2, **DROPOUT}
 MESHES = {
     "data 8": {"devices": 8, **DROPOUT},
-    "data 2 x fsdp 2 x tensor 2": THREE_WAYS,
-    "data 2 x fsdp 2 x tensor 2, attention's options": {
-        "devices": 8,
-        "mesh__fsdp": 2,
-        "mesh__tensor": 2,
+    "data 2 x fsdp 2 x tensor 2": {
+        **THREE_WAYS,
         "model__num_key_value_heads": 2,
         "model__qk_norm": True,
         "model__attention_softcap": 2.0,
@@ -58,17 +55,6 @@ def test_several_devices_train_as_one(mesh):
     assert float(state.sums.loss) == pytest.approx(float(alone.sums.loss), rel=1e-5)
     assert float(state.sums.gradient_norm) == pytest.approx(float(alone.sums.gradient_norm), rel=1e-4)
     assert int(state.sums.source_tokens) == int(alone.sums.source_tokens)
-
-
-@pytest.mark.slow
-def test_later_kinds_of_layers_train_on_several_devices_as_on_one():
-    """Shared parameters, two norms a sub-layer, and an inner width that tensor does not divide."""
-    layers = {"model__share_layers": True, "model__num_encoder_layers": 2, "model__norm": "sandwich"}
-    layers |= {"model__norm_kind": "rms", "model__activation": "geglu", "model__gated_width": "two_thirds"}
-    layers |= {"model__d_ff": 32}  # 21 of it
-    alone = trainer(**layers).train(batches(3))
-    state = trainer(devices=4, mesh__fsdp=2, mesh__tensor=2, **layers).train(batches(3))
-    assert worst_difference(state, alone) < (WITHIN,)
 
 
 def test_the_state_begins_divided_and_with_the_numbers_of_one_device():
@@ -106,25 +92,12 @@ def test_the_rules_cover_every_parameter_of_the_library(positions, others):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "muon",
-        *(
-            pytest.param(name, marks=pytest.mark.drill)
-            for name in ("adafactor", "schedule_free_adamw", "lamb", "sgd", "noisy_sgd")
-        ),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:Specifying a key")
-def test_other_optimizers_states_find_their_place(name):
-    optimizer = {"optimizer__name": name}
-    if name == "muon":
-        optimizer["optimizer__groups"] = (("table", {"name": "adafactor", "learning_rate_factor": 0.3}),)
+def test_other_optimizers_states_find_their_place():
+    groups = (("table", {"name": "adafactor", "learning_rate_factor": 0.3}),)
+    optimizer = {"optimizer__name": "muon", "optimizer__groups": groups}
     uncached = trainer.__wrapped__  # groups cannot be hashed
     state = uncached(devices=4, mesh__fsdp=2, mesh__tensor=2, **optimizer).train(batches(2))
-    alone = uncached(**optimizer).train(batches(2))
-    assert worst_difference(state, alone) < (1e-3 if name == "muon" else WITHIN,)
+    assert worst_difference(state, uncached(**optimizer).train(batches(2))) < (1e-3,)
 
 
 class Strange(FeedForward):
@@ -144,19 +117,10 @@ def test_a_parameter_that_no_rule_covers_is_refused_until_someone_says():
     assert layer["feed_forward"]["strange"]["kernel"].spec == PartitionSpec()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "told"),
-    [
-        ({"fsdp": 3}, "fsdp = 3, tensor = 1 need 6 devices, here are 8"),
-        ({"data": 16}, "data = 16, fsdp = 1, tensor = 1 need 16 devices, here are 8"),
-        ({"data": 2, "tensor": 2}, "need 4 devices, here are 8"),
-        ({"fsdp": 16}, "need 16 devices, here are 8"),
-    ],
-)
-def test_a_mesh_that_does_not_fit_is_refused_with_both_numbers(sizes, told):
-    with pytest.raises(ConfigError, match=r"^mesh: ") as problem:
+@pytest.mark.parametrize("sizes", [{"fsdp": 3}, {"data": 2, "tensor": 2}])
+def test_a_mesh_that_does_not_fit_is_an_error(sizes):
+    with pytest.raises(ConfigError, match="devices, here are 8"):
         sharding.make_mesh(MeshConfig(**sizes), jax.devices())
-    assert told in str(problem.value)
 
 
 def test_the_data_axis_takes_what_the_others_leave():
@@ -183,7 +147,7 @@ class DescribedTPU:
     process_index: int = 0
 
 
-@pytest.mark.parametrize("sizes", [(64, 8, 1), (32, 8, 2), (2, 2, 128)])
+@pytest.mark.parametrize("sizes", [(32, 8, 2), (2, 2, 128)])
 def test_every_mesh_on_a_torus_of_tpus(sizes):
     """Also one whose axes are none of the torus's, nor products of them."""
     chips = [DescribedTPU(number, place) for number, place in enumerate(itertools.product(range(8), repeat=3))]
@@ -236,13 +200,6 @@ def test_each_gradient_is_added_up_once_an_update(name):
     assert set(at_one_go.values()) <= {1}
     kinds = {(collective.kind, collective.axes) for collective in collectives(program.hlo, mesh)}
     assert kinds <= {("all-reduce", ("data",)), ("all-reduce", ("tensor",))}
-
-
-@pytest.mark.drill
-def test_each_gradient_is_added_up_once_also_on_64_devices():
-    program = compiled_elsewhere(64, rows=256, train__accumulate=4, model__dropout=0.1)
-    assert {collective.kind for collective in collectives(program.hlo, (64, 1, 1))} == {"all-reduce"}
-    assert shapes_sent(program, (64, 1, 1), "all-reduce", ("data",)) == Counter(program.parameters)
 
 
 @pytest.mark.slow

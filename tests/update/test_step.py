@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.hlo import compiled
 from tests.support.small_runs import batch_of, batches, experiment, params_of, sentences, trainer, worst_difference
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
@@ -50,10 +49,9 @@ def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_to
     assert int(state.updates) == 3
 
 
-@pytest.mark.parametrize("changes", [{}, pytest.param(SGD, marks=pytest.mark.drill)], ids=["adam", "sgd"])
-def test_four_parts_make_the_same_update(changes):
-    whole = trainer(**changes).train(batches())
-    in_parts = trainer(**changes, train__accumulate=4).train(batches())
+def test_four_parts_make_the_same_update():
+    whole = trainer().train(batches())
+    in_parts = trainer(train__accumulate=4).train(batches())
     assert worst_difference(in_parts, whole) < (WITHIN,)
     assert int(in_parts.updates) == int(whole.updates) == 10
     assert float(in_parts.sums.loss) == pytest.approx(float(whole.sums.loss), rel=1e-5)
@@ -152,7 +150,7 @@ def test_bfloat16_trains_with_float32_parameters():
     assert {leaf.dtype for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize(("tied", "dtype"), [("all", "float32"), ("none", "float32"), ("none", "bfloat16")])
+@pytest.mark.parametrize(("tied", "dtype"), [("all", "float32"), ("none", "bfloat16")])
 def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied, dtype):
     """All of it in bfloat16 too, where the table's columns are rounded."""
     run = trainer(model__output_bias=True, model__tie_embeddings=tied, model__dtype=dtype)
@@ -208,9 +206,9 @@ MODELS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mesh", [{}, {"mesh__fsdp": 2, "mesh__tensor": 2}], ids=["one device", "eight devices"])
-@pytest.mark.parametrize("name", MODELS)
-def test_recomputing_activations_makes_the_same_update(name, mesh):
+@pytest.mark.parametrize("name", list(MODELS)[1:])
+def test_recomputing_activations_makes_the_same_update(name):
+    mesh = {"mesh__fsdp": 2, "mesh__tensor": 2} if "rotary" in name else {}
     changes, devices = {**REMATERIALIZED, **MODELS[name], **mesh}, 8 if mesh else 1
     kept, again = (trainer(devices, **changes, **remat).train(batches(3)) for remat in ({}, ACTIVATIONS))
     for path, expected in params_of(kept).items():
@@ -226,12 +224,6 @@ def test_no_matrix_product_is_computed_twice_and_random_bits_are(name):
 
     assert count("stablehlo.dot_general", **ACTIVATIONS) == count("stablehlo.dot_general")
     assert count("optimization_barrier", **ACTIVATIONS) > count("optimization_barrier")
-
-
-def test_recomputing_activations_needs_less_memory():
-    size = {"model__d_model": 64, "model__d_ff": 256, "model__num_encoder_layers": 4, "model__dropout": 0.1}
-    kept, again = (compiled(1, 64, 32, **size, **remat).temporary for remat in ({}, ACTIVATIONS))
-    assert again < 0.9 * kept
 
 
 def described_mesh(platform):

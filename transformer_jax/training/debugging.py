@@ -67,37 +67,28 @@ class Debugging:
 @contextlib.contextmanager
 def traced(step: Step, span: Span, directory: Path) -> Iterator[Step]:
     """The step, with a trace of some steps for TensorBoard and Perfetto."""
-    number, is_tracing = 0, False  # of the last step
-
-    def finish() -> None:
-        nonlocal is_tracing
-        jax.profiler.stop_trace()
-        is_tracing = False
-        tell(f"steps {span.first:,} to {span.last:,} are traced in {directory}")
+    number, trace = 0, contextlib.ExitStack()  # the number of the last step
 
     def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
-        nonlocal number, is_tracing
+        nonlocal number
         if not number and (number := int(state.step)) >= span.first:
             raise BadInput(f"--profile: step {span.first:,} was made before this start, whose first is {number + 1:,}")
         number += 1
         if number == span.first:
             jax.block_until_ready(state)  # so that earlier work is not in the trace
-            jax.profiler.start_trace(directory, create_perfetto_trace=True)
-            is_tracing = True
+            trace.enter_context(jax.profiler.trace(directory, create_perfetto_trace=True))
         with jax.profiler.StepTraceAnnotation("update", step_num=number):
             state, metrics = step(state, batch)
         if number == span.last:
             jax.block_until_ready(state)
-            finish()
+            trace.close()
+            tell(f"steps {span.first:,} to {span.last:,} are traced in {directory}")
         return state, metrics
 
-    try:
+    with trace:  # ends the trace, too, of a run that is stopped half-way
         yield traced_step
-        if number < span.first:
-            tell(f"warning: --profile: nothing is traced; the run ended before step {span.first:,}")
-    finally:
-        if is_tracing:  # the run was stopped half-way
-            finish()
+    if number < span.first:
+        tell(f"warning: --profile: nothing is traced; the run ended before step {span.first:,}")
 
 
 def halting(steps: CompiledSteps) -> Step:

@@ -83,8 +83,6 @@ class ProgressLine:
         if self._is_shown and sys.stderr.isatty():
             self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
         self._reported_step, self._reported_at = first_step, time.monotonic()
-        self._excluded_seconds, self._excluded_steps = 0.0, 0
-        self._seconds_per_step: float | None = None
 
     def close(self) -> None:
         if self._bar is not None:
@@ -95,44 +93,20 @@ class ProgressLine:
             self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self._bar.update()
 
-    def exclude_step(self, seconds: float) -> None:
-        """Leaves a step that compiled its program, and its time, out of the speed and of the time that is left."""
-        self._excluded_seconds += seconds
-        self._excluded_steps += 1
-        self.exclude(seconds)
-
-    def exclude(self, seconds: float) -> None:
-        """Leaves time between steps, such as the compilation of an evaluation, out of the time that is left."""
-        self._reported_at += seconds
-        if self._bar is not None:
-            self._bar.unpause()  # it takes no step to have begun before now
-
     def report(self, step: int, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Prints the lines of metrics of all runs as one: means, and the speed of all of them together.
-
-        The speed is that of steps that did not compile; without any, it is not known yet and not printed.
-        """
-        now, steps, excluded_seconds = time.monotonic(), step - self._reported_step, self._excluded_seconds
-        counted = steps - self._excluded_steps
-        if counted > 0:
-            self._seconds_per_step = (now - self._reported_at) / counted
-        self._reported_step, self._reported_at = step, now
-        self._excluded_seconds, self._excluded_steps = 0.0, 0
+        """Prints the lines of metrics of all runs as one: means, and the speed of all of them together."""
+        steps, seconds = step - self._reported_step, time.monotonic() - self._reported_at
+        self._reported_step, self._reported_at = step, time.monotonic()
         if not self._is_shown:
             return
-        speed = left = ""
-        if counted > 0:
-            share = counted / steps * lines[0]["seconds"] / (lines[0]["seconds"] - excluded_seconds)
-            tokens = share * sum(line["target_tokens_per_second"] for line in lines)
-            speed = f"{tokens:,.0f} tokens/s  "
-        if self._seconds_per_step is not None:
-            left = f"  left {duration(self._seconds_per_step * (self._last_step - step))}"
         names = ("loss", "perplexity", "learning_rate", "data_wait")
         loss, perplexity, rate, wait = (_mean([line[name] for line in lines]) for name in names)
+        tokens_per_second = sum(line["target_tokens_per_second"] for line in lines)
         tell(
             (f"{len(lines)} runs  " if len(lines) > 1 else "")
             + f"step {step:>7,}  loss {loss:.3f}  perplexity {perplexity:{'.2f' if perplexity < 1e6 else '.2g'}}  "
-            f"rate {rate:.2e}  {speed}data wait {wait:.0%}{left}"
+            f"rate {rate:.2e}  {tokens_per_second:,.0f} tokens/s  data wait {wait:.0%}"
+            + (f"  left {duration(seconds / steps * (self._last_step - step))}" if steps else "")
         )
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -186,7 +185,7 @@ class Trainer:
         self.speed = Throughput(
             setup.config.model, setup.batches.statistics(), setup.mesh.devices.size, self.config.peak_flops
         )
-        self._compiled: set[tuple[Any, ...]] = set()  # the shapes of batches so far: each has its own program
+        self._is_compiled = False
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
@@ -282,18 +281,11 @@ class Trainer:
             return self.end(end)
 
     def take_step(self, batch: Any) -> None:
-        """One step. A step that compiles its program runs alone, so that its time can be left out of the speed."""
-        shape = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
-        if shape in self._compiled:
+        """One step. The first one compiles, which may take minutes."""
+        is_announced = not self._is_compiled and processes().is_first
+        with announced_when_slow() if is_announced else contextlib.nullcontext():
             self.states, metrics = self.steps.step(self.states, batch)
-        else:
-            jax.block_until_ready(self.states)
-            began = time.perf_counter()
-            is_announced = not self._compiled and processes().is_first
-            with announced_when_slow() if is_announced else contextlib.nullcontext():
-                self.states, metrics = jax.block_until_ready(self.steps.step(self.states, batch))
-            self.progress.exclude_step(time.perf_counter() - began)
-            self._compiled.add(shape)
+        self._is_compiled = True
         self.step += 1
         self._metrics.append(metrics)
 
@@ -363,7 +355,6 @@ class Trainer:
         pending = [number for number, run in enumerate(self.runs) if run.validated_step != self.step]
         if not pending:
             return
-        compiling = self.setup.compilations.seconds
         params = self.steps.evaluated_params(self.states)
         sums = self.setup.validation_sums(self.steps.evaluate, params)
         of_runs = [None] * len(self.runs) if sums is None else self.steps.fetch(sums)
@@ -372,7 +363,6 @@ class Trainer:
             for evaluator in self.evaluators:
                 translated |= evaluator(self.steps.params_of(params, number))
             self.runs[number].write_validation(self.step, of_runs[number], translated)
-        self.progress.exclude(self.setup.compilations.seconds - compiling)
 
     # End.
 

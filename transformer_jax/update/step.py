@@ -6,7 +6,7 @@ A *step* takes one batch. An *update* is a step whose gradient was finite, so th
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import flax.struct
 import jax
@@ -35,6 +35,7 @@ from transformer_jax.update.loss import (
 )
 from transformer_jax.update.optimizer import averages, evaluated
 
+Optimizer: TypeAlias = optax.GradientTransformation
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
 
 
@@ -69,16 +70,13 @@ class TrainState:
 
     @classmethod
     def create(
-        cls, config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh | None = None,
-        params: Any = None,
-    ) -> "TrainState":  # fmt: skip
+        cls, config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None, params: Any = None
+    ) -> "TrainState":
         """The state at step 0, with random parameters or the given ones, sharded over the mesh."""
         return init_state(config, optimizer, cls.abstract(config, optimizer, mesh), params)
 
     @classmethod
-    def abstract(
-        cls, config: ExperimentConfig, optimizer: optax.GradientTransformation, mesh: Mesh | None = None
-    ) -> "TrainState":
+    def abstract(cls, config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None) -> "TrainState":
         """The shapes, types and shardings of the state, from which orbax restores one."""
         mesh = mesh or sharding.make_mesh(config.mesh)
         shapes = jax.eval_shape(lambda: new_state(config, optimizer))
@@ -107,7 +105,7 @@ class StepMetrics(NamedTuple):
 
 
 def init_state(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, abstract_state: TrainState, params: Any = None
+    config: ExperimentConfig, optimizer: Optimizer, abstract_state: TrainState, params: Any = None
 ) -> TrainState:
     """The state at step 0, with random parameters or the given ones. Each device initializes only its own shards."""
 
@@ -118,7 +116,7 @@ def init_state(
     return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
 
 
-def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation, params: Any = None) -> TrainState:
+def new_state(config: ExperimentConfig, optimizer: Optimizer, params: Any = None) -> TrainState:
     if params is None:
         tokens_BT = jnp.ones((1, 2), jnp.int32)
         with matmul_precision(config.model):
@@ -128,10 +126,7 @@ def new_state(config: ExperimentConfig, optimizer: optax.GradientTransformation,
 
 
 def make_train_step(
-    config: ExperimentConfig,
-    optimizer: optax.GradientTransformation,
-    mesh: Mesh | None = None,
-    abstract: TrainState | None = None,
+    config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None, abstract: TrainState | None = None
 ) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
     """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
@@ -145,7 +140,6 @@ def make_train_step(
     everywhere = NamedSharding(mesh, PartitionSpec())
     resolved = for_mesh(config, mesh, is_training=True)
 
-    # Profiles have this name.
     def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
 
@@ -185,7 +179,7 @@ def as_batch(batch: Any) -> Batch:
 
 
 def train_step(
-    config: ExperimentConfig, optimizer: optax.GradientTransformation, state: TrainState, batch: Batch, mesh: Mesh
+    config: ExperimentConfig, optimizer: Optimizer, state: TrainState, batch: Batch, mesh: Mesh
 ) -> tuple[TrainState, StepMetrics]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
     # A dropout mask depends on the seed, the step, the microbatch (below), the module's path (flax) and on the
@@ -311,17 +305,10 @@ def batch_sums(
     """
 
     def features(params: Any) -> Features:
-        variables = {"params": gather(params)}
+        apply: Any = functools.partial(Transformer(config.model).apply, {"params": gather(params)}, method="features")
         inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
-        apply: Any = functools.partial(Transformer(config.model).apply, method="features")
-        found: Any = apply(
-            variables,
-            batch.source,
-            batch.target_input,
-            inputs,
-            deterministic=key is None,
-            rngs={} if key is None else {"dropout": key},
-        )
+        rngs = {} if key is None else {"dropout": key}
+        found: Features = apply(batch.source, batch.target_input, inputs, deterministic=key is None, rngs=rngs)
         return found
 
     if key is not None and config.train.rematerialize == "activations":  # not of the loss, which has its own gradient
