@@ -14,7 +14,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import plan
 from transformer_jax.sweeps.status import status_of
-from transformer_jax.training.steps import CompiledSteps, updates
+from transformer_jax.training.steps import CompiledSteps, planned_steps
 from transformer_jax.update import sharding
 
 
@@ -37,13 +37,13 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     task = {"corpus": "copy", "tokenizer": "words", "tokens_per_batch": 256, "num_shapes": 1}
     small = {f"data__{name}": value for name, value in task.items()} | {"data__task__train_size": 300}
     half = experiment(**small, train__epochs=0.5, train__steps=100_000)
-    assert updates(half, lambda: tmp_path / "data") is None
+    assert planned_steps(half, lambda: tmp_path / "data") is None
     prepared = prepare(half, tmp_path / "data")
-    whole = updates(experiment(**small, train__epochs=1.0, train__steps=10**6), lambda: prepared.directory)
-    assert whole is not None and updates(half, lambda: prepared.directory) == -(-whole // 2)
-    assert updates(experiment(**small, train__epochs=9.0, train__steps=7), lambda: prepared.directory) == 7
+    whole = planned_steps(experiment(**small, train__epochs=1.0, train__steps=10**6), lambda: prepared.directory)
+    assert whole is not None and planned_steps(half, lambda: prepared.directory) == -(-whole // 2)
+    assert planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), lambda: prepared.directory) == 7
     nowhere = functools.partial(pytest.fail, "the data is not looked for")
-    assert updates(experiment(**small, train__steps=7), nowhere) == 7
+    assert planned_steps(experiment(**small, train__steps=7), nowhere) == 7
 
 
 def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
@@ -54,7 +54,7 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
     assert "is not prepared" in next(plan(folder, definition, ["base"]))
     prepare(config, place)
     told = next(plan(folder, definition, ["base"]))
-    counted = spec.training_flops(config, updates(config, lambda: folder.data(config)))
+    counted = spec.training_flops(config, planned_steps(config, lambda: folder.data(config)))
     assert (
         "is not prepared" not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
     )

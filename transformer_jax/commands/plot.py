@@ -90,13 +90,13 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 def draw_schedule(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.training.steps import updates
+    from transformer_jax.training.steps import planned_steps
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
     steps = None
     if arguments.workdir or experiment.data.directory or experiment.train.epochs is None:  # otherwise ./data is not its
-        steps = updates(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
+        steps = planned_steps(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
     if steps is None:
         raise BadInput(
             f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "

@@ -36,7 +36,7 @@ def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import read_metrics
-    from transformer_jax.training.steps import updates
+    from transformer_jax.training.steps import planned_steps
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
@@ -60,7 +60,7 @@ def draw(arguments: argparse.Namespace) -> str:
         title=folder.path.name,
         about="; ".join(about),
         numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
-        pictures=run_pictures(run, updates(run.config, lambda: prepared.directory), lines, translations),
+        pictures=run_pictures(run, planned_steps(run.config, lambda: prepared.directory), lines, translations),
         samples=samples,
         commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )

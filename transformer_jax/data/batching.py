@@ -85,15 +85,15 @@ class _Batches:
         self._target_lengths = pairs.target_lengths + 1
         self.shapes: tuple[Shape, ...] = ()
 
-    def _cut(self, plan: Plan, number: int, process_index: int, process_count: int) -> tuple[Batch, np.ndarray]:
+    def _cut(self, plan: Plan, number: int, share: int, shares: int) -> tuple[Batch, np.ndarray]:
         """This process's rows of a batch of the plan, and the pairs in them.
 
         Empty rows follow the real ones until the rows divide among devices and processes, so real rows never move.
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
-        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, process_count)) // process_count
-        begin = min(first + process_index * rows, end)
+        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, shares)) // shares
+        begin = min(first + share * rows, end)
         starts = plan.row_starts[begin : min(begin + rows, end) + 1]
         members = plan.members[starts[0] : starts[-1]]
         batch = assemble(self._pairs, members, np.diff(starts), shape._replace(rows=rows), packed=self._packed)
@@ -142,10 +142,10 @@ class TrainingBatches(_Batches, ABC):
     def _plan(self, rng: np.random.Philox) -> Plan:
         """The pairs dealt for one epoch."""
 
-    def batch(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """This process's rows of a step's batch; the rows of all processes, in order, are the whole batch."""
+    def batch(self, step: int, share: int = 0, shares: int = 1) -> Batch:
+        """This process's rows of a step's batch; the rows of all shares, in order, are the whole batch."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return self._cut(self._plan_of(epoch), number, process_index, process_count)[0]
+        return self._cut(self._plan_of(epoch), number, share, shares)[0]
 
     def statistics(self) -> BatchStatistics:
         """Statistics of the batches as they are trained on, with the rows added for devices and accumulation."""
@@ -273,8 +273,8 @@ class EvaluationBatches(_Batches):
     def __iter__(self) -> Iterator[Batch]:
         return map(self.batch, range(len(self)))
 
-    def batch(self, number: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        batch, members = self._cut(self._plan, number, process_index, process_count)
+    def batch(self, number: int, share: int = 0, shares: int = 1) -> Batch:
+        batch, members = self._cut(self._plan, number, share, shares)
         pair_index = np.full(len(batch.source), -1, np.int32)
         pair_index[: len(members)] = members
         return batch._replace(pair_index=pair_index)

@@ -23,10 +23,10 @@ CUDNN = "cudnn"  # how jax.nn.dot_product_attention calls these kernels; tests r
 LARGEST_HEAD = 128  # Hopper has kernels for 256, but what is traced does not know the GPU
 
 
-def resolved(config: ModelConfig, device: jax.Device, is_divided: bool) -> ModelConfig:
+def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelConfig:
     """The config for a program on such devices: `auto` is decided, and what cannot run there becomes `plain`.
 
-    `is_divided`: each device computes whole heads of its own rows. Where XLA divides a program, a kernel's rows and
+    `is_local`: each device computes whole heads of its own rows. Where XLA divides a program, a kernel's rows and
     their lengths may be divided in different ways.
     """
     wanted = config.attention_implementation
@@ -42,7 +42,7 @@ def resolved(config: ModelConfig, device: jax.Device, is_divided: bool) -> Model
     if kind == "cudnn":
         reasons |= {
             f"cuDNN needs an NVIDIA GPU, Ampere or later, here is a {device.device_kind}": not has_kernels,
-            "cuDNN needs devices that divide a batch by rows alone": not is_divided,
+            "cuDNN needs devices that divide a batch by rows alone": not is_local,
             f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
             f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
         }
@@ -100,7 +100,7 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
 
     Compares value and gradients with JAX's own formula on a tiny batch, in less than a second, outside of jit.
     """
-    if resolved(config, device, is_divided=True).attention_implementation != "cudnn":
+    if resolved(config, device, is_local=True).attention_implementation != "cudnn":
         return config
     try:
         with jax.default_device(device):

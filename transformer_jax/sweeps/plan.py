@@ -70,7 +70,7 @@ def plan(
     experiments = {name: definition.experiments[name] for name in variants}
     folders = {name: sweep.data(config) for name, config in experiments.items()}
     data = {name: folder if (folder / MANIFEST).is_file() else None for name, folder in folders.items()}
-    counted = {name: updates(config, lambda name=name: data[name]) for name, config in experiments.items()}  # type: ignore[misc]
+    counted = {name: planned_steps(config, lambda name=name: data[name]) for name, config in experiments.items()}  # type: ignore[misc]
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
     works = [
         Work(status.run, max((counted[status.run.variant] or status.run.experiment.train.steps) - status.step, 0))

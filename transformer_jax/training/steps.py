@@ -52,7 +52,7 @@ def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
 
 
-def updates(config: ExperimentConfig, data: Callable[[], Path | None]) -> int | None:
+def planned_steps(config: ExperimentConfig, data: Callable[[], Path | None]) -> int | None:
     """The number of steps of a run that has not started; None if `train.epochs` needs data that is not prepared."""
     if config.train.epochs is None:
         return config.train.steps

@@ -35,7 +35,7 @@ class Scorer:
 
     def __init__(self, model: ModelConfig, mesh: Mesh):
         self._mesh = mesh
-        model = fused.resolved(build.with_loaded_modules(model), mesh.devices.flat[0], is_divided=mesh.size == 1)
+        model = fused.resolved(build.with_loaded_modules(model), mesh.devices.flat[0], is_local=mesh.size == 1)
         self._score = jax.jit(
             lambda params, batch: token_log_probabilities(model, params, batch),
             out_shardings=NamedSharding(mesh, PartitionSpec()),
