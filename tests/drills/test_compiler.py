@@ -21,7 +21,6 @@ from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.translation.score import Scorer
 from transformer_jax.translation.translate import Rows, Translator, tail_of
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
@@ -151,22 +150,11 @@ def test_loss_and_gradients(name, runs):
         assert different < ILL_CONDITIONED.get(name, WITHIN)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_scores(name):
-    config, batch = EXPERIMENTS[name], batch_of(EXPERIMENTS[name].model)
-    params = CompiledSteps([config], [lambda count: 1e-3], mesh()).new_state().params
-    fused, plain, kernels = with_and_without(Scorer(config.model, mesh())._score.lower(params, batch), params, batch)
-    report(name, "scores", kernels, different := difference(fused, plain))
-    assert kernels > 0
-    assert different < WITHIN
-
-
 @pytest.mark.parametrize(
     ("search", "decode"),
     [
         ("beam 4", DecodeConfig(beam=BEAM)),
         ("greedy", DecodeConfig(beam=1)),
-        ("sampling", DecodeConfig(beam=1, sample=True)),
     ],
 )
 @pytest.mark.parametrize("name", ["demo", "d_model 3", "heads of 3"])

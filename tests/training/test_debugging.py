@@ -112,7 +112,7 @@ def test_a_run_that_ends_before_is_told(tmp_path, capfd):
 def test_the_command(tmp_path):
     """A healthy run is the same when it is looked into."""
     printed = train_here(tmp_path / "run", "train.steps=4", flags=("--profile=4:2",), status=2)
-    assert errors(printed) == ["error: --profile: this run ends at step 4, before step 5, the last to be traced"]
+    assert errors(printed) == ["error: --profile: this run ends at step 4, before step 5, the last traced"]
     printed = train_here(tmp_path / "run", "train.steps=4", flags=("--profile=3:2", "--debug-nans"))
     assert f"steps 3 to 4 are traced in {tmp_path / 'run/profile'}" in printed
     assert updates_in(tmp_path / "run/profile") == {"3", "4"}

@@ -39,7 +39,7 @@ from transformer_jax.sweeps.local import PYTHON, Slot, pinned, slots
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.status import aligned, status_of
-from transformer_jax.training.steps import CompiledSteps, updates
+from transformer_jax.training.steps import CompiledSteps, planned_steps
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule, peak_rate
 

@@ -45,18 +45,20 @@ class Debugging:
     @contextlib.contextmanager
     def installed(self, steps: CompiledSteps, last_step: int, directory: Path) -> Iterator[None]:
         """Wraps the compiled step while it is entered. A trace is written into the directory."""
-        step = steps.step
+        problem = ""
         if self.debug_nans and jax.process_count() > 1:
-            raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
+            problem = "--debug-nans works with one process, and there are several: train with --processes=1"
+        if self.profile is not None and self.profile.last > last_step:
+            problem = (
+                f"--profile: this run ends at step {last_step:,}, before step {self.profile.last:,}, the last traced"
+            )
+        if problem:
+            raise BadInput(problem)
+        step = steps.step
         with contextlib.ExitStack() as stack:
             if self.debug_nans:
                 steps.step = halting(steps)
             if self.profile is not None:
-                if self.profile.last > last_step:
-                    raise BadInput(
-                        f"--profile: this run ends at step {last_step:,}, before step {self.profile.last:,}, the last "
-                        "to be traced"
-                    )
                 steps.step = stack.enter_context(traced(steps.step, self.profile, directory))
             try:
                 yield
