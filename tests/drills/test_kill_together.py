@@ -1,4 +1,4 @@
-"""Drill: eight seeds are trained together, killed at random moments and taken up each time, and end as eight undisturbed."""
+"""Drill: eight seeds are trained together, killed at random moments and taken up each time, and end undisturbed."""
 
 import json
 import random
