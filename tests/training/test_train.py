@@ -83,17 +83,6 @@ def test_a_run_explains_itself(straight):
     assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
 
 
-def test_a_run_that_ends_where_it_was_stopped_is_validated_there(place, in_sixes):
-    """Its last checkpoint was saved without a validation."""
-    workdir = resumable(in_sixes, place / "stopped")
-    lines = metrics(workdir)
-    (workdir / "metrics.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines if line["step"] < 18 or "loss" in line)
-    )
-    train_here(workdir, "train.log_every=6", "train.steps=18")
-    assert metrics(workdir) == [line for line in lines if line["step"] <= 18]
-
-
 def test_its_latest_and_its_best_weights(straight):
     """Both can be asked for by name; the best are those of the validation with the lowest loss that was saved."""
     losses = {line["step"]: line["valid_loss"] for line in metrics(straight) if "valid_loss" in line}
@@ -298,12 +287,6 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     assert "did you mean adam?" in line
     assert not (tmp_path / "run/config.json").exists()
     assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12")
-
-
-def test_an_optimizer_that_remembers_a_boolean_is_saved_and_resumed(tmp_path):
-    for steps in (6, 9):
-        printed = train_here(tmp_path / "run", "optimizer.name=optimistic_adam_v2", f"train.steps={steps}")
-    assert "resuming from the checkpoint of step 6" in printed and "finished at step 9" in printed
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):

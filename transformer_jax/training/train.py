@@ -205,7 +205,7 @@ class Trainer:
                 self.step = self.saved_step = step
                 break
             damaged[step] = problems
-        if damaged and self.step not in common:
+        if damaged and self.saved_step is None:
             reasons = "; ".join(f"step {step}: {', '.join(filter(None, each))}" for step, each in damaged.items())
             raise BadInput(f"{self.runs[0].folder.checkpoints}: every checkpoint is damaged ({reasons})")
         for step, problems in damaged.items():
