@@ -27,14 +27,12 @@ from transformer_jax import cli
 # What can happen, and how often in a hundred.
 HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
     trainings.interrupted_training: 20,
-    trainings.two_trainings: 5,
     preparing.interrupted_preparing: 12,
     folders.damaged_folder: 20,
     folders.damaged_half: 10,
     inputs.hostile_inputs: 5,
     guided.guided_parsing: 6,
     identities.changed_option: 8,
-    identities.unrelated_folder: 4,
 }
 BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
 

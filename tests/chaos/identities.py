@@ -1,4 +1,4 @@
-"""A run is resumed with another option, and commands are pointed at folders of something else.
+"""A run is resumed with another option.
 
 What must hold: the command refuses it, or says so, or does what it would have done had it been so from the start.
 """
@@ -13,9 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from tests.chaos.children import run
-from tests.chaos.place import Place, fingerprint, tree
+from tests.chaos.place import Place, fingerprint
 from tests.chaos.tally import Tally, check
-from tests.support.sweep_runs import experiment_file
 
 # Other values of options, to resume with. What comes out must be what a straight run with them gives.
 OTHER = {
@@ -51,17 +50,6 @@ OTHER = {
     "decode.alpha": "0.2",
 }
 SCHEDULES = ("inverse_sqrt", "cosine", "linear")
-# What somebody may have in a folder that is not a run.
-FOREIGN = {
-    "config.json": '{"my": "settings"}\n',
-    "metrics.jsonl": '{"loss": 1.0}\n',
-    "versions.json": "{}\n",
-    "thesis.tex": "\\documentclass{book}\n",
-    "checkpoints/epoch-1.pt": "weights\n",
-    "data/train.txt": "a\n",
-    "sweep.json": "{}\n",
-    "model.safetensors": "none\n",
-}
 
 
 def changed_option(place: Place, dice: random.Random, tally: Tally) -> None:
@@ -79,33 +67,6 @@ def changed_option(place: Place, dice: random.Random, tally: Tally) -> None:
             f"{path}={OTHER[path]} with {schedule}: resumed, and not what a straight run gives",
         )
     shutil.rmtree(workdir)
-
-
-def unrelated_folder(place: Place, dice: random.Random, tally: Tally) -> None:
-    """A folder of something else: nothing that writes a run, a sweep or data begins in it, and it stays as it was."""
-    folder = place.new("unrelated")
-    if dice.random() < 0.4:
-        shutil.copytree(place.finished() / "exported", folder)
-    else:
-        for name in dice.sample(list(FOREIGN), dice.randint(1, 3)):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(FOREIGN[name])
-    before, kind = tree(folder), dice.choice(["train", "train", "sweep", "prepare", "export", "average"])
-    experiment = place.root / "experiment.py"
-    arguments = {
-        "train": place.train("plain", folder),
-        "sweep": ["sweep", str(experiment), f"--workdir={folder}"],
-        "prepare": ["prepare", f"--config={place.config}", f"--workdir={folder}", f"--config.data.directory={folder}"],
-        "export": ["export", f"--workdir={place.finished()}", f"--output={folder}"],
-        "average": ["average", f"--workdir={folder}", "--last=1"],
-    }[kind]
-    if not experiment.exists():
-        experiment_file(place.root, "Variant('two', {'model.num_heads': 4})")
-    tally.count("runs", "unrelated folders")
-    ended = run(arguments)
-    check(ended.status == 2, f"{kind} began in {sorted(before)}:\n{ended.err[-2000:]}")
-    check(tree(folder) == before, f"{kind} has changed {sorted(before)}: {sorted(tree(folder))}")
-    shutil.rmtree(folder)
 
 
 @cache

@@ -36,27 +36,6 @@ def interrupted_training(place: Place, dice: random.Random, tally: Tally) -> Non
     place.done(variant, workdir)
 
 
-def two_trainings(place: Place, dice: random.Random, tally: Tally) -> None:
-    """Of two in one folder one is sent away; the other does not notice."""
-    variant, workdir = dice.choice(place.variants), place.new("two")
-    place.reference(variant)
-    children = []
-    for _ in range(dice.randint(2, 3)):
-        children.append(place.start(variant, workdir))
-        tally.count("runs", "trainings started beside another")
-        time.sleep(dice.uniform(0, place.seconds))
-    if killed := dice.random() < 0.4:
-        children[0].send(signal.SIGKILL)
-        tally.count("kills")
-    ended = [child.end() for child in children]
-    for one in ended[killed:]:
-        one.checked()
-        sent_away = one.status == 2 and "is training here" in one.err
-        check(sent_away or one.status == 0, one.err[-2000:])
-    check(killed or any(one.status == 0 for one in ended), [one.err[-500:] for one in ended])
-    place.done(variant, workdir)
-
-
 def harmed(child: Child, workdir: Path, seconds: float, dice: random.Random, tally: Tally) -> bool:
     """Waits for a moment and interrupts; False where the child had come to its end before."""
     await_moment(child, workdir, seconds, dice)
