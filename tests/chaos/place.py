@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ VARIANTS = {
     "tensorboard": ("train.tensorboard=true", "train.keep_best=1"),
     "often": ("train.checkpoint_every=2", "train.eval_every=2"),
 }
-SENTENCES = 40
 # How much of the first training's time the next ones take, which find its programs compiled.
 WARM = 0.4
 
@@ -77,10 +75,6 @@ class Place:
                 check(run(arguments).status == 0, arguments)
         return workdir
 
-    def sentences(self, dice: random.Random, count: int = SENTENCES) -> bytes:
-        """Sequences like those of the copy task."""
-        return "".join(" ".join(dice.choices("abcdefgh", k=dice.randint(1, 9))) + "\n" for _ in range(count)).encode()
-
     def done(self, variant: str, workdir: Path, *options: str) -> Ended:
         """Trains to the end, and compares with the undisturbed run."""
         ended = run(self.train(variant, workdir, *options))
@@ -107,15 +101,6 @@ def prepared_bytes(directory: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
         for path in sorted(directory.iterdir())
-    }
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """Every file of a folder, with its digest."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
     }
 
 
