@@ -23,7 +23,7 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.training.progress import VERSIONS, count
+from transformer_jax.training.progress import count
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
@@ -64,7 +64,7 @@ def main() -> None:
 
     kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
     print(f"{jax.device_count()} {kinds}; {len(os.sched_getaffinity(0))} cores of {platform.machine()}")
-    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS))
+    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "flax", "optax")))
     cases = [Case(base, runs, batch, mesh) for runs in arguments.runs]
     print(
         f"{count(cases[0].programs.abstract_state.params):,} parameters each; batches of {rows} x {arguments.length} = "

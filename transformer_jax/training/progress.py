@@ -1,7 +1,6 @@
 """What is shown of a running training: its header, its speed, and a progress line."""
 
 import contextlib
-import importlib.metadata
 import math
 import sys
 import time
@@ -20,8 +19,6 @@ from transformer_jax.processes import hardware
 from transformer_jax.processes.distributed import processes
 from transformer_jax.runs.metrics import duration
 from transformer_jax.training.steps import CompiledSteps
-
-VERSIONS = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
 class Throughput:
@@ -148,10 +145,9 @@ def header(
         + (f"; earlier by {earlier}" if earlier else ""),
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        + f"; {processes().count} processes",
-        "peak": str(speed),
-        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
+        + f"; {processes().count} processes"
         + ("; compiled without an optimization that this jaxlib has a bug in" if steps.compiler_options else ""),
+        "peak": str(speed),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 
