@@ -4,8 +4,6 @@ import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
-from transformer_jax.commands.run_page import about_losses
-from transformer_jax.config import from_config_dict
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 
@@ -23,19 +21,6 @@ def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, loaded, monkey
     assert shown is None or shown in output.read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "caption"),
-    [
-        ({}, "Label-smoothed, per token; training has dropout."),
-        ({"model": {"dropout": 0.0}}, "Label-smoothed, per token."),
-        ({"train": {"label_smoothing": 0.0}}, "Per token; training has dropout."),
-        ({"train": {"loss": "custom.py:loss"}}, "Per token; training has dropout."),
-    ],
-)
-def test_the_losses_caption_says_what_is_in_them(options, caption):
-    assert about_losses(from_config_dict(options)) == caption
-
-
 def test_a_text_without_tokens_has_no_attention(model):
     (blank,) = model.translations(["  "])
     with pytest.raises(BadInput, match="has no tokens, so that there is no attention to them"):
@@ -50,7 +35,7 @@ def test_plot_attention_refuses_what_it_cannot_show_and_warns_of_a_truncated_tex
     assert cli.main([*plot, "--text=a", "--head=1"]) == 2
     assert messages(capsys.readouterr().err) == [
         "error: argument --text: is not UTF-8: byte 0xff at 2 (see transformer-jax plot attention --help)",
-        "error: --head=1: has no effect on an .html page, which shows them all",
+        "error: --which, --layer and --head have no effect on an .html page, which shows them all",
     ]
     assert cli.main([*plot, f"--text={'the dog ' * 20}"]) == 0
     assert "warning: --text: has " in capsys.readouterr().err

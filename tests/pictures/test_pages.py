@@ -19,25 +19,17 @@ def shown():
     curves = plots.learning_curves([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}], {"loss": "training"})
     pictures = [Picture(curves, HOSTILE), Picture(plots.positional_encoding(np.eye(4)), "positions")]
     samples = [Sample(HOSTILE, "gut", "gut"), Sample("a", HOSTILE, "besser")]
-    return run_page(HOSTILE, HOSTILE, {"BLEU": "97.1", HOSTILE: "2"}, pictures, samples, HOSTILE)
+    numbers = {"BLEU": "97.1", HOSTILE: "2"}
+    return run_page(pictures, samples, title=HOSTILE, about=HOSTILE, numbers=numbers, commands=HOSTILE)
 
 
-def test_run_page_escapes_all_text(shown):
+def test_the_run_page_is_self_contained_and_escapes_all_text(shown):
     read = Reader(shown)
     assert read.tags.count("img") == 2  # its pictures
-    assert "b" not in read.tags
-    assert "script" not in read.tags
+    assert "b" not in read.tags and "script" not in read.tags
     assert sum(HOSTILE in words for words in read.words) >= 6
-
-
-def test_run_page_is_self_contained(shown):
-    assert all(link.startswith("data:") for link in Reader(shown).links)
-    assert "@import" not in shown
-
-
-def test_run_page_marks_right_and_wrong_translations(shown):
-    assert re.search(r'class="right">gut<', shown)
-    assert re.search(r'class="wrong">&lt;/script', shown)
+    assert all(link.startswith("data:") for link in read.links) and "@import" not in shown
+    assert re.search(r'class="right">gut<', shown) and re.search(r'class="wrong">&lt;/script', shown)
 
 
 def test_pictures_are_drawn_for_half_of_the_page(shown):
@@ -46,36 +38,25 @@ def test_pictures_are_drawn_for_half_of_the_page(shown):
     assert len(widths) == 2 and max(widths) < 5.2 * 72  # drawn wider, their text would shrink with them
 
 
-@pytest.fixture(scope="module")
-def attention():
-    weights_NHTS = np.full((2, 3, 2, 4), 0.254)
-    return attention_page(HOSTILE, [View("encoder", ["ein", HOSTILE], ["a", "b", "c", HOSTILE], weights_NHTS)])
-
-
-def test_the_attention_page_escapes_all_text(attention):
-    read = Reader(attention)
-    assert read.tags.count("script") == 1
-    assert "img" not in read.tags
-    assert HOSTILE in "".join(read.words)
-    assert read.links == []
-
-
 def test_placeholders_in_a_text_stay_literal():
     text = "$SCRIPT $STYLE {script} {} {0} %s {{ title }} {% raw %} {# x #} ]]>"
     found = attention_page(text, [View("encoder", [text], [text], np.ones((1, 1, 1, 1)))])
     assert Reader(found).words.count(text) == 2  # the title and the heading
     (view,) = json.loads(re.search(r"const views = (.*);", found)[1])
     assert view["queries"] == [text]
-    assert (
-        Reader(run_page(text, text, {text: text}, samples=[Sample(text, text, text)], commands=text)).words.count(text)
-        == 9
+    texts = {"title": text, "about": text, "numbers": {text: text}, "commands": text}
+    assert Reader(run_page(samples=[Sample(text, text, text)], **texts)).words.count(text) == 9
+
+
+def test_the_attention_page_holds_every_layer_and_head():
+    page = attention_page(
+        HOSTILE, [View("encoder", ["ein", HOSTILE], ["a", "b", HOSTILE], np.full((2, 3, 2, 3), 0.254))]
     )
-
-
-def test_the_attention_page_holds_every_layer_and_head(attention):
-    (view,) = json.loads(re.search(r"const views = (.*);", attention)[1])
-    assert np.shape(view["weights"]) == (2, 3, 2, 4)
-    assert view["weights"][0][0][0][0] == 25  # hundredths
+    read = Reader(page)
+    assert read.tags.count("script") == 1 and "img" not in read.tags and read.links == []
+    assert HOSTILE in "".join(read.words)
+    (view,) = json.loads(re.search(r"const views = (.*);", page)[1])
+    assert np.shape(view["weights"]) == (2, 3, 2, 3) and view["weights"][0][0][0][0] == 25  # hundredths
     assert view["queries"] == ["ein", HOSTILE]
 
 

@@ -19,7 +19,8 @@ def test_different_vocabularies_are_compared_by_word(sweep):
         edit(path, **record)
     findings = find(load_sweep(sweep))[0]
     assert findings.unit == "word"
-    expected = np.mean(np.log(findings.word_perplexity["A h=1"])) - np.mean(np.log(findings.word_perplexity["base"]))
+    words = {name: np.mean(np.log(values)) for name, values in findings.scores["word_perplexity"].items()}
+    expected = words["A h=1"] - words["base"]
     assert findings.by_metric["perplexity"].differences["A h=1"].value == pytest.approx(expected, abs=1e-6)
     report = Report(sweep)
     assert "Perplexity per word" in report.words and "vocabularies differ" in report.page

@@ -6,7 +6,8 @@ import shlex
 
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
 from transformer_jax import cli
-from transformer_jax.report.write import read
+from transformer_jax.report.report import report_of
+from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import launch
 
 
@@ -15,12 +16,6 @@ def test_what_a_sweep_states_that_differs_between_its_seeds(sweep):
     assert "include: which pairs are for training and which for validation. The same for all seeds" in report.markdown
     everything = Report(changed(sweep, vary=["initialization", "order", "split"])).markdown
     assert "The same for all seeds" not in everything
-
-
-def test_the_command_is_the_one_that_the_sweep_stored(sweep):
-    words = ["sweep", "a file.py", "--seeds=0,1", "--only=h*", "--config.train.steps=20"]
-    command = Report(changed(sweep, command=words)).json["facts"]["command"]
-    assert shlex.split(command) == ["transformer-jax", *words, f"--workdir={sweep}"]
 
 
 def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
@@ -32,7 +27,7 @@ def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
     cli.main(given)
     ((definition, options),) = launched
     write(tmp_path / "sweep.json", dataclasses.replace(definition, only=tuple(options.only)).to_json())
-    cli.main(shlex.split(read(tmp_path).facts["command"])[1:])
+    cli.main(shlex.split(report_of(load_sweep(tmp_path)).facts["command"])[1:])
     _, (again, again_options) = launched
     assert dataclasses.replace(again, only=None) == dataclasses.replace(definition, only=None)
     assert again_options.only == options.only == ["[spr]*[len]"]

@@ -15,17 +15,10 @@ from tests.support.finished_sweeps import (
     make_run,
     make_sweep,
     record_file,
-    seed_folder,
     variant,
-    write,
 )
 from transformer_jax.report.write import latex_table
 from transformer_jax.report.write import write as write_report_files
-
-
-def test_every_run_is_listed(whole):
-    assert [row.name for row in whole.content.runs.rows][:2] == ["base, seed 0", "base, seed 1"]
-    assert len(whole.content.runs.rows) == 15
 
 
 def test_json_has_what_the_report_says(whole):
@@ -33,7 +26,8 @@ def test_json_has_what_the_report_says(whole):
     assert found["state"] == "All 15 runs are finished." and found["baseline"] == "base"
     assert [test["split"] for test in found["tests"]] == ["test", "test_long"]
     assert found["tests"][0]["words"] == whole.content.tests[0].words
-    assert "Nothing here was trained." in found["remarks"]
+    assert "Nothing here was trained." in found["remarks"] and len(whole.content.runs.rows) == 15
+    assert found["tests"][0]["rows"][0]["bleu_mean"] == pytest.approx(np.mean(found["tests"][0]["bleu"]["base"]))
 
 
 def test_means_and_deviations_are_over_seeds(whole):
@@ -119,15 +113,8 @@ def test_unverified_published_scores_are_marked(tmp_path):
     report = Report(make_sweep(tmp_path, made, seeds=(0, 1), sentences=20))
     (column,) = [c for c in report.content.tests[0].table.columns if c.key == "published_bleu"]
     assert [cell.text for cell in column.cells] == ["25.8", "24.9 ?", "25.5"]
-    rows = {
-        (each["measure"], row["variant"]): row["verified"] for each in report.json["published"] for row in each["rows"]
-    }
-    assert rows == {
-        ("bleu", "A h=1"): False,
-        ("bleu", "A h=4"): True,
-        ("perplexity", "A h=1"): True,
-        ("perplexity", "A h=4"): True,
-    }
+    verified = [[row["verified"] for row in each["rows"]] for each in report.json["published"]]
+    assert verified == [[False, True], [True, True]]
     assert "not verified" in report.markdown and "not verified" in report.page
 
 
@@ -140,12 +127,6 @@ def test_figures_of_the_page_are_those_for_the_paper(whole):
 
 
 def test_scores_are_plotted_against_compute_where_it_differs(whole, sweep):
-    points = whole.content.scatter.points
-    assert points["base"][0][0] == 2e12 and len(points["A: heads"]) == 2
+    points = {curve.name: curve.x for curve in whole.content.scatter.series}
+    assert points["base"] == [2e12] and len(points["A: heads"]) == 2
     assert Report(sweep).content.scatter is None  # all three have the same size
-
-
-def test_an_analysis_has_its_part(whole, sweep):
-    assert "Analyses" not in whole.page
-    write(seed_folder(sweep, "base", 0) / "analysis" / "a.json", {"title": "A", "text": "t"})
-    assert "Analyses" in Report(sweep).page

@@ -21,9 +21,10 @@ from tests.support.finished_sweeps import (
     write,
 )
 from transformer_jax import cli
+from transformer_jax.report.findings import Compared
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.statistics import Difference
-from transformer_jax.report.summary import mde_text, significant, some
+from transformer_jax.report.text import some
 
 POOLED = "They also use the spread of the other variants: more seeds of one variant can change the interval"
 
@@ -43,16 +44,9 @@ def test_summary_says_what_is_significant(whole):
 
 def test_only_the_largest_differences_are_named():
     found = {f"v{n}": difference(float(n), 0.001) for n in range(1, 8)} | {"w": difference(-3.0, 0.01)}
-    found |= {"x": difference(-9.0, 0.2)}
-    assert significant(found, BLEU, "BLEU", "base") == (
-        "BLEU: of 9 variants, 7 are significantly better than base (v7: +7.00, v6: +6.00, v5: +5.00 and 4 more) and 1 "
-        "is significantly worse (w: −3.00)."
-    )
-    alone = {"x": difference(-9.0, 0.2)}
-    assert significant(alone, BLEU, "BLEU", "base") == "BLEU: the difference from base is not significant."
-    assert significant(alone | {"y": alone["x"]}, PERPLEXITY, "PPL", "its baseline") == (
-        "PPL: none of the 2 differences from its baseline is significant."
-    )
+    compared = Compared(BLEU, {}, found | {"x": difference(-9.0, 0.2)}, frozenset())
+    assert some(compared.significant("better")) == "v7: +7.00, v6: +6.00, v5: +5.00 and 4 more"
+    assert compared.significant("worse") == ["w: −3.00"]
 
 
 def test_a_single_name_is_not_counted_but_named():
@@ -77,7 +71,7 @@ def difference(value, p):
     ],
 )
 def test_detectable_differences_are_signed_and_possible(metric, size, baseline, text):
-    assert mde_text(metric, size, baseline) == text
+    assert metric.mde_text(size, baseline) == text
 
 
 def test_design_that_can_detect_nothing_says_so(tmp_path):
@@ -156,7 +150,7 @@ def test_unfinished_runs_are_listed(sweep, capsys):
     assert cli.main(["report", str(sweep)]) == 0
     out = capsys.readouterr().out
     assert "A h=1, seed 0: failed after 1,000 updates: the disk is full" in out
-    assert "never started: A h=4 (seed 1)" in out
+    assert "never started: A h=4, seed 1" in out
 
 
 def test_sweep_without_a_finished_run_has_a_report(sweep):

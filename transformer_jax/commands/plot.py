@@ -72,12 +72,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
-    if not 1 <= arguments.length <= LONGEST_SIDE:
-        raise BadInput(f"--length={arguments.length}: must be at least 1 and at most {LONGEST_SIDE:,}")
-    if arguments.d_model not in range(2, LONGEST_SIDE + 1, 2):
+    if not 1 <= arguments.length <= LONGEST_SIDE or arguments.d_model not in range(2, LONGEST_SIDE + 1, 2):
         raise BadInput(
-            f"--d-model={arguments.d_model}: must be an even number, as sines and cosines come in pairs, from 2 to "
-            f"{LONGEST_SIDE:,}"
+            f"--length={arguments.length} --d-model={arguments.d_model}: must be from 1 to {LONGEST_SIDE:,}, and "
+            f"--d-model an even number, as sines and cosines come in pairs"
         )
     from transformer_jax.model.positions import sinusoidal_positions
 
@@ -109,10 +107,9 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
 
 def draw_attention(arguments: argparse.Namespace) -> str:
     is_page = Path(arguments.output).suffix == ".html"
-    (plots.check_directory if is_page else plots.check_format)(arguments.output)
-    for name in ("which", "layer", "head") if is_page else ():
-        if (value := getattr(arguments, name)) is not None:
-            raise BadInput(f"--{name}={value}: has no effect on an .html page, which shows them all")
+    plots.check_format(arguments.output, (*plots.FORMATS, ".html"))
+    if is_page and (arguments.which or arguments.layer or arguments.head):
+        raise BadInput("--which, --layer and --head have no effect on an .html page, which shows them all")
     if not arguments.text.strip():
         raise BadInput("--text: is blank; a sentence is needed")
     from transformer_jax.translation.load import load_run

@@ -42,18 +42,12 @@ def run(arguments: argparse.Namespace) -> None:
         text, files = single_run.write(arguments.folder, arguments.output)
         print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
         return
-    report = write.read(arguments.folder)
+    report = write.report_of(write.load_sweep(arguments.folder))
     files = write.write(report, arguments.output, arguments.formats)
     width = shutil.get_terminal_size((160, 24)).columns
-    for line in report.mixtures:
-        print(f"{visible(line)}\n")
+    lines = [*report.mixtures]
     for test in report.tests:
-        print(f"{visible(test.findings.title)}\n")
-        print(terminal_table(test.table, width))
-        print("", *(visible(line) for line in test.words), "", sep="\n")
-    print(report.state)
-    for name, state in report.unfinished:
-        print(f"  {visible(name)}: {visible(state)}")
-    for problem in report.problems:
-        print(f"  damaged: {visible(problem)}")
-    print("", *files, sep="\n")
+        lines += [test.findings.title, *terminal_table(test.table, width).splitlines(), "", *test.words, ""]
+    lines += [report.state, *(f"  {name}: {state}" for name, state in report.unfinished)]
+    lines += [f"  damaged: {problem}" for problem in report.problems]
+    print(*map(visible, lines), "", *files, sep="\n")

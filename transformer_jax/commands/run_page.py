@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
@@ -17,7 +16,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.pictures import pages, plots
 from transformer_jax.pictures.pages import Picture, Sample, View
-from transformer_jax.runs import records as evaluation_records
+from transformer_jax.runs import records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +41,7 @@ def draw(arguments: argparse.Namespace) -> str:
     folder = RunFolder(arguments.workdir)
     folder.load_config()  # refuses what is not a run
     output = arguments.output or str(folder.path / "page.html")
-    plots.check_directory(output)
+    plots.check_format(output, (".html",))
     run = load_run(folder.path, arguments.weights)
     lines = read_metrics(folder.metrics)
     prepared = Prepared.open(folder.data(run.config))
@@ -71,24 +70,21 @@ def draw(arguments: argparse.Namespace) -> str:
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
     """The scores that `evaluate` stored for these weights and texts; empty if there are none."""
     from transformer_jax.experiment import identity, split_of
+    from transformer_jax.report.results import parsing
 
     decode = run.config.decode
-    name = evaluation_records.named(split, weights, run.weights_sha256, decode, decode)
+    name = records.named(split, weights, run.weights_sha256, decode, decode)
     found = run_path / "translations" / f"{name}.json"
     if not found.is_file():
         return {}
-    report = read_record(found)
+    record = read_record(found)
     wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    wanted = {key: wanted[key] for key in evaluation_records.IDENTITY}  # the version does not matter here
-    if problem := evaluation_records.difference(report, wanted):
+    # The version does not matter here.
+    if problem := records.difference(record, {key: wanted[key] for key in records.IDENTITY}):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
-    try:
-        return {
-            f"{label} on {split}": f"{report['measures'][label.lower()]['score']:.1f}" for label in ("BLEU", "chrF")
-        }
-    except (KeyError, TypeError, ValueError):
-        raise BadInput(f"{found}: is not a record of an evaluation") from None
+    with parsing(found):
+        return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -124,7 +120,7 @@ def run_pictures(
     loss = plots.learning_curves(lines, losses, "Loss")
     perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
     pictures = [
-        Picture(loss, about_losses(config)),
+        Picture(loss, "Per token; with label smoothing and dropout in training, as configured."),
         Picture(perplexity, "Per token, without label smoothing."),
         Picture(plots.schedule(rate, steps), f"The learning rate: {config.optimizer.schedule}, after a warmup."),
     ]
@@ -132,12 +128,6 @@ def run_pictures(
         table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
     return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
-
-
-def about_losses(config: ExperimentConfig) -> str:
-    is_smoothed = config.train.loss is None and config.train.label_smoothing > 0
-    smoothing = "Label-smoothed, per token" if is_smoothed else "Per token"
-    return f"{smoothing}; training has dropout." if config.model.dropout else f"{smoothing}."
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
@@ -169,13 +159,15 @@ def attention_picture(view: View, layer: int | None, head: str | None) -> Figure
     """A figure of one layer: all of its heads, one, or their mean."""
     layers, heads = view.weights_NHTS.shape[:2]
     number = layers if layer is None else layer
-    if not 1 <= number <= layers:
-        raise BadInput(f"--layer={layer}: this model has layers 1 to {layers}")
+    numbers = [None, "mean", *map(str, range(1, heads + 1))]
+    if not 1 <= number <= layers or head not in numbers:
+        raise BadInput(
+            f"--layer={number} --head={head or 'all'}: this model has layers 1 to {layers} and heads 1 to {heads}; "
+            "or --head=mean"
+        )
     weights_HTS, title = view.weights_NHTS[number - 1], f"{view.name}, layer {number}"
     if head is None:
         return plots.attention_heads(weights_HTS, view.keys, view.queries, title)
     if head == "mean":
         return plots.attention_map(weights_HTS.mean(0), view.keys, view.queries, f"{title}, mean of its heads")
-    if not head.isdecimal() or not 1 <= int(head) <= heads:
-        raise BadInput(f"--head={head}: this model has heads 1 to {heads}; or mean")
     return plots.attention_map(weights_HTS[int(head) - 1], view.keys, view.queries, f"{title}, head {head}")

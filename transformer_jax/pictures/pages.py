@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,18 +71,10 @@ def attention_page(title: str, views: Sequence[View]) -> str:
     return render(TEMPLATES / "attention.html", title=title, views=data)
 
 
-def run_page(
-    title: str,
-    about: str,
-    numbers: Mapping[str, str],
-    pictures: Sequence[Picture] = (),
-    samples: Sequence[Sample] = (),
-    commands: str = "",
-) -> str:
-    """One run: its scores, translations, pictures, and the commands to use it with."""
+def run_page(pictures: Sequence[Picture] = (), samples: Sequence[Sample] = (), **texts: Any) -> str:
+    """One run: its title, about, numbers (by name), pictures, samples, and the commands to use it with."""
     drawn = [(_image(picture.figure), picture.caption) for picture in pictures]
-    texts = {"title": title, "about": about, "commands": commands}
-    return render(TEMPLATES / "run.html", **texts, numbers=numbers, pictures=drawn, samples=samples)
+    return render(TEMPLATES / "run.html", pictures=drawn, samples=samples, **texts)
 
 
 def _image(figure: Figure) -> str:

@@ -40,14 +40,10 @@ def save(figure: Figure, path: str | Path) -> None:
         file.write(drawn.getvalue())
 
 
-def check_format(path: str | Path) -> None:
-    """Refuses a file that no figure can be written to, before anything is drawn."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise BadInput(f"{path}: the name of a picture must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
-    check_directory(path)
-
-
-def check_directory(path: str | Path) -> None:
+def check_format(path: str | Path, formats: Sequence[str] = FORMATS) -> None:
+    """Raises an error for a file that no figure can be written to, before anything is drawn."""
+    if Path(path).suffix.lower() not in formats:
+        raise BadInput(f"{path}: the name of a picture must end in one of {' '.join(formats)}")
     if not Path(path).resolve().parent.is_dir():
         raise BadInput(f"{path}: the directory {Path(path).parent} does not exist")
 
@@ -60,7 +56,7 @@ def attention_map(
     rows, columns = weights.shape
     figure, axes = _axes(max(3.0, 0.34 * columns + 1.6), max(2.4, 0.34 * rows + 1.4), title)
     image = _heat_map(axes, weights, source_pieces, target_pieces)
-    _colour_bar(figure, axes, image, [0, 0.5, 1], fraction=0.04)
+    figure.colorbar(image, ax=axes, pad=0.03, fraction=0.04, ticks=[0, 0.5, 1])
     return figure
 
 
@@ -69,8 +65,6 @@ def attention_heads(
 ) -> Figure:
     """All heads of one layer side by side, at most four per row; pieces are named at the outer edges."""
     heads = np.asarray(weights_HTS, np.float64)
-    if heads.ndim != 3:
-        raise BadInput(f"the weights of all heads have three axes (head, query, key), here {heads.shape}")
     checked = [_checked(head, source_pieces, target_pieces) for head in heads]
     across = min(4, len(checked))
     down = -(-len(checked) // across)
@@ -121,7 +115,7 @@ def positional_encoding(table_LD: ArrayLike, title: str = "Positional encoding")
     image = axes.imshow(table, cmap=SIGNED, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
     axes.set_xlabel("dimension", color=INK)
     axes.set_ylabel("position", color=INK)
-    _colour_bar(figure, axes, image, [-largest, 0, largest], fraction=0.03, format="%.2g")
+    figure.colorbar(image, ax=axes, pad=0.03, fraction=0.03, ticks=[-largest, 0, largest], format="%.2g")
     return figure
 
 
@@ -138,7 +132,8 @@ def schedule(rate: Callable[[Any], Any], steps: int, title: str = "Learning rate
     axes.set(xlim=(0, steps), ylim=(0, rates[peak] * 1.12 or 1))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    _over_updates(axes)
+    axes.set_xlabel("updates", color=INK)
+    lines_across(axes)
     return figure
 
 
@@ -156,7 +151,8 @@ def learning_curves(
     axes.set_yscale(scale)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    _over_updates(axes)
+    axes.set_xlabel("updates", color=INK)
+    lines_across(axes)
     if axes.lines:
         axes.legend(frameon=False, labelcolor=INK)
     return figure
@@ -192,33 +188,17 @@ def lines_across(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def _over_updates(axes: Axes) -> None:
-    axes.set_xlabel("updates", color=INK)
-    lines_across(axes)
-
-
 def _heat_map(
     axes: Axes, weights_TS: np.ndarray, above: Sequence[str], beside: Sequence[str], font_size: float = 9
 ) -> AxesImage:
     """Keys above the columns, queries beside the rows."""
     axes.set_frame_on(False)
     axes.tick_params(length=0, colors=INK)
-    rows, columns = weights_TS.shape
-    axes.set_xticks(np.arange(columns - 1) + 0.5, minor=True)
-    axes.set_yticks(np.arange(rows - 1) + 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.8)
-    axes.tick_params(which="minor", length=0)
     image = axes.imshow(weights_TS, cmap=HEAT, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(above)), [*map(literal, above)], rotation=60, ha="left", fontsize=font_size)
     axes.set_yticks(range(len(beside)), [*map(literal, beside)], fontsize=font_size)
     return image
-
-
-def _colour_bar(figure: Figure, axes: Axes, image: AxesImage, ticks: Sequence[float], **options: Any) -> None:
-    bar = figure.colorbar(image, ax=axes, pad=0.03, ticks=ticks, **options)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, colors=INK, labelsize=8)
 
 
 def literal(text: str) -> str:

@@ -7,86 +7,60 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.report.figures import Curve, Curves
-from transformer_jax.report.results import SweepResult, VariantResult, number
+from transformer_jax.report.results import SweepResult, noting, number, parsing
 from transformer_jax.report.table import Cell, Column, Row, Table
 
 MOST_ROWS = 200
-# Tables with at most this many rows are joined into one, so that variants can be compared.
-FEW_ROWS = 8
 MOST_POINTS = 200
-
-
-@dataclasses.dataclass(frozen=True)
-class VariantAnalysis:
-    """One analysis of one variant."""
-
-    variant: str
-    title: str
-    text: str
-    seeds: int
-    tables: Sequence[Table]
-    plots: Sequence[Curves]
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
     """One analysis of all variants."""
 
-    variants: Sequence[VariantAnalysis]
-
-    @property
-    def title(self) -> str:
-        return self.variants[0].title
-
-    @property
-    def text(self) -> str:
-        return self.variants[0].text
-
-    def joined(self) -> tuple[list[Table], list[str]]:
-        """The short tables of all variants as one, and the titles of the longer ones."""
-        tables, longer = [], []
-        for index, first in enumerate(self.variants[0].tables):
-            titles = [column.title for column in first.columns]
-            same = [
-                (analysis.variant, table)
-                for analysis in self.variants
-                for table in analysis.tables[index : index + 1]
-                if (table.title, [column.title for column in table.columns]) == (first.title, titles)
-            ]
-            if max(len(table.rows) for _, table in same) > FEW_ROWS:
-                longer.append(first.title)
-                continue
-            names = [Cell(row.name) for _, table in same for row in table.rows]
-            columns = [Column(first.names, names)]
-            for at, title in enumerate(titles):
-                columns.append(Column(title, [cell for _, table in same for cell in table.columns[at].cells]))
-            rows = [Row(name) for name, table in same for _ in table.rows]
-            tables.append(Table(rows, columns, title=first.title))
-        return tables, longer
+    title: str
+    text: str
+    tables: Sequence[Table]  # with the rows of all variants
+    plots: Mapping[str, Sequence[Curves]]  # by variant
 
 
 def analyses(sweep: SweepResult) -> tuple[list[Analysis], list[str]]:
     """Every analysis of every variant, and a line for each that cannot be understood."""
-    found, problems = [], []
+    found: list[Analysis] = []
+    problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
-        by_variant = []
+        title, text = name, ""
+        tables: dict[str, list[Table]] = {}
+        plots: dict[str, list[Curves]] = {}
         for variant in sweep.variants:
-            contents = [run.analyses[name] for run in variant.finished if name in run.analyses]
-            try:
-                by_variant += [_analysis(variant, name, contents)] if contents else []
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                problems.append(f"analysis {name!r} of {variant.name}: {type(error).__name__}: {error}")
-        found += [Analysis(by_variant)] if by_variant else []
+            runs = [run for run in variant.finished if name in run.analyses]
+            if runs:
+                first, by_seed = runs[0].analyses[name], [run.analyses[name].get("tables", ()) for run in runs]
+                with noting(problems), parsing(runs[0].path / "analysis" / f"{name}.json"):
+                    averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
+                    plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
+                    tables[variant.name] = averaged
+                    title, text = str(first.get("title", name)), str(first.get("text", ""))
+        if tables:
+            found.append(Analysis(title, text, _joined(tables), plots))
     return found, problems
 
 
-def _analysis(variant: VariantResult, name: str, contents: Sequence[Mapping[str, Any]]) -> VariantAnalysis:
-    first = contents[0]
-    by_seed = [content.get("tables", ()) for content in contents]
-    tables = [_averaged([tables[i] for tables in by_seed if i < len(tables)]) for i in range(len(by_seed[0]))]
-    plots = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
-    title, text = str(first.get("title", name)), str(first.get("text", ""))
-    return VariantAnalysis(variant.name, title, text, len(contents), tables, plots)
+def _joined(by_variant: Mapping[str, Sequence[Table]]) -> list[Table]:
+    """Tables with the same title and columns as one, in which the variants are the rows."""
+    same: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+    for name, tables in by_variant.items():
+        for table in tables:
+            key = (table.title, table.names, *(column.title for column in table.columns))
+            same.setdefault(key, []).append((name, table))
+    joined = []
+    for (title, *names), tables_of in same.items():
+        rows = [Row(name) for name, table in tables_of for _ in table.rows]
+        columns = [Column(names[0], [Cell(row.name) for _, table in tables_of for row in table.rows])]
+        for at, column in enumerate(names[1:]):
+            columns.append(Column(column, [cell for _, table in tables_of for cell in table.columns[at].cells]))
+        joined.append(Table(rows, columns, title=title))
+    return joined
 
 
 def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
@@ -95,10 +69,7 @@ def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
     alike = [table["rows"] for table in tables if [len(row) for row in table["rows"]] == shape]
     lines = [[_mean(cells) for cells in zip(*rows, strict=True)] for rows in zip(*alike, strict=True)][:MOST_ROWS]
     names, *titles = map(str, tables[0]["columns"])
-    columns = [
-        Column(title, [Cell(line[at], line[at]) if at < len(line) else Cell() for line in lines])
-        for at, title in enumerate(titles, start=1)
-    ]
+    columns = [Column(title, [Cell(line[at], line[at]) for line in lines]) for at, title in enumerate(titles, start=1)]
     return Table([Row(line[0]) for line in lines], columns, names, str(tables[0].get("title", "")))
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,20 @@ class Compared(NamedTuple):
             return None
         return float(np.mean(np.log(values) if self.metric is PERPLEXITY else values))
 
+    def differences_json(self) -> dict[str, Any]:
+        return {name: difference.to_json() for name, difference in self.differences.items()}
+
+    def significant(self, mark: str) -> list[str]:
+        """The variants that are significantly "better" or "worse", each with its difference, the largest first."""
+        found = [(name, d.value) for name, d in self.differences.items() if self.metric.mark(d) == mark]
+        found.sort(key=lambda pair: -abs(pair[1]))
+        return [f"{name}: {self.metric.change(value)}" for name, value in found]
+
+    def mde(self, baseline: str) -> str | None:
+        """The median minimum detectable difference; "" if no score can differ so much, None if all runs tie."""
+        known = [d.mde for d in self.differences.values() if d.mde is not None]
+        return self.metric.mde_text(float(np.median(known)), self.mean(baseline)) if known else None
+
 
 class TestFindings(NamedTuple):
     """One test set: the scores of every variant, and the differences, by the variants' names."""
@@ -52,14 +66,25 @@ class TestFindings(NamedTuple):
     unit: str  # of the perplexities that are compared: token, or word where vocabularies differ
     runs: Runs
     by_metric: Mapping[str, Compared]  # bleu, perplexity and, where any translation is right, exact_match
-    token_perplexity: Mapping[str, Sequence[float]]
-    word_perplexity: Mapping[str, Sequence[float]]
+    scores: Mapping[str, Mapping[str, Sequence[float]]]  # by key and variant, of each seed
     not_compared: Mapping[str, str]  # variant -> reason
 
     @property
     def title(self) -> str:
         """The test set's name, after the split unless the name begins with it, as in "test of grammar"."""
         return self.name if re.match(rf"{re.escape(self.split)}\b", self.name) else f"{self.split}: {self.name}"
+
+    @property
+    def measured(self) -> list[Measured]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    @property
+    def in_clusters(self) -> str:
+        return "" if self.clusters == self.sentences else f" in {self.clusters:,} clusters"
+
+    @property
+    def bleu_differences(self) -> Mapping[str, Difference]:
+        return self.differences(BLEU)
 
     def differences(self, metric: Metric) -> Mapping[str, Difference]:
         compared = self.by_metric.get(metric.key)
@@ -75,22 +100,49 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     every = {variant.name: variant.measured(split) for variant in sweep.variants}
     runs: dict[str, list[Measured]] = {name: measured for name, measured in every.items() if measured}
     if not runs:
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, {}, {}, {})
+        scores: dict[str, dict[str, list[float]]] = {
+            name: {} for name in ("perplexity", "word_perplexity", "bleu", "exact_match")
+        }
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, scores, {})
     first = (runs.get(sweep.baseline) or next(iter(runs.values())))[0]
     comparable = {}
+    not_compared = {}
     for name, measured in runs.items():
         same = [run for run in measured if run.digest == first.digest and len(run.tokens_N) == len(first.tokens_N)]
         if same:
             comparable[name] = same
+            if len(same) < len(measured):
+                not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
+    pairs = []
+    for variant in sweep.variants:
+        if not variant.baseline:
+            continue
+        if variant.name in comparable and variant.baseline in comparable:
+            pairs.append((variant.name, variant.baseline))
+        elif not variant.finished:
+            not_compared[variant.name] = "no finished run"
+        elif variant.name not in comparable:
+            not_compared[variant.name] = OTHER_TEST_SET if every[variant.name] else "not evaluated on it yet"
+        else:
+            not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
     one_vocabulary = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
-    pairs, not_compared = _pairs(sweep, split, comparable)
-    for name, same in comparable.items():
-        if missing := len(every[name]) - len(same):
-            not_compared[name] = f"{missing} of its runs: {OTHER_TEST_SET}"
-    token = {name: [run.perplexity for run in measured] for name, measured in runs.items()}
-    word = {name: [_per_word(run) for run in measured] for name, measured in runs.items()}
+    scores = {
+        "perplexity": {name: [run.perplexity for run in measured] for name, measured in runs.items()},
+        "word_perplexity": {name: [_per_word(run) for run in measured] for name, measured in runs.items()},
+        "bleu": {name: [run.bleu for run in measured] for name, measured in runs.items()},
+        "exact_match": _exact_matches(comparable),
+    }
+    perplexities = scores["perplexity" if one_vocabulary else "word_perplexity"]
+    by_metric = {
+        BLEU.key: _compared(BLEU, scores["bleu"], comparable, pairs),
+        PERPLEXITY.key: _compared(PERPLEXITY, perplexities, comparable, pairs),
+    }
+    if scores["exact_match"]:
+        having = {name: same for name, same in comparable.items() if name in scores["exact_match"]}
+        both = [pair for pair in pairs if set(pair) <= having.keys()]
+        by_metric[EXACT_MATCH.key] = _compared(EXACT_MATCH, scores["exact_match"], having, both)
     return TestFindings(
         split=split,
         name=first.test_set,
@@ -99,13 +151,8 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         signature=" and ".join(dict.fromkeys(run.signature for measured in runs.values() for run in measured)),
         unit="token" if one_vocabulary else "word",
         runs=runs,
-        by_metric={
-            BLEU.key: _compared(BLEU, {n: [run.bleu for run in same] for n, same in runs.items()}, comparable, pairs),
-            PERPLEXITY.key: _compared(PERPLEXITY, token if one_vocabulary else word, comparable, pairs),
-            **_exact_match(comparable, pairs),
-        },
-        token_perplexity=token,
-        word_perplexity=word,
+        by_metric=by_metric,
+        scores=scores,
         not_compared=not_compared,
     )
 
@@ -114,32 +161,13 @@ def _per_word(run: Measured) -> float:
     return math.exp(min(-float(run.log_probabilities_N.sum()) / run.words, LARGEST_EXPONENT))
 
 
-def _pairs(sweep: SweepResult, split: str, comparable: Runs) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The comparisons (variant, baseline), and why other variants are not compared."""
-    pairs, not_compared = [], {}
-    for variant in sweep.variants:
-        if not variant.baseline:
-            continue
-        if not variant.finished:
-            not_compared[variant.name] = "no finished run"
-        elif variant.name not in comparable:
-            not_compared[variant.name] = OTHER_TEST_SET if variant.measured(split) else "not evaluated on it yet"
-        elif variant.baseline not in comparable:
-            not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
-        else:
-            pairs.append((variant.name, variant.baseline))
-    return pairs, not_compared
-
-
-def _exact_match(comparable: Runs, pairs: Sequence[tuple[str, str]]) -> dict[str, Compared]:
-    """Exact match, of the variants that have it, if any translation is right or examples have labels."""
-    having = {name: same for name, same in comparable.items() if all(run.exact is not None for run in same)}
-    shares = {n: [100 * float(run.exact.right_N.mean()) for run in same if run.exact] for n, same in having.items()}
-    is_labelled = any(run.exact.groups for same in having.values() for run in same if run.exact)
-    if not having or not (is_labelled or any(any(seeds) for seeds in shares.values())):
+def _exact_matches(comparable: Runs) -> dict[str, list[float]]:
+    """In percent, of the variants that have it; of none unless any translation is right or examples have labels."""
+    exact = {name: [run.exact for run in same if run.exact] for name, same in comparable.items()}
+    exact = {name: seeds for name, seeds in exact.items() if len(seeds) == len(comparable[name])}
+    if not any(seed.groups or seed.right_N.any() for seeds in exact.values() for seed in seeds):
         return {}
-    pairs = [pair for pair in pairs if set(pair) <= having.keys()]
-    return {EXACT_MATCH.key: _compared(EXACT_MATCH, shares, having, pairs)}
+    return {name: [100 * float(seed.right_N.mean()) for seed in seeds] for name, seeds in exact.items()}
 
 
 def _compared(

@@ -23,6 +23,7 @@ class Metric(NamedTuple):
     name: str
     sign: int  # 1 if higher is better, -1 if lower is
     form: str = "+.2f"  # of a difference in points
+    points: str = "BLEU"  # what a difference is a number of
 
     def change(self, difference: float) -> str:
         """+1.20 points, or the change of the perplexity in percent."""
@@ -45,23 +46,30 @@ class Metric(NamedTuple):
         """ "better" or "worse" for a significant difference."""
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
-    def room(self, score: float | None) -> tuple[float, float]:
-        """How far a score as it is compared can fall and rise: BLEU and shares to 0 and 100, perplexity to 1."""
-        if score is None:
-            return math.inf, math.inf
-        return score, math.inf if self is PERPLEXITY else 100 - score
+    def mde_text(self, size: float, score: float | None) -> str:
+        """A minimum detectable difference in the directions in which a score can change so much; "" if in none.
 
-    def literature_difference(self, scores: tuple[float, float] | None) -> float | None:
-        """The difference between the published scores of a variant and its baseline."""
-        if scores is None or min(scores) <= 0:
-            return None
-        return math.log(scores[0] / scores[1]) if self is PERPLEXITY else scores[0] - scores[1]
+        BLEU and shares are from 0 to 100, and perplexity, which is compared by its log, is at least 1.
+        """
+        can_fall = score is None or size <= score
+        can_rise = score is None or self is PERPLEXITY or size <= 100 - score
+        fall, rise = self.change(-size), self.change(size)
+        if self is PERPLEXITY:
+            return f"{fall} or {rise} of perplexity" if can_fall else f"{rise} of perplexity"
+        if not can_fall and not can_rise:
+            return ""
+        change = rise.replace("+", "±") if can_fall and can_rise else rise if can_rise else fall
+        return f"{change} {self.points}"
+
+    def published_difference(self, score: float, baseline: float) -> float:
+        """The difference of published scores on the scale of ours."""
+        return math.log(score / baseline) if self is PERPLEXITY else score - baseline
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1)
 PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1)
-METRICS = (BLEU, PERPLEXITY)  # of every report
-EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, "+.1f")  # of those where any translation is right
+EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, "+.1f", "points of exact match")
+METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 
 
 def percents_of(logarithm: float) -> float:
@@ -82,15 +90,5 @@ def deviation(values: Sequence[float]) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def mean_and_deviation(values: Sequence[float], form: str) -> str:
-    spread = deviation(values)
-    return f"{np.mean(values):{form}}" + ("" if spread is None else f" ± {spread:{form}}")
-
-
 def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def p_title(comparisons: int) -> str:
-    """The title of a column of corrected p-values; of a single comparison there is nothing to correct."""
-    return "p (corrected)" if comparisons > 1 else "p"

@@ -1,11 +1,17 @@
 """A few sentences of the test set with the translations of every variant."""
 
+import contextlib
 import difflib
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.report.results import SweepResult, hypotheses, texts
-from transformer_jax.runs.records import texts_sha256
+from transformer_jax.data.prepared import texts_path
+from transformer_jax.errors import BadInput
+from transformer_jax.files.record import read_record
+from transformer_jax.report.results import RunResult, SweepResult
+from transformer_jax.runs.records import texts_sha256, translations
 
 # The first sentences, and those on which the variants disagree most.
 FIRST, DISAGREED = 2, 6
@@ -33,14 +39,26 @@ def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:
     written: dict[str, list[str]] = {}
     pairs: list[tuple[str, str]] = []
     for variant in sweep.variants:
-        for measured, run in ((run.measured[split], run) for run in variant.finished if split in run.measured):
-            lines, found = hypotheses(measured), texts(run, split)
-            same = len(lines) == len(found) > 0 and found == (pairs or found)
-            # The data may have been prepared again since.
-            if same and texts_sha256(*map(list, zip(*found, strict=True))) == measured.digest:
+        for run in variant.finished:
+            if (measured := run.measured.get(split)) is None:
+                continue
+            found, lines = _texts(run, split), translations(measured.file, read_record(measured.file))
+            # The data may have been prepared again since, and variants may have other test sets.
+            same = lines and len(lines) == len(found) and found == (pairs or found)
+            if lines and same and texts_sha256(*map(list, zip(*found, strict=True))) == measured.digest:
                 pairs, written[variant.name] = found, lines
                 break
     return [_sentence(index, pairs[index], written) for index in _chosen(pairs, written)]
+
+
+def _texts(run: RunResult, split: str) -> list[tuple[str, str]]:
+    """Sources and references of a test set, from the run's prepared data; empty if that is gone."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, BadInput):
+        directory = read_record(run.path / "config.json")["data"]["directory"]
+        file = texts_path(Path(directory) if directory else run.path / "data", split)
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+        return [(str(record["source"]), str(record["target"])) for record in records]
+    return []
 
 
 def _chosen(pairs: Sequence[tuple[str, str]], written: Mapping[str, Sequence[str]]) -> list[int]:

@@ -7,19 +7,16 @@ judged against both. With k seeds of a variant v, k' of its baseline b, and scor
     variance   = s_v^2 / k + s_b^2 / k' + t^2
 
 s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add. The bootstrap over
-sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores, and with it
-the variance of a difference of means. That includes the interaction of seeds and sentences, which s^2 already counts,
-so it is subtracted; but no more than s^2 counts, since seeds often tie by luck where few examples are right, or wrong.
-So no interval is narrower than that of the sentences alone. Where examples of a corpus depend on each other (the forms
-of one lemma), their clusters take the place of sentences.
+sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores. That
+includes the interaction of seeds and sentences, which s^2 already counts, so it is subtracted; but no more than s^2
+counts, since seeds often tie by luck where few examples are right, or wrong. Where examples depend on each other (the
+forms of one lemma), their clusters take the place of sentences.
 
-Two, three or five seeds say little about s, and the seeds of one variant may vary more than those of another: a pooled
-variance raises false alarms, most of all where it is the baseline, part of every comparison, that varies more. So the
-typical variance of the other variants only raises a small s^2, and adds degrees of freedom only as far as s^2 looks
-typical (see `_spread`). Welch and Satterthwaite give the degrees of freedom of the sum. Each of m comparisons has the
-level 5 %/m (Bonferroni), so an interval excludes zero exactly where the corrected p-value is below 5 %. Holm's steps
-would not be valid: the last of them tests a single p-value at 5 %, where so few seeds give up to 9 % false alarms.
-docs/experiments.md has the simulated rates; tests/drills/test_false_alarms.py computes them.
+Two, three or five seeds say little about s, and a variance pooled over variants raises false alarms where one varies
+more than others. So the typical variance of the others only raises a small s^2 (see `_spread`). Welch and Satterthwaite
+give the degrees of freedom of the sum. Each of m comparisons has the level 5 %/m (Bonferroni), so an interval excludes
+zero exactly where the corrected p-value is below 5 %. Holm's steps would not be valid: the last of them tests a single
+p-value at 5 %, where so few seeds give up to 9 % false alarms. tests/drills/test_false_alarms.py simulates the rates.
 """
 
 import functools
@@ -71,6 +68,10 @@ class Difference(NamedTuple):
     @property
     def significant(self) -> bool:
         return self.corrected_p < 1 - CONFIDENCE
+
+    @property
+    def fewest_seeds(self) -> int:
+        return min(self.seeds)
 
     def to_json(self) -> dict[str, Any]:
         """With the names that these numbers have in report.json and table.csv."""
@@ -142,16 +143,12 @@ def _resampled(sentences: int) -> Iterator[np.ndarray]:
 
 
 def rank_correlation(one_N: Sequence[float], other_N: Sequence[float]) -> float | None:
-    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None if it is undefined."""
-    ranks = np.array([_ranks(one_N), _ranks(other_N)])
-    if ranks.shape[1] < 2 or (ranks.std(-1) == 0).any():
+    """Spearman's; None if it is undefined."""
+    from scipy.stats import spearmanr  # here, because it loads slowly
+
+    if len({*one_N}) < 2 or len({*other_N}) < 2:
         return None
-    return float(np.corrcoef(ranks)[0, 1])
-
-
-def _ranks(values_N: Sequence[float]) -> np.ndarray:
-    _, place, times = np.unique(values_N, return_inverse=True, return_counts=True)
-    return (np.cumsum(times) - (times - 1) / 2)[place]
+    return float(spearmanr(one_N, other_N).statistic)
 
 
 class Spread(NamedTuple):
@@ -310,36 +307,31 @@ def _is_outlying(observed_G: np.ndarray, known_G: np.ndarray) -> np.ndarray:
 
 
 def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, spread: Spread) -> Contrasts:
-    columns = zip(*(_contrast(scores, groups, pair, spread) for pair in pairs), strict=True)
-    return Contrasts(*(np.array(column) for column in columns))
+    sizes_G = np.array([len(group) for group in groups])
+    means_GR = np.zeros((len(groups), len(scores.values_R)))
+    for number, group in enumerate(groups):
+        means_GR[number, list(group)] = 1 / len(group)
+    one_P, other_P = np.array(pairs).T
 
+    def both(variance_G: np.ndarray) -> np.ndarray:
+        return variance_G[one_P] + variance_G[other_P]
 
-def _contrast(
-    scores: Scores, groups: Sequence[Sequence[int]], pair: tuple[int, int], spread: Spread
-) -> tuple[float, float, float, float]:
-    """The difference of two groups' means, its standard error, the degrees of freedom, and the share of sentences."""
-    weights = np.zeros(len(scores.values_R))
-    seeds = []
-    crossed = 0.0
-    for group, sign in zip(pair, (1, -1), strict=True):
-        size = len(groups[group])
-        weights[list(groups[group])] += sign / size
-        seeds.append((spread.variance_G[group] / size, spread.df_G[group]))
-        crossed += spread.with_sentences_G[group] / size
-    value = float(weights @ scores.values_R)
-    of_seeds = sum(variance for variance, _ in seeds)
-    uncertain = sum(variance**2 / df for variance, df in seeds)
-    of_sentences = max(float(weights @ scores.covariance_RR @ weights) - min(crossed, of_seeds), 0.0)
+    weights_PR = means_GR[one_P] - means_GR[other_P]
+    of_seeds = both(spread.variance_G / sizes_G)
+    crossed = np.minimum(both(spread.with_sentences_G / sizes_G), of_seeds)
+    of_sentences = np.maximum((weights_PR @ scores.covariance_RR * weights_PR).sum(1) - crossed, 0)
     variance = of_seeds + of_sentences
-    if variance == 0:
-        return value, 0.0, float(scores.sentences - 1), 0.0
     # Each part counts by how little is known of it, 1 / df (Satterthwaite).
-    df = float(variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain))
-    if spread.most_df > 0:
-        fewest = max(min(len(groups[group]) for group in pair) - 1, 1)
-        of_these = float(of_seeds**2 / uncertain) if uncertain > 0 else fewest  # all seeds of both tie
-        df = min(df, spread.most_df, fewest * of_these)
-    return value, float(np.sqrt(variance)), df, of_sentences / variance
+    uncertain = both((spread.variance_G / sizes_G) ** 2 / spread.df_G)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df = variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain)
+        df = np.where(variance > 0, df, scores.sentences - 1)
+        if spread.most_df > 0:
+            fewest = np.maximum(np.minimum(sizes_G[one_P], sizes_G[other_P]) - 1, 1)
+            of_these = np.where(uncertain > 0, of_seeds**2 / uncertain, fewest)  # all seeds of both may tie
+            df = np.minimum(np.minimum(df, spread.most_df), fewest * of_these)
+        share = np.where(variance > 0, of_sentences / variance, 0.0)
+    return Contrasts(weights_PR @ scores.values_R, np.sqrt(variance), df, share)
 
 
 def _seed_spread(spread: Spread, sizes: Sequence[int]) -> str:

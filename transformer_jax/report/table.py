@@ -6,16 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.findings import Compared, TestFindings
-from transformer_jax.report.metrics import (
-    BLEU,
-    METRICS,
-    PERPLEXITY,
-    Metric,
-    mean_and_deviation,
-    p_text,
-    p_title,
-)
+from transformer_jax.report.findings import TestFindings
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, METRICS, PERPLEXITY, Metric, deviation, p_text
 from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
@@ -95,42 +87,74 @@ UNVERIFIED = " ?"
 Text = Callable[[float], str]
 TRAINING_TIME = "training with its compilation, without start-up, validation and tests"
 TOKENS_PER_SECOND = "target tokens per second, the median of log lines (compilation slows the first)"
-COSTS: tuple[tuple[str, str, str, Text], ...] = (
-    ("FLOPs", "training_flops", "floating-point operations for the tokens trained on, without padding", count_text),
-    ("time", "train_seconds", TRAINING_TIME, duration),
-    ("tokens/s", "tokens_per_second", TOKENS_PER_SECOND, "{:,.0f}".format),
-    ("rate", "learning_rate", "peak learning rate", "{:.3g}".format),
-)
-SIZES: tuple[tuple[str, str, str, Text], ...] = (
-    ("params", "parameters", "parameters", count_text),
-    ("updates", "steps", "updates made", "{:,.0f}".format),
+# Means over seeds of numbers in result.json: their key, title, kind, explanation and form.
+NUMBERS: tuple[tuple[str, str, str, str, Text], ...] = (
+    ("steps", "updates", "scores", "updates made", "{:,.0f}".format),
+    ("parameters", "params", "scores", "parameters", count_text),
+    ("training_flops", "FLOPs", "cost", "floating-point operations for the tokens trained on, no padding", count_text),
+    ("train_seconds", "time", "cost", TRAINING_TIME, duration),
+    ("tokens_per_second", "tokens/s", "cost", TOKENS_PER_SECOND, "{:,.0f}".format),
+    ("learning_rate", "rate", "cost", "peak learning rate", "{:.3g}".format),
 )
 PUBLISHED: tuple[tuple[str, str, Text], ...] = (
-    ("PPL", "perplexity", "{:g}".format),
-    ("BLEU", "bleu", "{:g}".format),
-    ("params", "parameters", count_text),
+    ("perplexity", "PPL publ.", "{:g}".format),
+    ("bleu", "BLEU publ.", "{:g}".format),
+    ("parameters", "params publ.", count_text),
+    ("exact_match", "exact publ.", "{:g}".format),
 )
+# What table.csv has of a difference.
+DIFFERENCE = ("value", "low", "high", "error", "freedom", "p_value", "corrected_p", "detectable", "seed_spread")
 
 
-def main_table(sweep: SweepResult, findings: TestFindings) -> Table:
-    """All variants on one test set."""
-    variants, split = sweep.variants, findings.split
-    counts = [(len(variant.measured(split)), len(variant.runs)) for variant in variants]
+def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
+    """Every variant on one test set as the columns of table.csv, from which the other forms of the table are made."""
+    options = option_columns(sweep)
+    found = []
+    for number, variant in enumerate(sweep.variants):
+        record: dict[str, Any] = {"test": findings.split, "group": variant.group, "variant": variant.name}
+        record["note"] = variant.note
+        record |= {f"published_{key}": variant.published.get(key) for key, _, _ in PUBLISHED}
+        record |= {column.key: column.cells[number].text for column in options}
+        record |= {key: variant.mean(key) for key, *_ in NUMBERS}
+        record["seeds"] = len(variant.measured(findings.split))
+        for name, scores in findings.scores.items():
+            values = scores.get(variant.name, ())
+            record |= {f"{name}_mean": float(np.mean(values)) if values else None, f"{name}_sd": deviation(values)}
+        for metric in METRICS:
+            prefix = "log_perplexity" if metric is PERPLEXITY else metric.key
+            difference = findings.differences(metric).get(variant.name)
+            numbers = difference.to_json() if difference else {}
+            record |= {f"{prefix}_difference_{name}": numbers.get(name) for name in DIFFERENCE}
+        found.append(record)
+    return found
+
+
+def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """All variants on one test set; `rows` are their records."""
+    variants, names = sweep.variants, [variant.name for variant in sweep.variants]
+
+    def numbers(kind: str) -> list[Column]:
+        return [
+            Column(title, [number_cell(row[key], text) for row in rows], key, kind, about)
+            for key, title, of, about, text in NUMBERS
+            if of == kind
+        ]
+
     columns = option_columns(sweep)
     for metric in METRICS:
-        if (compared := findings.by_metric.get(metric.key)) is not None:
-            columns += _score_columns(variants, compared, findings)
-            columns += difference_columns(metric, compared.differences, [v.name for v in variants], findings.unit)
-    columns += [_means(variants, "scores", *size) for size in SIZES]
+        if compared := findings.by_metric.get(metric.key):
+            columns += _score_columns(rows, findings, metric)
+            columns += difference_columns(metric, compared.differences, names, findings.unit)
+    columns += numbers("scores")
+    counts = [(row["seeds"], len(variant.runs)) for row, variant in zip(rows, variants, strict=True)]
     seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
     columns.append(Column("seeds", seeds, "seeds", "scores", "runs with scores on this test set"))
-    for title, key, text in PUBLISHED if split == sweep.tests[0] else ():
+    for key, title, text in PUBLISHED if findings.split == sweep.tests[0] else ():
         if any(key in variant.published for variant in variants):
             cells = [published_cell(variant, key, text) for variant in variants]
-            columns.append(Column(f"{title} publ.", cells, f"published_{key}", "published", "the published score"))
-    columns += [_means(variants, "cost", *cost) for cost in COSTS]
-    rows = [Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in variants]
-    return Table(rows, columns, filtered=True)
+            columns.append(Column(title, cells, f"published_{key}", "published", "the published score"))
+    columns += numbers("cost")
+    return Table([Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in variants], columns, filtered=True)
 
 
 def number_cell(value: float | None, text: Text) -> Cell:
@@ -156,17 +180,17 @@ def difference_columns(
     """The differences of the named variants from the baseline with their intervals, and the corrected p-values."""
     if not differences:
         return []
-    about = {
-        BLEU: "difference from the baseline",
-        PERPLEXITY: f"log-perplexity per {unit}, as a change in percent; lower is better",
-    }.get(metric, "difference from the baseline in percentage points")
-    p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
+    about = "difference from the baseline"
+    if metric is PERPLEXITY:
+        about = f"log-perplexity per {unit}, as a change in percent; lower is better"
     found = [differences.get(name) for name in names]
     cells = [difference_cell(metric, d) for d in found]
     p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
+    p_title = "p (corrected)" if len(differences) > 1 else "p"
+    p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
     return [
         Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", about),
-        Column(p_title(len(differences)), p_cells, f"{metric.key}_p", "differences", p_about),
+        Column(p_title, p_cells, f"{metric.key}_p", "differences", p_about),
     ]
 
 
@@ -175,16 +199,15 @@ def option_columns(sweep: SweepResult) -> list[Column]:
     base = _resolved(sweep.base, {})
     resolved = [_resolved(sweep.base, variant.changes) for variant in sweep.variants]
     varied = {path for values in resolved for path, value in values.items() if value != base.get(path)}
-
-    def cell(variant: VariantResult, value: Any, default: Any) -> Cell:
-        text = _text(value)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        is_shown = variant.name == sweep.baseline or value != default
-        return Cell(text if is_shown else "", value if is_number else text)
-
     columns = []
     for path in [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]:
-        cells = [cell(v, values.get(path), base.get(path)) for v, values in zip(sweep.variants, resolved, strict=True)]
+        cells = []
+        for variant, values in zip(sweep.variants, resolved, strict=True):
+            value, is_changed = values.get(path), values.get(path) != base.get(path)
+            text = _text(value)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            is_shown = is_changed or variant.name == sweep.baseline
+            cells.append(Cell(text if is_shown else "", value if is_number else text))
         columns.append(Column(SYMBOLS.get(path, path.rpartition(".")[2]), cells, path, "options", path))
     return columns
 
@@ -208,38 +231,24 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
 
 
-def _score_columns(variants: Sequence[VariantResult], compared: Compared, findings: TestFindings) -> list[Column]:
-    """BLEU; or perplexity per token, and per word where that is compared."""
-
-    def column(title: str, key: str, scores: Mapping[str, Sequence[float]], about: str) -> Column:
-        leading = compared.leading if scores is compared.scores else frozenset()
-        cells = [score_cell(scores.get(variant.name, ()), key, variant.name in leading) for variant in variants]
-        return Column(title, cells, key, "scores", about)
-
-    if compared.metric is BLEU:
-        return [column("BLEU", "bleu", compared.scores, findings.signature)]
-    columns = [column("PPL", "perplexity", findings.token_perplexity, "perplexity per token")]
-    if findings.unit == "word":
-        about = "perplexity per word: vocabularies differ"
-        columns.append(column("PPL/word", "word_perplexity", findings.word_perplexity, about))
-    return columns
+def _score_columns(rows: Sequence[Mapping[str, Any]], findings: TestFindings, metric: Metric) -> list[Column]:
+    """The scores; of perplexity those per token, and per word where that is compared."""
+    columns = [(metric.key, {EXACT_MATCH: "exact %"}.get(metric, metric.title), findings.signature * (metric is BLEU))]
+    if metric is PERPLEXITY and findings.unit == "word":
+        columns.append(("word_perplexity", "PPL/word", "perplexity per word: vocabularies differ"))
+    leading = findings.by_metric[metric.key].leading
+    found = []
+    for key, title, about in columns:
+        best = leading if key == columns[-1][0] else frozenset()
+        cells = [score_cell(findings.scores[key].get(row["variant"], ()), row["variant"] in best) for row in rows]
+        found.append(Column(title, cells, key, "scores", about))
+    return found
 
 
-def score_cell(seeds: Sequence[float], key: str, is_leading: bool) -> Cell:
+def score_cell(seeds: Sequence[float], is_leading: bool = False) -> Cell:
     """The mean over seeds, with the standard deviation."""
     if not seeds:
         return Cell()
-    mean = float(np.mean(seeds))
-    text, sign, spread = mean_and_deviation(seeds, _form(key, mean)).partition(" ±")
-    return Cell(text, mean, f"{sign}{spread}".strip(), "best" if is_leading else "")
-
-
-def _form(key: str, mean: float) -> str:
-    if key == "bleu" or 10 <= mean < 100:
-        return ".2f"
-    return ".3f" if mean < 10 else ",.1f" if mean < 1e5 else ".1e"
-
-
-def _means(variants: Sequence[VariantResult], kind: str, title: str, key: str, about: str, text: Text) -> Column:
-    """The means over seeds of a number of result.json."""
-    return Column(title, [number_cell(variant.mean(key), text) for variant in variants], key, kind, about)
+    mean, spread = float(np.mean(seeds)), deviation(seeds)
+    form = ".3f" if mean < 10 else ".2f" if mean < 1e5 else ".1e"
+    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}", "best" if is_leading else "")

@@ -6,33 +6,11 @@ from typing import Any
 from transformer_jax.report.findings import TestFindings, find
 from transformer_jax.report.metrics import METRICS
 from transformer_jax.report.results import SweepResult, Tuned
-from transformer_jax.report.table import Cell, Column, Row, Table, difference_cell, number_cell, score_cell
+from transformer_jax.report.table import Cell, Column, Row, Table, difference_cell, score_cell
+from transformer_jax.report.text import words
 from transformer_jax.runs.metrics import count_text, duration
 
 COSTS = ("runs", "updates", "train_seconds", "training_flops")
-
-
-def remark(sweep: SweepResult) -> str:
-    """How learning rates were chosen, and which may be better still."""
-    tried = sweep.factors
-    if not tried:
-        return (
-            "Learning rates were not tuned: every variant trains at the rate of its config, which may suit some better "
-            "than others."
-        )
-    text = (
-        "Each variant's learning rate was chosen on validation loss, with one seed, among "
-        f"{', '.join(f'{factor:g}' for factor in tried)} times that of its config."
-    )
-    if not sweep.tuned:
-        return f"{text} None is chosen yet."
-    text += f" Chosen: {', '.join(f'{name} x {tuned.factor:g}' for name, tuned in sweep.tuned.items())}."
-    text += " No run that is compared has that seed."
-    ends = {min(tried): "lowest", max(tried): "highest"}
-    at_edge = [f"{name} ({ends[tuned.factor]})" for name, tuned in sweep.tuned.items() if tuned.factor in ends]
-    if at_edge:
-        text += f" At the edge of what was tried, so that a better rate may lie beyond: {', '.join(at_edge)}."
-    return text
 
 
 def cost(sweep: SweepResult) -> dict[str, float]:
@@ -40,18 +18,17 @@ def cost(sweep: SweepResult) -> dict[str, float]:
     return {name: sum(tuned.cost.get(name, 0) for tuned in sweep.tuned.values()) for name in COSTS}
 
 
-def cost_sentence(sweep: SweepResult) -> str:
-    tuning = cost(sweep)
-    if not tuning["runs"]:
-        return ""
+def note(sweep: SweepResult, untuned: TestFindings | None) -> str:
+    """Which scores the table has, and what tuning took."""
     runs = [run for run in sweep.all_runs if run.finished]
     updates, flops = (sum(run.number(name) or 0 for run in runs) for name in ("steps", "training_flops"))
-    compared = (len(runs), updates, sum(run.seconds or 0 for run in runs), flops)
-    texts = [
+    compared = (len(runs), updates, sum(run.seconds for run in runs), flops)
+    spent = [
         f"{count:g} runs, {updates:,.0f} updates, {duration(seconds)}, {count_text(flops)} FLOPs"
-        for count, updates, seconds, flops in (tuning.values(), compared)
+        for count, updates, seconds, flops in (cost(sweep).values(), compared)
+        if count
     ]
-    return f"Tuning took {texts[0]}; the compared runs took {texts[1]}."
+    return " ".join(words("tuning_note", sweep, untuned, spent))
 
 
 def without(sweep: SweepResult) -> TestFindings | None:
@@ -68,14 +45,13 @@ def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None)
     factors = [sweep.tuned[name].factor for name in names]
     columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
     for factor in sweep.factors:
-        columns.append(
-            Column(f"validation loss x {factor:g}", [_loss(sweep.tuned[name], f"{factor:g}") for name in names])
-        )
+        cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
+        columns.append(Column(f"validation loss x {factor:g}", cells))
     both = {} if untuned is None else {"tuned": tuned, "own rate": untuned}
     for metric in METRICS:
         compared = {title: found.by_metric[metric.key] for title, found in both.items() if found.by_metric}
         for title, found in compared.items():
-            cells = [score_cell(found.scores.get(name, ()), "bleu", name in found.leading) for name in names]
+            cells = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
             columns.append(Column(f"{metric.title} {title}", cells))
         for title, found in compared.items():
             cells = [difference_cell(metric, found.differences.get(name)) for name in names]
@@ -84,11 +60,10 @@ def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None)
 
 
 def _loss(tuned: Tuned, factor: str) -> Cell:
-    if factor not in tuned.losses:
-        return Cell()
-    if (loss := tuned.losses[factor]) is None:
-        return Cell("no loss")  # it diverged; in a sweep of 1.0.0 it may have failed otherwise
-    return number_cell(loss, "{:.4f}".format)._replace(detail="chosen" * (factor == f"{tuned.factor:g}"))
+    loss = tuned.losses.get(factor)
+    if loss is None:
+        return Cell("no loss" if factor in tuned.losses else "")  # it diverged, or was not tried
+    return Cell(f"{loss:.4f}", loss, "chosen" * (factor == f"{tuned.factor:g}"))
 
 
 def to_json(sweep: SweepResult, untuned: TestFindings | None) -> dict[str, Any]:
@@ -96,10 +71,7 @@ def to_json(sweep: SweepResult, untuned: TestFindings | None) -> dict[str, Any]:
     found: dict[str, Any] = {"factors": sweep.factors, "variants": variants, "cost": cost(sweep)}
     if untuned is not None:
         found["untuned"] = {
-            key: {
-                "scores": compared.scores,
-                "differences": {name: d.to_json() for name, d in compared.differences.items()},
-            }
+            key: {"scores": compared.scores, "differences": compared.differences_json()}
             for key, compared in untuned.by_metric.items()
         }
     return found
