@@ -1,8 +1,15 @@
-"""What a report says: its parts, the same numbers in every format, and sweeps whose runs are not all done."""
+"""What a report says: its parts, the same numbers in every format, its sentences, and sweeps that are not all done."""
 
 import csv
+import dataclasses
+import fcntl
 import io
 import json
+import math
+import re
+import shlex
+import shutil
+import socket
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,13 +19,24 @@ from tests.support.finished_sweeps import (
     VARIANTS,
     Report,
     changed,
+    edit,
     make_run,
     make_sweep,
     record_file,
+    seed_folder,
     variant,
+    write,
 )
+from transformer_jax import cli
+from transformer_jax.report.findings import Compared
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
+from transformer_jax.report.report import report_of
+from transformer_jax.report.results import load_sweep
+from transformer_jax.report.statistics import Difference
+from transformer_jax.report.text import some
 from transformer_jax.report.write import latex_table
 from transformer_jax.report.write import write as write_report_files
+from transformer_jax.sweeps import launch
 
 
 def test_json_has_what_the_report_says(whole):
@@ -80,13 +98,6 @@ def test_seeds_are_counted_by_test_set(sweep):
     assert "one seed" in latex_table(report.content, report.content.tests[1])
 
 
-def test_a_split_without_any_result_is_missing_but_not_damaged(sweep):
-    report = Report(changed(sweep, tests=["test", "test_long"]))
-    assert report.content.state == "Of 6 runs: 6 not evaluated on all test sets."
-    assert report.content.tests[1].words == ["On test_long, nothing is measured yet."]
-    assert report.json["problems"] == []
-
-
 BOLD = [
     # Differences in skill of two variants from the baseline, and what is bold.
     (0.1, -0.1, set()),  # all may be the same
@@ -130,3 +141,180 @@ def test_scores_are_plotted_against_compute_where_it_differs(whole, sweep):
     points = {curve.name: curve.x for curve in whole.content.scatter.series}
     assert points["base"] == [2e12] and len(points["A: heads"]) == 2
     assert Report(sweep).content.scatter is None  # all three have the same size
+
+
+# Sentences
+
+
+POOLED = "They also use the spread of the other variants: more seeds of one variant can change the interval"
+
+
+def test_summary_says_what_is_significant(whole):
+    differences = whole.content.tests[0].findings.by_metric["bleu"].differences
+    significant = {name for name, difference in differences.items() if difference.significant}
+    assert "A h=1" in significant and "A h=4" not in significant  # as they were made
+    first, second, third, *_ = whole.content.tests[0].summary.findings
+    value = f"{differences['A h=1'].value:+.2f}".replace("-", "−")
+    assert first == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
+    assert second.startswith("Perplexity per token: of 4 variants, ")
+    assert re.match(r"With 3 seeds and 40 sentences, the minimum detectable difference \(80 % power.*BLEU", third)
+    assert "both the choice of seeds and of sentences" in whole.words and "Two seeds say very little" not in whole.words
+    assert "Published differences in BLEU: " in whole.words
+
+
+def test_only_the_largest_differences_are_named():
+    found = {f"v{n}": difference(float(n), 0.001) for n in range(1, 8)} | {"w": difference(-3.0, 0.01)}
+    compared = Compared(BLEU, {}, found | {"x": difference(-9.0, 0.2)}, frozenset())
+    assert some(compared.significant("better")) == "v7: +7.00, v6: +6.00, v5: +5.00 and 4 more"
+    assert compared.significant("worse") == ["w: −3.00"]
+    assert some("abcd", 3) == "a, b, c, d"
+
+
+def difference(value, p):
+    return Difference(value, 1.0, 5.0, value - 1, value + 1, p, p, 2.0, (3, 3), "own")
+
+
+@pytest.mark.parametrize(
+    ("metric", "size", "baseline", "text"),
+    [
+        (BLEU, 2.0, 30.0, "±2.00 BLEU"),
+        (BLEU, 2.0, 0.5, "+2.00 BLEU"),  # it cannot fall by 2
+        (BLEU, 2.0, 99.0, "−2.00 BLEU"),
+        (BLEU, 81.0, 46.0, ""),
+        (EXACT_MATCH, 3.0, 46.0, "±3.0 points of exact match"),
+        (PERPLEXITY, 0.154, math.log(4.0), "−14.3 % or +16.6 % of perplexity"),
+        (PERPLEXITY, 0.6, math.log(1.4), "+82.2 % of perplexity"),  # no perplexity is below 1
+    ],
+)
+def test_detectable_differences_are_signed_and_possible(metric, size, baseline, text):
+    assert metric.mde_text(size, baseline) == text
+
+
+def test_design_that_can_detect_nothing_says_so(tmp_path):
+    findings = Report(make_sweep(tmp_path, VARIANTS[:2], seeds=(0, 1), sentences=5)).content.tests[0].summary.findings
+    assert findings[-1].endswith("In BLEU, this design cannot detect any possible difference.")
+
+
+def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
+    perfect = (variant("base", 1e3), variant("other", 1e3))
+    report = Report(make_sweep(tmp_path, perfect, seeds=(0, 1), sentences=10))
+    assert report.json["tests"][0]["bleu_differences"]["other"]["detectable"] is None
+    assert "In BLEU, all runs tie" in report.words and "±0.00" not in report.words
+    assert "all runs tie" in next(line for line in report.markdown.splitlines() if line.startswith("| other"))
+
+
+@pytest.mark.parametrize(("quality", "said"), [(-9.0, "hardly learned"), (8.0, "close to its maximum")])
+def test_a_baseline_that_has_learned_nothing_or_everything(tmp_path, quality, said):
+    made = make_sweep(tmp_path, (variant("base", quality), variant("other", 0.0)), seeds=(0, 1), sentences=20)
+    assert said in Report(made).words
+
+
+def test_one_seed_accounts_for_sentences_only(tmp_path):
+    report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
+    assert "may still be a difference between seeds" in report.content.tests[0].summary.findings[-1]
+    assert "they account for the choice of sentences, not for that of seeds" in report.words
+    assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
+    assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
+
+
+def test_single_finished_seed_borrows_the_spread_of_others(sweep):
+    (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
+    words = Report(sweep).words
+    assert "the spread of other variants is used (A h=1): these intervals hold only if its seeds vary as much" in words
+    assert POOLED not in words  # two variants with several seeds cannot say what is typical
+
+
+def test_unfinished_runs_are_listed(sweep, capsys):
+    failed, running, interrupted = (seed_folder(sweep, *run) for run in (("A h=1", 0), ("A h=1", 1), ("A h=4", 0)))
+    for run in (failed, running, interrupted):
+        (run / "result.json").unlink()
+    here = {"host": socket.gethostname(), "pid": 1}
+    write(failed / "attempt.json", {"state": "failed", "error": "the disk is full"})
+    write(running / "attempt.json", {"state": "running", **here})
+    write(interrupted / "attempt.json", {"state": "running", **here})
+    shutil.rmtree(seed_folder(sweep, "A h=4", 1))
+    with open(running / ".worker.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report = Report(sweep)
+    states = {(run["variant"], run["seed"]): run["state"] for run in report.json["runs"]}
+    assert states == {
+        ("base", 0): "finished",
+        ("base", 1): "finished",
+        ("A h=1", 0): "failed",
+        ("A h=1", 1): "running",
+        ("A h=4", 0): "interrupted",
+        ("A h=4", 1): "waiting",
+    }
+    assert report.content.state == "Of 6 runs: 2 finished, 1 running, 1 interrupted, 1 failed, 1 never started."
+    for text in (report.page, report.markdown):
+        assert "the disk is full" in text
+    assert "running after 1,000 updates" in report.page
+    assert "Not compared: A h=1, A h=4: no finished run." in report.words
+    assert cli.main(["report", str(sweep)]) == 0
+    out = capsys.readouterr().out
+    assert "A h=1, seed 0: failed after 1,000 updates: the disk is full" in out
+    assert "never started: A h=4, seed 1" in out
+
+
+def test_sweep_without_a_finished_run_has_a_report(sweep):
+    shutil.rmtree(sweep / "runs")
+    report = Report(sweep)
+    assert report.words == "On test, nothing is measured yet."
+    assert "6 never started" in report.page
+    assert report.json["tests"][0]["bleu_differences"] == {}
+
+
+# How the runs were made
+
+
+def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
+    """That of COGS, which lacked --config.* and --only and could not run."""
+    launched = []
+    monkeypatch.setattr(launch, "launch", lambda folder, definition, options: launched.append((definition, options)))
+    given = ["sweep", "preset:cogs", "--scale=demo", "--seeds=0,1,2", "--only=[spr]*[len]", "--tune=0.5,1"]
+    given += ["--config.data.corpus_folder=my COGS/data", "--config.train.steps=100", f"--workdir={tmp_path}"]
+    cli.main(given)
+    ((definition, options),) = launched
+    write(tmp_path / "sweep.json", dataclasses.replace(definition, only=tuple(options.only)).to_json())
+    cli.main(shlex.split(report_of(load_sweep(tmp_path)).facts["command"])[1:])
+    _, (again, again_options) = launched
+    assert dataclasses.replace(again, only=None) == dataclasses.replace(definition, only=None)
+    assert again_options.only == options.only == ["[spr]*[len]"]
+    assert again.base.data.corpus_folder == "my COGS/data" and again.base.train.steps == 100
+
+
+def test_flops_of_custom_modules_are_not_taken_for_known(sweep):
+    assert "FLOPs are those of the built-in modules" not in Report(sweep).markdown
+    definition = json.loads((sweep / "sweep.json").read_text())
+    definition["variants"][1]["changes"]["model.parts.feed_forward"] = "mine.py:Wide"
+    edit(seed_folder(sweep, "base", 0) / "result.json", together=2)
+    remarks = Report(changed(sweep, variants=definition["variants"])).json["remarks"]
+    name = definition["variants"][1]["name"]
+    assert any(text.endswith(f"not compared fairly by FLOPs: {name}.") for text in remarks)
+    assert any("trained together" in text for text in remarks)
+
+
+def test_runs_by_several_versions_are_named(sweep):
+    for seed, version in ((0, "0.10.2"), (1, "0.10.3")):
+        edit(seed_folder(sweep, "base", seed) / "result.json", versions={"jax": version})
+    report = Report(sweep)
+    line = "not all made by the same jax: 0.10.3 in base, seed 1; 0.10.2 in the other 5 runs."
+    assert line in report.page and line in report.markdown and line in report.json["mixtures"][0]
+    assert report.page.index(line) < report.page.index("BLEU: ")  # at the top
+    # Its versions.json is of its training, its result.json of its evaluation.
+    assert report.json["mixtures"][1:] == ["base, seed 1: trained by jax 0.10.2, evaluated by jax 0.10.3."]
+
+
+def test_perplexities_of_texts_with_unknown_words_do_not_compare(sweep):
+    """A word tokenizer gives as many tokens whatever its vocabulary, so that the counts of <unk> tell."""
+    line = "tokens of the references are unknown to a run's vocabulary"
+    files = [record_file(sweep, name, seed) for name in ("base", "A h=1", "A h=4") for seed in (0, 1)]
+    for file in files:
+        edit(file, unknown_tokens=7)
+    assert line not in Report(sweep).markdown  # one vocabulary, which lacks what it lacks for all
+    sentences = json.loads(files[0].read_text())["sentences"]
+    edit(files[0], sentences={**sentences, "tokens": [2 * count for count in sentences["tokens"]]})
+    assert f"7 {line}" in Report(sweep).markdown
+    edit(files[0], unknown_tokens=1234, sentences=sentences)
+    report = Report(sweep)
+    assert f"On `test`, 7 to 1,234 {line}" in " ".join(report.json["remarks"]) and line in report.markdown

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import sacrebleu
 import scipy.stats
 
 from tests.support.bleu import bleu_of_statistics
@@ -62,15 +61,6 @@ def test_bleu_of_sums_is_sacrebleus():
     assert 20 < sum(score > 0 for score in expected) < 200
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.9, 1.0])
-def test_added_up_statistics_give_the_corpus_score(rate):
-    """Where no four words in a row are right, too: sacreBLEU smooths."""
-    references, (lines,) = corpus(3, [rate])
-    totals = np.sum(bleu_statistics(lines, references), axis=0)
-    assert bleu_of_statistics(totals) == pytest.approx(sacrebleu.corpus_bleu(lines, [references]).score)
-    assert bleu(totals) == pytest.approx(bleu_of_statistics(totals))
-
-
 def test_scores_are_those_of_the_whole_set():
     references, systems = corpus(40, [0.1, 0.3])
     statistics_RN10 = np.array([bleu_statistics(lines, references) for lines in systems])
@@ -100,13 +90,6 @@ def test_resampled_perplexity_varies_as_the_delta_method_says():
     residuals = (-log_probabilities - found.values_R[:, None] * tokens) / tokens.sum()
     expected = residuals @ residuals.T
     assert found.covariance_RR == pytest.approx(expected, rel=0.1, abs=0.03 * expected.max())
-
-
-def test_blocks_of_samples_are_the_same_samples(monkeypatch):
-    columns = np.random.default_rng(3).integers(0, 9, (2, 50, 10)).astype(float)
-    whole = bleu_scores(columns)
-    monkeypatch.setattr(statistics, "BLOCK", 50 * 300)
-    assert bleu_scores(columns).covariance_RR == pytest.approx(whole.covariance_RR)
 
 
 # Comparisons
@@ -172,19 +155,9 @@ def test_sentences_add_degrees_of_freedom_as_far_as_seeds_allow():
     assert 8 < few.df < 10
 
 
-def test_intervals_are_wider_for_many_comparisons():
-    scores, groups = exact(np.random.default_rng(6).standard_normal((8, 3)))
-    alone = compare(scores, groups, [(1, 0)])[0]
-    together = compare(scores, groups, [(variant, 0) for variant in range(1, 8)])[0]
-    assert alone.error == together.error
-    ratio = (together.high - together.low) / (alone.high - alone.low)
-    expected = scipy.stats.t.ppf(1 - 0.025 / 7, alone.df) / scipy.stats.t.ppf(1 - 0.025, alone.df)
-    assert ratio == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("seeds", "comparisons", "of_sentences", "size"),
-    [(3, 1, 0.0, 4.3), (3, 7, 0.0, 4.5), (3, 19, 0.0, 5.5), (5, 7, 0.0, 2.7), (3, 7, 0.5, None)],
+    [(3, 1, 0.0, 4.3), (3, 19, 0.0, 5.5), (3, 7, 0.5, None)],
 )
 def test_a_true_difference_of_the_minimum_detectable_size_is_found_as_often_as_stated(
     seeds, comparisons, of_sentences, size
@@ -210,11 +183,6 @@ def test_of_one_seed_the_minimum_detectable_difference_has_the_stated_power():
     for found in compare(scores, [[0], [1], [2]], [(1, 0), (2, 0)]):
         critical = (found.high - found.value) / found.error
         assert scipy.stats.nct.sf(critical, found.df, found.mde / found.error) == pytest.approx(POWER, abs=1e-6)
-
-
-def test_where_all_runs_tie_nothing_is_known_to_be_detectable():
-    (found,) = compare(*exact([[5.0, 5.0], [5.0, 5.0]]), [(1, 0)])
-    assert found.error == 0 and found.mde is None and not found.significant
 
 
 def test_no_interval_is_wider_than_the_scale():
@@ -331,7 +299,7 @@ def test_only_the_largest_spread_can_be_outlying():
 def test_scores_without_any_noise_differ_by_nothing_or_certainly():
     scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
     same, other = compare(scores, groups, [(1, 0), (2, 0)])
-    assert (same.p_value, same.low, same.high, same.significant) == (1.0, 0.0, 0.0, False)
+    assert (same.p_value, same.low, same.high, same.significant, same.mde) == (1.0, 0.0, 0.0, False, None)
     assert other.significant
 
 
@@ -351,24 +319,6 @@ def test_seeds_that_tie_by_luck_are_not_certain(wrong):
     assert found.p_value > 0.05
 
 
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_false_alarms_are_as_rare_where_seeds_often_tie(seeds, monkeypatch):
-    """One example of 200 is wrong in the mean. The drill has more seeds, comparisons and shares."""
-    monkeypatch.setattr(statistics, "SAMPLES", 200)
-    rng = np.random.default_rng([4, seeds])
-    trials = 200
-    alarms = 0
-    for _ in range(trials):
-        scores = share_scores(rng.random((2 * seeds, 200)) > 0.005, np.arange(200))
-        (found,) = compare(scores, np.split(np.arange(2 * seeds), 2), [(1, 0)])
-        alarms += found.significant
-    assert alarms / trials <= 0.01
-
-
-def test_no_comparisons_are_none():
-    assert compare(*exact([[1.0, 2.0]]), []) == []
-
-
 def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so():
     rng = np.random.default_rng(9)
     pairs = [(variant, 0) for variant in range(1, 6)]
@@ -382,62 +332,6 @@ def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so()
 
 
 # Simulation
-
-
-@pytest.mark.parametrize(("seeds", "comparisons"), [(2, 7), (3, 1), (3, 20), (5, 7)])
-def test_without_a_true_difference_false_alarms_come_at_the_stated_rate(seeds, comparisons):
-    """Of a whole family. The drill has the whole grid, sentences, unequal spreads, and more trials."""
-    rng = np.random.default_rng([1, seeds, comparisons])
-    pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
-    trials = 400
-    alarms = wrong_intervals = 0
-    for _ in range(trials):
-        found = compare(*exact(rng.standard_normal((comparisons + 1, seeds))), pairs)
-        alarms += any(difference.significant for difference in found)
-        wrong_intervals += any(difference.low > 0 or difference.high < 0 for difference in found)
-    assert alarms / trials <= 0.085  # 5 %, and the error of 400 trials
-    assert wrong_intervals == alarms
-
-
-@pytest.mark.parametrize(
-    ("wild", "times", "seeds", "comparisons"),
-    [
-        ("the baseline", 3, 3, 20),
-        ("the baseline", 3, 5, 7),
-        ("one variant", 3, 5, 7),
-        ("half of the variants", 10, 3, 20),
-    ],
-)
-def test_false_alarms_are_as_rare_where_some_seeds_scatter_more(seeds, comparisons, wild, times):
-    """In the drill: 2 to 5 seeds, 1 to 20 comparisons, more patterns and more trials."""
-    rng = np.random.default_rng([2, seeds, comparisons])
-    numbers = np.arange(comparisons + 1)
-    whose = {
-        "the baseline": numbers == 0,
-        "one variant": numbers == 1,
-        "half of the variants": numbers > comparisons / 2,
-    }
-    spread = np.where(whose[wild], times, 1)[:, None]
-    pairs = [(variant, 0) for variant in range(1, comparisons + 1)]
-    trials = 300
-    alarms = sum(
-        any(found.significant for found in compare(*exact(spread * rng.standard_normal((len(numbers), seeds))), pairs))
-        for _ in range(trials)
-    )
-    assert alarms / trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
-
-
-def test_a_variant_alike_among_others_that_differ_is_not_judged_more_leniently():
-    """A correction in steps (Holm's) would test the last one at 5 % alone, where three such seeds give 9 %."""
-    rng = np.random.default_rng(3)
-    pairs = [(variant, 0) for variant in range(1, 5)]
-    spread = np.array([5, 1, 1, 1, 1])[:, None]
-    shift = 1e6 * np.array([0, 0, 1, 2, 3])[:, None]
-    trials = 500
-    alarms = sum(
-        compare(*exact(spread * rng.standard_normal((5, 3)) + shift), pairs)[0].significant for _ in range(trials)
-    )
-    assert alarms / trials <= 0.03
 
 
 @pytest.mark.parametrize("of_seeds", [0.0, 0.3])
@@ -461,21 +355,11 @@ def test_errors_are_as_large_as_differences_without_a_true_one(of_seeds, monkeyp
     assert np.mean(variances) == pytest.approx(raised * true, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([1, 2, 3], [10, 20, 21], 1.0),
-        ([1, 2, 3], [3, 2, 1], -1.0),
-        ([1, 2, 3, 4], [2, 1, 4, 3], 0.6),  # 1 - 6 * 4 / (4 * 15)
-        ([1, 1, 1], [1, 2, 3], None),
-        ([1], [1], None),
-        ([], [], None),
-    ],
-)
-def test_rank_correlation_by_hand(one, other, expected):
-    assert rank_correlation(one, other) == (expected if expected is None else pytest.approx(expected))
+def test_identical_runs_do_not_differ_by_rounding():
+    (found,) = compare(share_scores(np.tile(np.arange(49) % 7 < 3, (6, 1))), [[0, 1, 2], [3, 4, 5]], [(1, 0)])
+    assert (found.value, found.error, found.p_value) == (0, 0, 1)
 
 
-def test_rank_correlation_with_ties_is_that_of_scipy():
-    one, other = np.random.default_rng(0).integers(0, 6, (2, 20))
-    assert rank_correlation(one, other) == pytest.approx(scipy.stats.spearmanr(one, other).statistic)
+def test_rank_correlation():
+    assert rank_correlation([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(0.6)  # 1 - 6 * 4 / (4 * 15)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None and rank_correlation([], []) is None

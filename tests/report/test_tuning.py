@@ -38,6 +38,8 @@ def lines_of(report, name):
 
 
 def test_what_was_tried_and_what_it_cost(tuned):
+    for path in tuned.glob("runs/*/*seed-*/result.json"):
+        edit(path, train_seconds=480.0, together=8)  # the time of one program counts once
     report = Report(tuned)
     base, one, four = (lines_of(report, name) for name in ("base", "A h=1", "A h=4"))
     assert [base[f"validation loss x {factor}"] for factor in ("0.5", "1", "2")] == [
@@ -46,7 +48,9 @@ def test_what_was_tried_and_what_it_cost(tuned):
         "2.5000",
     ]
     assert one["rate x"] == "2" and four["validation loss x 2"] == "no loss"
-    cost = "Tuning took 9 runs, 6,000 updates, 6 min, 1.2e+13 FLOPs; the compared runs took 8 runs, 8,000 updates"
+    cost = (
+        "Tuning took 9 runs, 6,000 updates, 6 min, 1.2e+13 FLOPs; the compared runs took 8 runs, 8,000 updates, 8 min"
+    )
     assert cost.replace("1.2e+13", "12.0 T") in report.markdown
     remark = (
         "Chosen: base x 1, A h=1 x 2, A h=4 x 1. No run that is compared has that seed. At the edge of what was tried"
@@ -54,14 +58,6 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert f"{remark}, so that a better rate may lie beyond: A h=1 (highest)." in report.markdown
     assert "All 8 runs are finished." in report.markdown and report.json["tuning"]["cost"]["runs"] == 9
     assert "<h2" in report.page and "validation loss x 0.5" in report.page
-
-
-def test_time_in_one_program_counts_once(tuned):
-    for path in tuned.glob("runs/*/*seed-*/result.json"):
-        edit(path, train_seconds=480.0, together=8)
-    report = Report(tuned)
-    assert "the compared runs took 8 runs, 8,000 updates, 8 min, " in report.markdown
-    assert report.json["facts"]["training time"].startswith("6 min in all, 60 s per run: ")  # without the untuned ones
 
 
 def test_tuned_and_untuned_results_are_side_by_side(tuned):
@@ -76,14 +72,6 @@ def test_tuned_and_untuned_results_are_side_by_side(tuned):
     report = Report(tuned)
     assert "Of 8 runs: 7 finished, 1 never started." in report.markdown
     assert "A h=1, seed 0, untuned" in report.markdown
-
-
-def test_a_factor_that_is_not_exact_in_six_digits(sweep):
-    changed(sweep, tune=[1 / 3, 1])
-    write(sweep / "tuned.json", {"base": {"factor": 1 / 3, "losses": {"0.333333": 1.0, "1": 2.0}, "seed": 10**6}})
-    report = Report(sweep)
-    assert "a better rate may lie beyond: base (lowest)." in report.markdown
-    assert lines_of(report, "base")["validation loss x 0.333333"] == "1.0000 chosen"
 
 
 def test_a_damaged_record_of_tuning_is_no_end_of_a_report(tuned):

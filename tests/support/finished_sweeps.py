@@ -78,6 +78,7 @@ def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), senten
         "question": "What differs?",
         "scale": "demo",
         "file": "experiments/made_up.py",
+        "command": ["sweep", "experiments/made_up.py", "--scale=demo"],
         "baseline": variants[0]["name"],
         "base": BASE,
         "seeds": list(seeds),

@@ -1,20 +1,39 @@
-"""The report of a sweep: everything that it says, gathered once for all of its formats."""
+"""The report of a sweep: everything that it says, gathered once for all of its formats. words.txt has its words."""
 
+import collections
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from transformer_jax.report import figures, literature, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, analyses
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.method import code_mixtures, facts, remarks
-from transformer_jax.report.metrics import BLEU, PERPLEXITY
-from transformer_jax.report.results import SweepResult
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
+from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.samples import SampleSentence, samples
-from transformer_jax.report.summary import STATE_NAMES, Summary, state_sentence, summary, unfinished
-from transformer_jax.report.table import Cell, Column, Row, Table, main_table, number_cell, records
+from transformer_jax.report.table import TRAINING_TIME, Cell, Column, Row, Table, main_table, number_cell, records
+from transformer_jax.report.text import some, words
+from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
+from transformer_jax.sweeps.provenance import Made, mixtures
+
+# The most runs named in the list of those that never started.
+MOST_NEVER_STARTED = 4
+STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "diverged", "failed", "damaged", "waiting")
+STATE_NAMES = {"waiting": "never started", "not evaluated": "not evaluated on all test sets"}
+# In versions.json, but not versions.
+NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
+
+
+class Summary(NamedTuple):
+    """What was found on a test set, in about three sentences, and what a reader must know to judge it."""
+
+    findings: list[str]
+    notes: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +89,10 @@ def report_of(sweep: SweepResult) -> Report:
     untuned, (analysed, problems) = tuning.without(sweep), analyses(sweep)
     reports = []
     for test in tests:
-        words = summary(sweep, test, literature.comparisons(sweep, test))
+        said = summary(sweep, test, literature.comparisons(sweep, test))
         rows = records(sweep, test)
         table = main_table(sweep, test, rows)
-        reports.append(TestReport(test, words, rows, table, figures.forests(test)))
+        reports.append(TestReport(test, said, rows, table, figures.forests(test)))
     return Report(
         sweep=sweep,
         state=state_sentence(sweep),
@@ -94,6 +113,97 @@ def report_of(sweep: SweepResult) -> Report:
         facts=facts(sweep, tests),
         remarks=remarks(sweep, tests),
     )
+
+
+def state_sentence(sweep: SweepResult) -> str:
+    """How many of the sweep's runs are finished."""
+    counts = collections.Counter("not evaluated" if run.unevaluated else run.state for run in sweep.all_runs)
+    if counts["finished"] == counts.total():
+        return f"All {counts.total()} runs are finished."
+    parts = [f"{counts[state]} {STATE_NAMES.get(state, state)}" for state in STATES if counts[state]]
+    return f"Of {counts.total()} runs: {', '.join(parts)}."
+
+
+def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """The name and state of every run that is not finished; those that never started share a line."""
+    lines = []
+    for run in runs:
+        if run.unevaluated:
+            lines.append((run.name, f"finished, not evaluated on {', '.join(run.unevaluated)}"))
+        elif run.state not in ("finished", "waiting"):
+            step = "" if run.step is None else f" after {run.step:,} updates"
+            lines.append((run.name, f"{run.state}{step}" + (f": {run.reason}" if run.reason else "")))
+    if never := [run.name for run in runs if run.state == "waiting"]:
+        lines.append((STATE_NAMES["waiting"], some(never, MOST_NEVER_STARTED)))
+    return lines
+
+
+def summary(sweep: SweepResult, test: TestFindings, comparisons: Sequence[literature.Comparison]) -> Summary:
+    if not test.runs:
+        return Summary([f"On {test.split}, nothing is measured yet."], [])
+    compared = [found for found in test.by_metric.values() if found.differences]
+    compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
+    facts: dict[str, object] = {}
+    if compared:
+        mdes = {found.metric.name: found.mde(sweep.baseline) for found in compared}
+        counts = sorted({count for difference in compared[0].differences.values() for count in difference.seeds})
+        plural = "s" * (counts[-1] > 1)
+        facts = {
+            "base": test.by_metric[BLEU.key].mean(sweep.baseline),
+            "best": max(found.mean(sweep.baseline) or 0 for found in compared if found.metric is not PERPLEXITY),
+            "seeds": " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1]))) + f" seed{plural}",
+            "possible": [text for text in mdes.values() if text],
+            "impossible": [name for name, text in mdes.items() if text == ""],
+            "ties": [name for name, text in mdes.items() if text is None],
+        }
+    return Summary(words("findings", sweep, test, compared, facts), words("notes", test, comparisons))
+
+
+def code_mixtures(sweep: SweepResult) -> list[str]:
+    """That the runs were not all made by the same code; empty if they were."""
+    return mixtures(_made(run) for run in sweep.all_runs if run.finished)
+
+
+def _made(run: RunResult) -> Made:
+    evaluated, trained = run.result.get("versions", {}), {name: str(version) for name, version in run.versions.items()}
+    changed = [
+        name for name in IDENTIFYING if name in evaluated and trained.get(name, evaluated[name]) != evaluated[name]
+    ]
+    by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
+    notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
+    return Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes))
+
+
+def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
+    """What a reader must know about how the runs were made."""
+    is_vmapped = any((run.number("together") or 1) > 1 for run in sweep.runs)
+    custom = []  # variants with modules that the formula for FLOPs does not know
+    for variant in sweep.variants:
+        options = {**sweep.base, **variant.changes}
+        if any(value is not None for path, value in options.items() if path.startswith("model.parts.")):
+            custom.append(variant.name)
+    return words("remarks", sweep, tests, is_vmapped, custom)
+
+
+def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
+    """What is needed to reproduce the sweep."""
+    finished = [run for run in sweep.runs if run.finished]
+    found = {}
+    if sweep.command:
+        found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])
+    for test in tests:
+        if test.runs:
+            found[f"test set {test.split}"] = f"{test.name}: {test.sentences:,} sentences{test.in_clusters}"
+            found["BLEU"] = test.signature
+    found["seeds"] = ", ".join(map(str, sweep.seeds))
+    found["devices of a run"] = "; ".join(dict.fromkeys(str(run.result.get("devices")) for run in finished))
+    if seconds := [run.seconds for run in finished]:
+        found["training time"] = (
+            f"{duration(sum(seconds))} in all, {duration(float(np.mean(seconds)))} per run: {TRAINING_TIME}"
+        )
+    for name in dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS):
+        found[name] = " and ".join(dict.fromkeys(str(r.versions[name]) for r in sweep.runs if name in r.versions))
+    return found
 
 
 def runs_table(sweep: SweepResult) -> Table:

@@ -224,7 +224,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
             path=path,
             name=str(definition["name"]),
             question=str(definition["question"]),
-            command=[str(word) for word in definition.get("command", ["sweep", definition["file"]])],
+            command=[str(word) for word in definition.get("command", ())],
             config=dict(definition["base"]),
             base=flattened(definition["base"]),
             baseline=str(definition["baseline"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.files.record import read_record
-from transformer_jax.report.method import NO_VERSIONS
+from transformer_jax.report.report import NO_VERSIONS
 from transformer_jax.report.results import noting, parsing, without_folders
 from transformer_jax.report.text import TEMPLATES
 from transformer_jax.report.write import JSON, render_markdown, write_files

@@ -32,6 +32,8 @@ SAMPLES = 2000
 # The largest variance does not count as typical if it is this many times the second largest: perhaps some seeds of that
 # variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs the other.
 OUTLYING = 100.0
+# A smaller difference or error is one of rounding.
+ROUNDING = 1e-9
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
 # Sweeps that are simulated for the minimum detectable difference, and the shares of sentences for which they are.
@@ -321,6 +323,7 @@ def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, sp
     crossed = np.minimum(both(spread.with_sentences_G / sizes_G), of_seeds)
     of_sentences = np.maximum((weights_PR @ scores.covariance_RR * weights_PR).sum(1) - crossed, 0)
     variance = of_seeds + of_sentences
+    variance = np.where(variance < ROUNDING**2, 0.0, variance)
     # Each part counts by how little is known of it, 1 / df (Satterthwaite).
     uncertain = both((spread.variance_G / sizes_G) ** 2 / spread.df_G)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -331,7 +334,8 @@ def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, sp
             of_these = np.where(uncertain > 0, of_seeds**2 / uncertain, fewest)  # all seeds of both may tie
             df = np.minimum(np.minimum(df, spread.most_df), fewest * of_these)
         share = np.where(variance > 0, of_sentences / variance, 0.0)
-    return Contrasts(weights_PR @ scores.values_R, np.sqrt(variance), df, share)
+    values = weights_PR @ scores.values_R
+    return Contrasts(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)
 
 
 def _seed_spread(spread: Spread, sizes: Sequence[int]) -> str:

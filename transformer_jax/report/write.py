@@ -52,7 +52,7 @@ def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Pa
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
         taken = [name for name in files if (directory / name).exists()]
-        if output is not None and not (directory / JSON).exists():
+        if output is not None and not (JSON in taken and b'"facts"' in (directory / JSON).read_bytes()):
             taken = [name for name in taken if MADE_BY.encode() not in (directory / name).read_bytes()]
             if taken:
                 raise BadInput(f"{directory}: has {', '.join(taken)}, not of a report; give another --output")
