@@ -6,6 +6,7 @@ Exit status 0: done. 2: bad input, a line on stderr for each problem. 1: any oth
 import argparse
 import contextlib
 import importlib
+import io
 import keyword
 import os
 import re
@@ -17,8 +18,8 @@ import traceback
 from types import FrameType
 from typing import NoReturn
 
-from transformer_jax.commands import configuration, streams
-from transformer_jax.commands.parser import Parser
+from transformer_jax.commands.arguments import Parser
+from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.errors import BadInput, ConfigError, Failed, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
@@ -28,14 +29,7 @@ from transformer_jax.version import __version__
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
 # Beside it, the extras of the package that it needs.
 COMMANDS = {
-    "train": ("train",),
-    "translate": ("train",),
-    "evaluate": ("train",),
-    "score": ("train",),
-    "average": ("train",),
-    "export": ("train",),
-    "import": ("train",),
-    "sweep": ("train",),
+    **dict.fromkeys(("train", "translate", "evaluate", "score", "average", "export", "import", "sweep"), ("train",)),
     "report": ("report",),
     "diff": ("data",),
     "prepare": ("data",),
@@ -45,64 +39,73 @@ COMMANDS = {
 # A message may end with a list, an indented line for each item. Any other line end in it comes from the input, such as
 # the name of a file, and is escaped.
 LIST_ITEM = re.compile(r"\n(?=  )")
-# Seconds; a callback takes far less.
-SOON = 0.05
 LESS_MEMORY = "reduce data.tokens_per_batch, increase train.accumulate, or use a smaller model"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status; reports errors on stderr."""
+    prepare_streams()
     try:
-        streams.prepare()
         status = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
         return status
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
-            _report(problem.traceback, end="")
-        _report(*(f"error: {line}" for line in _lines(problem)))
+            _report(problem.traceback.rstrip("\n"))
+        problems = problem.problems if isinstance(problem, ConfigError) else [str(problem)]
+        _report(*(f"error: {visible(line)}" for text in problems for line in LIST_ITEM.split(text)))
         return 2
     except Failed as failure:
-        _report("failed: " + "\n".join(_lines(failure)))
+        _report("failed: " + "\n".join(map(visible, LIST_ITEM.split(str(failure)))))
     except KeyboardInterrupt:
         _report("interrupted")
-    except BrokenPipeError:  # the reader of the output is gone (`| head`)
-        streams.discard_output()
     except OSError as error:
-        streams.discard_output()
-        _report(f"failed: {visible(str(error))}")
+        # At exit Python flushes stdout again, and would report the same error twice.
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as null:
+            os.dup2(null.fileno(), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader of the output is gone (`| head`)
+            _report(f"failed: {visible(str(error))}")
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-            reason = visible(str(error).strip().partition("\n")[0][:200] or type(error).__name__)
-            _report(f"failed: not enough memory ({reason}); {LESS_MEMORY}")
+            _report(f"failed: not enough memory ({visible(str(error)[:200])}); {LESS_MEMORY}")
         else:
+            with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
+                file.write(traceback.format_exc().encode(errors="backslashreplace"))
             _report(f"error: {type(error).__name__}: {visible(str(error))}")
-            _report(f"This is a bug. The traceback is in {_write_traceback()}")
+            _report(f"This is a bug. The traceback is in {file.name}")
     return 1
 
 
-def _report(*lines: str, end: str = "\n") -> None:
+def prepare_streams() -> None:
+    """Opens /dev/null in place of closed standard streams, and prints in UTF-8 whatever the locale, as in all files.
+
+    Otherwise the next file that is opened gets the number of the closed stream, and what a library prints is written
+    into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _report(*lines: str) -> None:
     with contextlib.suppress(OSError):  # stderr cannot be written; the exit status remains
-        print(*lines, sep="\n", end=end, file=sys.stderr)
-
-
-def _lines(problem: Exception) -> list[str]:
-    """The lines of a message, each printable."""
-    if isinstance(problem, ConfigError):
-        lines = list(problem.problems)
-    else:
-        message = str(problem)
-        lines = message.splitlines() if isinstance(problem, UserCodeError) else LIST_ITEM.split(message)
-    return list(map(visible, lines))
+        print(*lines, sep="\n", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:
-    overrides, rest = configuration.split_overrides(arguments)
+    overrides, rest = split_overrides(arguments)
     for argument in rest:
-        if argument.startswith("--") and argument.endswith("=--"):  # some versions of Python make an empty list of it
+        if argument.startswith("--") and argument.endswith("=--"):  # Python 3.11 makes an empty list of it
             raise BadInput(f"{argument}: -- is not a value")
-    parser = _parser(rest[0] if rest else None)
-    parsed, unknown = parser.parse_known_args(rest)
+    parsed, unknown = _parser(rest[0] if rest else "").parse_known_args(rest)
     if unknown:
         raise parsed.parser.unknown(unknown[0])
     if overrides and not hasattr(parsed, "overrides"):
@@ -112,7 +115,8 @@ def _run(arguments: list[str]) -> int:
     return parsed.run(parsed) or 0
 
 
-def _parser(asked_for: str | None) -> Parser:
+def _parser(asked_for: str) -> Parser:
+    """The parser of one command, or of all for the general help, which is slow to import."""
     parser = Parser(
         prog="transformer-jax",
         description='The Transformer of "Attention Is All You Need": train it, take it apart, use its parts.',
@@ -120,18 +124,16 @@ def _parser(asked_for: str | None) -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    if asked_for is not None and not asked_for.startswith("-") and asked_for not in COMMANDS:
+    if asked_for and not asked_for.startswith("-") and asked_for not in COMMANDS:
         raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for name in [asked_for] if asked_for in COMMANDS else COMMANDS:  # the help of all commands is slow to import
+    for name in [asked_for] if asked_for in COMMANDS else COMMANDS:
         # A keyword of Python cannot be the name of a module.
-        file = f"{name}_" if keyword.iskeyword(name) else name
-        module = importlib.import_module(f"transformer_jax.commands.{file}")
-        summary, _, description = (module.__doc__ or "").partition("\n")
+        module = importlib.import_module(f"transformer_jax.commands.{name}{'_' * keyword.iskeyword(name)}")
         command = subparsers.add_parser(
             name,
-            help=summary,
-            description=summary + "\n" + description.rstrip(),
+            help=str(module.__doc__).partition("\n")[0],
+            description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -140,18 +142,10 @@ def _parser(asked_for: str | None) -> Parser:
     return parser
 
 
-def _write_traceback() -> str:
-    """Writes the traceback of an internal error to a file, away from the line that reports it; returns its path."""
-    content = traceback.format_exc().encode(errors="backslashreplace")
-    with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
-        file.write(content)
-    return file.name
-
-
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Handles Ctrl-C. Exceptions in JAX's callback of the garbage collector are lost: there it is sent again later."""
     if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
-        threading.Timer(SOON, os.kill, [os.getpid(), number]).start()
+        threading.Timer(0.05, os.kill, [os.getpid(), number]).start()
         return
     raise KeyboardInterrupt
 

@@ -15,8 +15,7 @@ from tests.support.places import ROOT
 from transformer_jax.commands import configuration
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.planning.accelerators import Target, parse_target
-from transformer_jax.planning.compiled import compile_for
-from transformer_jax.planning.device_report import examine
+from transformer_jax.planning.compiled import compile_for, examine
 
 TOP = 10
 
@@ -44,7 +43,7 @@ def main(config: str, devices: str, program: str, *options: str) -> None:
     changes = [(name, value) for name, _, value in (option.partition("=") for option in options)]
     experiment, target = configuration.load(config, changes), parse_target(devices)
     compiled, mesh = compile_for(experiment, target, program)
-    report = examine(compiled, target, mesh, experiment.model).to_json()
+    report = examine(compiled, mesh, target, experiment.model)
     print(json.dumps(report | traffic(compiled, target, mesh, experiment.model)))
 
 

@@ -16,6 +16,8 @@ from transformer_jax.planning.hlo import Array, Collective, Instruction, Program
 # They move nothing: names for what is there already, or the end of what was started before.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
 COPIES = {"copy", "reshape", "transpose"}
+# They pass on what they are given, under another name.
+NAMES = ("tuple", "get-tuple-element", "bitcast")
 SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
 HIDING_MS = 0.5  # of work: behind as much a collective counts as hidden
 
@@ -124,8 +126,26 @@ class Traffic(Program):
     def sent(self, seconds: Callable[[float, float], float]) -> list[Sent]:
         """The collectives with what is scheduled meanwhile; `seconds` is the time for so many bytes and FLOPs."""
         work = {name: self._work(name, seconds) for name in self.times}
-        meanwhile = [work[name][start + 1 : end].sum(0) for name, start, end, _ in self.messages()]
+        meanwhile = [
+            work[name][start + 1 : self._end(name, start, message)].sum(0) for name, start, message in self.messages()
+        ]
         return [Sent(one, *found.tolist()) for one, found in zip(self.collectives(), meanwhile, strict=True)]
+
+    def _end(self, computation: str, start: int, message: Instruction) -> int:
+        """The position of the last step of a message sent in steps, or of the instruction that waits for it."""
+        instructions = self.computations[computation]
+        if message.chain:
+            chains = [{inner.chain for inner in self.inside(each)} for each in instructions]
+            return max(place for place, found in enumerate(chains) if message.chain in found)
+        name = instructions[start].name
+        for position in range(start + 1, len(instructions)):
+            instruction = instructions[position]
+            if name in instruction.operands:
+                if instruction.kind.endswith("-done"):
+                    return position
+                if instruction.kind.endswith("-update") or instruction.kind in NAMES:
+                    name = instruction.name
+        return start
 
     def _work(self, name: str, seconds: Callable[[float, float], float]) -> np.ndarray:
         """Seconds and FLOPs of each instruction of a computation, with those of the loops and calls that it makes.

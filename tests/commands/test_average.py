@@ -1,33 +1,31 @@
 """average: which checkpoints are chosen."""
 
-import argparse
+import types
 
 import pytest
 
 from transformer_jax import cli
-from transformer_jax.commands.average import chosen_steps
-from transformer_jax.errors import BadInput
+from transformer_jax.runs import export
 
 
-class Weights:
-    def last_steps(self, count):
-        return [7, 8, 9][-count:]
-
-    def best_steps(self, count):
-        return [8, 7, 9][:count]
-
-
-def chosen(last=None, best=None, steps=None):
-    return chosen_steps(argparse.Namespace(last=last, best=best, steps=steps), Weights())
-
-
-def test_the_chosen_checkpoints():
-    assert (chosen(last=2), chosen(best=1), chosen(steps="8000,9000")) == ([8, 9], [8], [8000, 9000])
-    for steps, problem in (("8,x", "must be steps separated by commas"), ("8,8", "repeats a step")):
-        with pytest.raises(BadInput, match=problem):
-            chosen(steps=steps)
+@pytest.mark.parametrize(
+    ("flag", "steps"), [("--last=2", [8, 9]), ("--best=1", [8]), ("--steps=9000,8000", [8000, 9000])]
+)
+def test_the_chosen_checkpoints(flag, steps, monkeypatch, tmp_path):
+    averaged = []
+    weights = types.SimpleNamespace(
+        last_steps=lambda count: [7, 8, 9][-count:],
+        best_steps=lambda count: [8, 7, 9][:count],
+        average=averaged.append,
+        data=lambda step: None,
+    )
+    monkeypatch.setattr(export, "SavedWeights", lambda folder: weights)
+    monkeypatch.setattr(export, "write_export", lambda *_, **__: None)
+    assert cli.main(["average", f"--workdir={tmp_path}", flag]) == 0
+    assert averaged == [steps]
 
 
-def test_a_count_is_at_least_1(capsys):
-    assert cli.main(["average", "--workdir=run", "--last=0"]) == 2
-    assert "argument --last: '0': must be a whole number of at least 1" in capsys.readouterr().err
+def test_bad_flags(capsys):
+    for flag in ("--last=0", "--steps=8,x", "--steps="):
+        assert cli.main(["average", "--workdir=run", flag]) == 2
+        assert flag.partition("=")[0] in capsys.readouterr().err

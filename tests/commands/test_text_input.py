@@ -9,48 +9,40 @@ from hypothesis import strategies as st
 from transformer_jax.commands import text_input
 from transformer_jax.errors import BadInput
 
-often = settings(max_examples=100, deadline=None)
-
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    return tmp_path_factory.mktemp("bytes")
+    return tmp_path_factory.mktemp("bytes") / "text"
 
 
-@often
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 @example(b"\xef\xbb\xbf")
 @example(b"\xef\xbb\xbfa\r\n\0\n\xff\n\r")
 def test_stdin_is_read_as_a_file_is(file, content):
     """The same lines, the same faults."""
-    (file / "text").write_bytes(content)
+    file.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-        patch.setattr("sys.stderr", io.StringIO())
         found = []
-        for files in ([], [str(file / "text")]):
+        for files in ([], [str(file)]):
             lines, fault = [], ""
             try:
                 for block in text_input.blocks(files):
                     lines += block.lines
             except BadInput as problem:
                 # An unfinished last line arrives later, and may not be listed.
-                first, *several = str(problem).replace(str(file / "text"), "stdin").split("\n  ")
+                first, *several = str(problem).replace(str(file), "stdin").split("\n  ")
                 fault = several[0] if several else first
             found.append((lines, fault))
     assert found[0] == found[1]
 
 
-def test_a_closed_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)  # as Python has it after <&-
-    with pytest.raises(BadInput, match="stdin: is closed; name a file to read"):
-        list(text_input.blocks([]))
-
-
 def test_parallel_texts_have_as_many_lines(tmp_path):
+    one, other = str(tmp_path / "a"), str(tmp_path / "b")
     (tmp_path / "a").write_text("1\n2\n")
     (tmp_path / "b").write_text("3\n4\n")
-    assert text_input.parallel(str(tmp_path / "a"), str(tmp_path / "b")) == (["1", "2"], ["3", "4"])
+    assert text_input.parallel(one, other) == (["1", "2"], ["3", "4"])
     (tmp_path / "b").write_text("3\n")
-    with pytest.raises(BadInput, match=r"a has 2 lines and .*b 1: the numbers must be the same"):
-        text_input.parallel(str(tmp_path / "a"), str(tmp_path / "b"))
+    with pytest.raises(BadInput, match="2 lines"):
+        text_input.parallel(one, other)

@@ -1,17 +1,36 @@
-"""Programs compiled from shapes alone."""
+"""Programs compiled from shapes alone, and the figures of one; tests/accelerators compiles for accelerators."""
 
+import json
+
+import jax
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.planning.compiled import compiled_search, compiled_step, divisible, memory, mesh_of
+from transformer_jax.planning.accelerators import CHIPS, Target
+from transformer_jax.planning.compiled import (
+    compile_for,
+    compiled_search,
+    compiled_step,
+    examine,
+    in_words,
+    memory,
+    mesh_of,
+)
+
+HERE = Target("8 CPUs", "cpu", CHIPS["H100"], tuple(jax.devices()), {})
 
 
-def test_the_step_is_compiled_and_its_memory_counted():
-    config = experiment(train__accumulate=3)
-    rows = divisible(config, 4, mesh_of(config))
-    assert rows % 3 == 0 and rows >= 4
-    needed = memory(compiled_step(experiment(), mesh_of(experiment()), (8, 8, 8)))
-    assert needed.state > 0 < needed.temporary and needed.peak == needed.state + needed.temporary
+def test_the_figures_of_a_step():
+    config = experiment(mesh__fsdp=2, model__dtype="bfloat16", train__accumulate=3, data__tokens_per_batch=64)
+    found = examine(*compile_for(config, HERE, "train"), HERE, config.model)
+    assert (found["devices"], found["mesh"]) == (8, {"data": 4, "fsdp": 2, "tensor": 1})
+    assert found["memory"]["state"] > 0 < found["memory"]["temporary"]
+    assert found["flops"] > 0 < found["flops_ms"]
+    axes = {collective["axes"] for collective in found["collectives"]}
+    assert ("fsdp",) in axes and any("data" in names for names in axes)
+    assert json.loads(json.dumps(found))["memory"] == found["memory"]
+    text = in_words(found)
+    assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text and " over fsdp: " in text
 
 
 @pytest.mark.slow

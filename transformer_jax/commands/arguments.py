@@ -1,20 +1,54 @@
-"""Types of command-line values, and arguments that several commands have."""
+"""The command line: its parser, types of values, and arguments that several commands have."""
 
 import argparse
+import difflib
 import os
 from collections.abc import Callable
+from typing import NoReturn
 
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, ExperimentConfig
+from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
 from transformer_jax.shipped import PRESET
 
 WEIGHTS = "latest (the default) or best checkpoint, averaged, or an exported folder"
 
 
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are `BadInput`, and suggest what a mistyped argument was meant to be."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see {self.prog} --help)")
+
+    def unknown(self, word: str) -> BadInput:
+        """The error about an argument that this command does not have, with the nearest flag or option."""
+        flag, separator, value = word.partition("=")
+        meanings: dict[str, str] = {}
+        for path in self._options():  # --num_heads=8 must mean --config.model.num_heads=8
+            for name in (path, path.rpartition(".")[2]):
+                meanings.setdefault(_plain(name), f"--config.{path}{separator}{value}")
+        meanings |= {_plain(name): name for name in self._option_string_actions}
+        close = difflib.get_close_matches(_plain(flag), meanings, n=1)
+        hint = f"did you mean {meanings[close[0]]}?" if close else f"{self.prog} --help lists them"
+        return BadInput(f"{word}: {self.prog.partition(' ')[2]} has no such argument; {hint}")
+
+    def _options(self) -> list[str]:
+        """The options that --config.PATH=VALUE can set in this command."""
+        if self.get_default("overrides") is None:
+            return []
+        if (used := self.get_default("decode_used")) is not None:
+            return [f"decode.{option.path}" for option in schema.options(DecodeConfig) if option.path in used]
+        return [option.path for option in schema.options(ExperimentConfig)]
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()
+
+
 def path(text: str) -> str:
     """A path; an empty one (an unset shell variable) would mean the current directory."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("is empty; it must be a path")
-    if problem := paths.problem(text):
+    if problem := paths.problem(text) if text.strip() else "is empty; it must be a path":
         raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return paths.expanded(text)
 
@@ -28,11 +62,8 @@ def utf8(text: str) -> str:
     """Text, read as UTF-8 whatever the locale."""
     try:
         return os.fsencode(text).decode()
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} at {error.start + 1}"
-        raise argparse.ArgumentTypeError(f"is not UTF-8: {byte}") from None
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("is not text: it has half of a surrogate pair") from None
+    except UnicodeError as error:
+        raise argparse.ArgumentTypeError(f"is not UTF-8: {error}") from None
 
 
 def at_least(lowest: int) -> Callable[[str], int]:

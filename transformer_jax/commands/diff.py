@@ -3,20 +3,26 @@
   transformer-jax diff runs/demo runs/other
   transformer-jax diff runs/table3/runs/base/seed-0 runs/table3/runs/A-h=1/seed-0
 
-Options that have no effect in either run are left out. Scores on test sets are those of `evaluate` and of sweeps.
+Options that have no effect in either run are left out. Scores on test sets are those of `evaluate` and of sweeps; they
+compare only if the data is the same.
 """
 
 import argparse
-import shutil
-import textwrap
-from collections.abc import Sequence
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from transformer_jax import schema
 from transformer_jax.commands.arguments import path
-from transformer_jax.errors import visible
+from transformer_jax.errors import BadInput, visible
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.difference import Row
+    from transformer_jax.runs.folder import RunFolder
+
+# What versions.json says of the process that trained, besides the packages.
+ENVIRONMENT = ("python", "platform", "xla_flags")
+METRICS = ("step", "loss", "learning_rate", "target_tokens", "valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
+# Hexadecimal digits of a digest that are shown.
+SHORT = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,63 +31,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.runs import difference
+    from transformer_jax.runs.folder import RunFolder, with_plain_addresses
 
-    first, second = (difference.RecordedRun(place) for place in (arguments.first, arguments.second))
-    width = shutil.get_terminal_size((80, 24)).columns
-    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}")
-    for title, compare in (("options", difference.options), ("code", difference.code), ("data", difference.data)):
-        differing = [row for row in compare(first, second) if row.first != row.second]
-        print(f"\n{title}: {f'{len(differing)} different' if differing else 'the same'}")
-        if differing:
-            print(table(differing, width))
-    print(f"\nmetrics\n{metrics_table(difference.metrics(first, second))}")
-    for note in difference.notes(first, second):
-        print("\n".join(textwrap.wrap(f"note: {visible(note)}", width, subsequent_indent="  ")))
+    folders = [RunFolder(place) for place in (arguments.first, arguments.second)]
+    configs = [with_plain_addresses(folder.stored_config()) for folder in folders]
+    differing = [(option.path, first, second) for option, first, second in schema.differing(*configs)]
+    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}\n\noptions\n{table(differing)}")
+    for title, facts in (("code", code), ("data", data)):
+        both = beside(facts(folders[0]), facts(folders[1]))
+        print(f"\n{title}\n{table([row for row in both if row[1] != row[2]])}")
+    print(f"\nmetrics\n{table(beside(metrics(folders[0]), metrics(folders[1])))}")
+    for folder in folders:
+        for note in folder.notes():
+            print(f"note: {folder.path}: {visible(note)}")
 
 
-def table(rows: Sequence["Row"], width: int) -> str:
-    """Two columns of values; those that are too long for the width are on lines of their own."""
-    longest = max(len(row.name) for row in rows)
-    room = (width - longest - 6) // 2
-    fits = {row: len(shown(row.first)) <= room and len(shown(row.second)) <= room for row in rows}
-    column = max([len(shown(row.first)) for row in rows if fits[row]], default=1)
-    lines = [f"  {'':<{longest}}  {'A':<{column}}  B"] if any(fits.values()) else []
-    for row in rows:
-        if fits[row]:
-            lines.append(f"  {row.name:<{longest}}  {shown(row.first):<{column}}  {shown(row.second)}")
-        else:
-            lines.append(f"  {row.name}")
-            for label, value in (("A", row.first), ("B", row.second)):
-                lines += textwrap.wrap(
-                    shown(value), width, initial_indent=f"    {label}  ", subsequent_indent="       "
-                )
-    return "\n".join(lines)
+def beside(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    return [(name, first.get(name), second.get(name)) for name in {**first, **second}]
+
+
+def table(rows: list[tuple[str, Any, Any]]) -> str:
+    """The values of both runs."""
+    if not rows:
+        return "  the same"
+    cells = [("", "A", "B"), *((name, shown(first), shown(second)) for name, first, second in rows)]
+    name, first = (max(len(row[column]) for row in cells) for column in (0, 1))
+    return "\n".join(f"  {row[0]:<{name}}  {row[1]:<{min(first, 40)}}  {row[2]}" for row in cells)
 
 
 def shown(value: Any) -> str:
     """A value as text in a table."""
     if value in (None, (), "", {}):
         return "none"
-    if isinstance(value, tuple):
-        return visible(", ".join(map(str, value)))
-    return str(value).lower() if isinstance(value, bool) else visible(str(value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return visible(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
 
 
-def metrics_table(rows: Sequence["Row"]) -> str:
-    """The values of both runs, and their difference."""
-    cells = [("", "A", "B", "B - A")]
-    for row in rows:
-        change = "" if None in (row.first, row.second) else number(row.second - row.first, sign="+")
-        first, second = ("-" if each is None else number(each) for each in (row.first, row.second))
-        cells.append((row.name, first, second, change))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in cells]
-    return "\n".join(("  " + "  ".join(row)).rstrip() for row in aligned)
+def code(folder: "RunFolder") -> dict[str, Any]:
+    """Versions, and digests of the source and of custom code."""
+    from transformer_jax.runs.folder import PACKAGES, SOURCE_DIGEST
+
+    versions = folder.versions()
+    found = {name: versions[name] for name in (*PACKAGES, *ENVIRONMENT) if name in versions}
+    found["source of transformer_jax"] = str(versions.get(SOURCE_DIGEST))[:SHORT]
+    return found | {use: f"{code.main} {code.digest[:SHORT]}" for use, code in (folder.code.latest() or {}).items()}
 
 
-def number(value: float, sign: str = "") -> str:
-    """A count, or four digits (or all before the point)."""
-    if isinstance(value, int) or not value:
-        return f"{value:{sign},}"
-    return f"{value:{sign},.0f}" if abs(value) >= 1000 else f"{value:{sign}.4g}"
+def data(folder: "RunFolder") -> dict[str, Any]:
+    """The digests of the splits' arrays and of the vocabularies; empty if the prepared data is gone."""
+    from transformer_jax.data.prepared import read_manifest
+
+    try:
+        manifest = read_manifest(folder.data(folder.stored_config()))
+    except BadInput:
+        return {}
+    found = {}
+    for split, facts in manifest["splits"].items():
+        for name, array in facts["arrays"].items():
+            found[f"{split} {name}"] = f"{array['count']:,} ({array['sha256'][:SHORT]})"
+    for side, facts in manifest["tokenizers"].items():
+        found[f"{side} vocabulary"] = f"{facts['vocab_size']:,} ({facts['fingerprint'][:SHORT]})"
+    return found
+
+
+def metrics(folder: "RunFolder") -> dict[str, Any]:
+    """The last metrics of training and of validation, and the scores on test sets."""
+    from transformer_jax.files.record import read_record
+    from transformer_jax.runs.metrics import read_metrics
+
+    found: dict[str, Any] = {}
+    for line in read_metrics(folder.metrics):
+        found |= {name: line[name] for name in METRICS if line.get(name) is not None}
+    for record_path in sorted((folder.path / "translations").glob("*.json")):
+        with contextlib.suppress(OSError, BadInput, KeyError):  # some are not of an evaluation
+            record = read_record(record_path)
+            found[f"{record_path.stem}: sentences"] = record["test_set_sha256"][:SHORT]
+            for measure, facts in record["measures"].items():
+                found[f"{record_path.stem}: {measure}"] = facts["score"]
+    return found

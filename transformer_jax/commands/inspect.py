@@ -15,7 +15,6 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transformer_jax import schema
 from transformer_jax.commands import configuration
@@ -23,9 +22,6 @@ from transformer_jax.commands.arguments import add_run, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
-
-if TYPE_CHECKING:
-    from transformer_jax.planning.device_report import DeviceReport
 
 # The model's modules in the order of the forward pass.
 ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
@@ -52,17 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--program-of",
         choices=("train", "decode"),
+        default="train",
         help="what --compile-for compiles: the train step (default), or the search",
     )
     parser.add_argument("--json", action="store_true", help="with --compile-for: print JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.compile_for is None and (arguments.json or arguments.program_of):
-        raise BadInput(f"{'--json' if arguments.json else '--program-of'}: has an effect only with --compile-for")
     if arguments.options:
-        if arguments.config is not None or arguments.workdir is not None or arguments.overrides:
-            raise BadInput("--options: lists the defaults of all options; leave out --config and --workdir")
         print(options_table())
         return
     experiment = inspected(arguments)
@@ -74,24 +67,18 @@ def run(arguments: argparse.Namespace) -> None:
     try_out(experiment)
     if arguments.program is not None:
         print(program_report(experiment, Path(arguments.program)))
-        return
-    if arguments.compile_for is not None:
-        report = compiled_report(experiment, arguments.compile_for, arguments.program_of or "train")
-        print(json.dumps(report.to_json(), indent=2) if arguments.json else report)
-        return
-    print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
+    elif arguments.compile_for is not None:
+        print(compiled_report(experiment, arguments.compile_for, arguments.program_of, arguments.json))
+    else:
+        print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
 
 
 def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     """The experiment of a config file, or of a run."""
-    if arguments.config is not None and arguments.workdir is not None and not arguments.data:
-        raise BadInput(f"--workdir={arguments.workdir}: has no effect with --config, except with --data; give only one")
     if arguments.config is not None:
         return configuration.load(arguments.config, arguments.overrides)
-    if arguments.workdir is None:
-        raise BadInput("inspect needs --config=FILE.py, --workdir=RUN or --options")
-    if arguments.overrides:
-        raise BadInput(f"--config.{arguments.overrides[0][0]}: needs --config=FILE.py, whose option it changes")
+    if arguments.workdir is None or arguments.overrides:
+        raise BadInput("inspect needs --config=FILE.py (whose options --config.* changes), --workdir=RUN or --options")
     from transformer_jax.runs.folder import RunFolder
 
     return RunFolder(arguments.workdir).load_config()
@@ -105,8 +92,6 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
 
-    if experiment.data.directory is None and workdir is None:
-        raise BadInput("inspect --data needs --workdir=RUN or --config.data.directory=DIR, where the data was prepared")
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
     mesh, accumulate = experiment.mesh, experiment.train.accumulate
     data = mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)
@@ -120,13 +105,11 @@ def options_table() -> str:
     lines = []
     groups = itertools.groupby(schema.options(ExperimentConfig), lambda option: option.path.partition(".")[0])
     for name, options in groups:
-        lines += [f"\n## {name}\n"]
-        lines += ["| option | default | what it may be | meaning |", "|---|---|---|---|"]
+        lines += [f"\n## {name}\n", "| option | default | what it may be | meaning |", "|---|---|---|---|"]
         for option in options:
             kind = schema.type_name(option.kind).replace("|", "\\|")
-            limits = schema.in_words(option.limits)
-            kind += f", {limits}" if limits else ""
-            lines.append(f"| `{option.path}` | `{shown(option.default)}` | {kind} | {option.meaning} |")
+            limits = f", {schema.in_words(option.limits)}" if option.limits else ""
+            lines.append(f"| `{option.path}` | `{shown(option.default)}` | {kind}{limits} | {option.meaning} |")
     return "\n".join(lines)
 
 
@@ -156,63 +139,54 @@ def parameter_groups(model: ModelConfig) -> list[tuple[str, tuple[int, ...], int
 
 def size_report(experiment: ExperimentConfig) -> str:
     """All parameters, their number, and the FLOPs of a token and a batch."""
-    model = experiment.model
-    lines, all_of_them = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"], 0
-    for name, sizes, layers in parameter_groups(model):
-        shape, times, total = (
-            " x ".join(map(str, sizes)),
-            f"x {layers}" if layers > 1 else "",
-            layers * math.prod(sizes),
-        )
-        lines.append(f"  {name:<50} {shape:>14} {times:>7} {total:>13,}")
-        all_of_them += total
-    lines.append(f"  {'all':<50} {'':>14} {'':>7} {all_of_them:>13,}")
-    return "\n".join([*lines, "", *_cost(model, experiment.data.tokens_per_batch)])
-
-
-def _cost(model: ModelConfig, tokens: int) -> list[str]:
     from transformer_jax.model.size import forward_flops, training_flops
     from transformer_jax.planning.compiled import LENGTH
 
+    model, tokens = experiment.model, experiment.data.tokens_per_batch
+    lines, total = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"], 0
+    for name, sizes, layers in parameter_groups(model):
+        shape, times = " x ".join(map(str, sizes)), f"x {layers}" if layers > 1 else ""
+        lines.append(f"  {name:<50} {shape:>14} {times:>7} {layers * math.prod(sizes):>13,}")
+        total += layers * math.prod(sizes)
     forward, training = (flops(model, LENGTH, LENGTH) for flops in (forward_flops, training_flops))
-    custom = [name for name in schema.to_dict(model.parts) if getattr(model.parts, name) is not None]
-    return [
+    lines += [
+        f"  {'all':<50} {'':>14} {'':>7} {total:>13,}\n",
         f"  Matrix products, in sentences of {LENGTH} + {LENGTH} tokens, training = 3 x forward (model/size.py):",
         f"  a source token {forward.source_token / 1e6:,.1f} MFLOP forward, {training.source_token / 1e6:,.1f} trained",
         f"  a target token {forward.target_token / 1e6:,.1f} MFLOP forward, {training.target_token / 1e6:,.1f} trained",
         f"  a batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP trained",
-        *([f"  (counted with the built-in {', '.join(custom)})"] if custom else []),
     ]
+    if custom := [name for name, part in schema.to_dict(model.parts).items() if part is not None]:
+        lines.append(f"  (counted with the built-in {', '.join(custom)})")
+    return "\n".join(lines)
 
 
 def program_report(experiment: ExperimentConfig, file: Path) -> str:
     """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
     from transformer_jax.files.atomic import write_text
-    from transformer_jax.planning.compiled import amount, compile_for, memory, step_shape
+    from transformer_jax.planning.compiled import amount, compile_for, memory
 
     if not file.parent.is_dir():
         raise BadInput(f"--program={file}: there is no directory {file.parent}")
-    program, mesh = compile_for(experiment, None, "train")
+    program, _ = compile_for(experiment, None, "train")
     write_text(file, str(program.as_text()))
-    (rows, source, target), needed = step_shape(experiment, mesh), memory(program)
+    needed = memory(program)
     return (
-        f"{file}: the train step for {rows:,} rows of {source} + {target} tokens, compiled here. On each device it "
-        f"needs {amount(needed.peak)}:\n  {amount(needed.state)} of state and batch, {amount(needed.temporary)} of "
-        "gradients, activations and logits"
+        f"{file}: the train step, compiled here. On each device it needs {amount(needed.peak)}:\n"
+        f"  {amount(needed.state)} of state and batch, {amount(needed.temporary)} of gradients, activations and logits"
     )
 
 
-def compiled_report(experiment: ExperimentConfig, devices: str, program: str) -> "DeviceReport":
+def compiled_report(experiment: ExperimentConfig, devices: str, program: str, as_json: bool) -> str:
     """What a program of the config needs on accelerators that need not be here."""
     from transformer_jax.files.progress import tell
+    from transformer_jax.planning import compiled
     from transformer_jax.planning.accelerators import parse_target
-    from transformer_jax.planning.compiled import compile_for
-    from transformer_jax.planning.device_report import examine
 
     target = parse_target(devices)
     tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")
-    compiled, mesh = compile_for(experiment, target, program)
-    return examine(compiled, target, mesh, experiment.model)
+    report = compiled.examine(*compiled.compile_for(experiment, target, program), target, experiment.model)
+    return json.dumps(report, indent=2) if as_json else compiled.in_words(report)
 
 
 def shown(value: object) -> str:

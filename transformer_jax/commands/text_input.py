@@ -6,21 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.lines import LONGEST_LINE_BYTES, Block, append, listed, read_blocks
-from transformer_jax.files.progress import tell
+from transformer_jax.files.lines import Block, append, listed, read_blocks
 
 LINES_AT_ONCE = 2048
-READ_BYTES = 1 << 18
-PROMPT = "> "
+READ_BYTES = 1 << 16
 
 
 def parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     """The lines of two files, which must have as many."""
     sources, targets = ([line for block in blocks([path]) for line in block.lines] for path in (source, target))
     if len(sources) != len(targets):
-        raise BadInput(
-            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: the numbers must be the same"
-        )
+        raise BadInput(f"{source} has {len(sources):,} lines and {target} {len(targets):,}: must have the same number")
     return sources, targets
 
 
@@ -35,38 +31,23 @@ def blocks(files: Sequence[str]) -> Iterator[Block]:
         raise BadInput(listed([f"{block.place(n)}: {block.faults[n]}" for n in numbers]))
 
 
-def is_typed(files: Sequence[str]) -> bool:
-    """Whether the lines come from a person at a terminal."""
-    return not files and sys.stdin is not None and sys.stdin.isatty()
-
-
 def _arriving() -> Iterator[Block]:
     """The complete lines of stdin, as soon as there are any."""
     first_line, rest = 1, b""
-    if sys.stdin is None:  # closed with <&-
-        raise BadInput("stdin: is closed; name a file to read")
-    if sys.stdin.isatty():
-        tell("Type a sentence and press Enter; Ctrl-D ends.")
     while piece := _piece():
-        *whole, rest = (rest + piece).split(b"\n")
-        if len(rest) > LONGEST_LINE_BYTES:
-            raise BadInput(f"stdin: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
-        for begin in range(0, len(whole), LINES_AT_ONCE):
-            lines = whole[begin : begin + LINES_AT_ONCE]
-            yield _block(b"\n".join(lines) + b"\n", first_line)
-            first_line += len(lines)
+        whole, end, rest = (rest + piece).rpartition(b"\n")
+        if end:
+            yield (block := _block(whole + end, first_line))
+            first_line += len(block.lines)
     if rest:
         yield _block(rest, first_line)
 
 
 def _piece() -> bytes:
     if sys.stdin.isatty():
-        print(PROMPT, end="", file=sys.stderr, flush=True)
-    try:
-        # What has arrived, without waiting for more. typeshed does not know the type of stdin's buffer.
-        return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
-    except OSError as error:
-        raise BadInput(f"stdin: cannot be read: {error.strerror}") from None
+        print("> ", end="", file=sys.stderr, flush=True)
+    # What has arrived, without waiting for more. typeshed does not know the type of stdin's buffer.
+    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
 
 
 def _block(text: bytes, first_line: int) -> Block:

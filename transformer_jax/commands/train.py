@@ -12,6 +12,7 @@ SIGTERM or Ctrl-C saves and ends; a second one ends at once.
 """
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def span(text: str) -> tuple[int, int]:
     """START:STEPS, both at least 1."""
-    start, _, count = text.partition(":")
-    if not (start.isdecimal() and count.isdecimal() and int(start) and int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not START:STEPS, two numbers from 1 up, as in 20:5")
-    return int(start), int(count)
+    if not (numbers := re.fullmatch(r"([1-9]\d*):([1-9]\d*)", text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be START:STEPS, two numbers from 1 up, as in 20:5")
+    return int(numbers[1]), int(numbers[2])
 
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
@@ -110,8 +110,8 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     rate, before = (peak_rate(config.optimizer, config.model.base_d_model) for config in (experiment, found.config))
     if rate > before / 3 and processes().is_first:
         tell(
-            f"warning: --init-from: the peak learning rate is {rate:.2g}; that model had {before:.2g}, and "
-            "may soon forget what it knows. A tenth is usual (--config.optimizer.learning_rate="
-            f"{before / 10:.1g}), and old text besides the new (docs/training.md)"
+            f"warning: --init-from: the peak learning rate is {rate:.2g}, that model's was {before:.2g}. A tenth is "
+            f"usual (--config.optimizer.learning_rate={before / 10:.1g}), or it forgets what it knows "
+            "(docs/training.md)"
         )
     return experiment, found.params

@@ -12,8 +12,11 @@ tab. --json writes an object a line, with all details.
 """
 
 import argparse
+import contextlib
+import itertools
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
@@ -22,8 +25,15 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
+    from transformer_jax.config import DecodeConfig
     from transformer_jax.translation.load import Run
-    from transformer_jax.translation.translate import Hypothesis, Translation
+    from transformer_jax.translation.translate import Translation
+
+# Decoding more training tokens, for their words, would take seconds; of such a text only unknown tokens are warned of.
+MOST_TRAINING_TOKENS = 3_000_000
+SHOWN_WORDS, EXAMPLES = 5, 2
+# Typed sentences of up to this many tokens share one compiled program; longer ones are compiled when they come.
+TYPED_TOKENS = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,19 +48,19 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.attention and not arguments.json:
         raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
-
-    from transformer_jax.commands import interactive  # slow to import
-    from transformer_jax.commands.training_words import TrainingWords
-
-    words, is_typed = TrainingWords(model, arguments.workdir), text_input.is_typed(arguments.files)
+    texts, is_typed = training_texts(arguments.workdir), not arguments.files and sys.stdin.isatty()
+    seen = {word for text in texts for word in text.split()}
     if is_typed:
-        interactive.prepare(model, decode, arguments.workdir)
-    done = empty = 0
+        prepare_prompt(model, decode, texts)
+    done = empty = affected = 0
+    unseen: dict[str, None] = {}
     for block in text_input.blocks(arguments.files):
-        if is_typed:
-            interactive.warn(words, block.lines)
-        else:
-            words.count(block.lines)
+        for line in block.lines:
+            words = unseen_words(line, seen, model)
+            if words and is_typed:
+                tell(f"warning: never seen in training: {', '.join(words)}")
+            affected += bool(words)
+            unseen |= dict.fromkeys(words)
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)
@@ -61,9 +71,51 @@ def run(arguments: argparse.Namespace) -> None:
                 print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
         done += len(block.lines)
         print(end="", flush=True)  # readers need not wait for the next block
-    words.summarize()
+    if affected and not is_typed:
+        first = ", ".join(itertools.islice(unseen, SHOWN_WORDS))
+        tell(f"warning: never seen in training: words in {affected:,} of {done:,} lines, the first of them {first}")
     if empty:
         tell(f"warning: {empty:,} of {done:,} translations are empty, although their lines are not")
+
+
+def training_texts(workdir: str) -> list[str]:
+    """The source sentences that a model was trained on; none if some of them are not there, or there are many."""
+    from transformer_jax.data.prepared import Prepared
+    from transformer_jax.runs.folder import RunFolder
+
+    with contextlib.suppress(BadInput, OSError):
+        folder = RunFolder(workdir)
+        config = folder.stored_config()
+        prepared = Prepared.open(folder.data(config))
+        pairs = prepared.pairs("train")
+        # A tokenizer_file may be that of the run it started from (--init-from), which saw other text before.
+        if config.data.tokenizer_file is None and len(pairs.source_tokens) <= MOST_TRAINING_TOKENS:
+            tokens, offsets = pairs.source_tokens.tolist(), pairs.source_offsets.tolist()
+            return [prepared.tokenizer.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets)]
+    return []
+
+
+def unseen_words(line: str, seen: Set[str], model: "Run") -> list[str]:
+    """The words of a line that the training text lacks, each with its lower-case form if the text has that one.
+
+    Where the text is not known, the words with unknown tokens.
+    """
+    from transformer_jax.data.tokenizer import UNK
+
+    found = {}
+    for word in line.split():
+        if word not in seen if seen else UNK in model.tokenizer.encode(word):
+            found[word] = f"{word} (but {word.lower()} was)" if word.lower() in seen else word
+    return list(found.values())
+
+
+def prepare_prompt(model: "Run", decode: "DecodeConfig", texts: Sequence[str]) -> None:
+    """Compiles the search before the first sentence is typed, and shows examples of the training text's form."""
+    tell("compiling the search, once ...")
+    model.compile_search(TYPED_TOKENS, decode)
+    if examples := [text for text in texts if len(text.split()) > 1][:EXAMPLES]:
+        tell("\n    ".join(["The model was trained on sentences in this form:", *examples]))
+    tell("Type a sentence and press Enter; Ctrl-D ends.")
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
@@ -75,22 +127,21 @@ def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]
 
 
 def record(model: "Run", translation: "Translation", with_attention: bool) -> dict[str, Any]:
-    source, hypotheses = translation.source, translation.hypotheses
+    source = translation.source
     found: dict[str, Any] = {
         "source": source.text,
         "source_tokens": model.tokenizer.pieces(source.tokens),
-        "translations": [_hypothesis(model, hypothesis) for hypothesis in hypotheses],
+        "translations": [
+            {
+                "text": hypothesis.text,
+                "score": hypothesis.score,
+                "log_probability": hypothesis.log_probability,
+                "tokens": model.target_tokenizer.pieces(hypothesis.tokens),
+            }
+            for hypothesis in translation.hypotheses
+        ],
     }
     if with_attention and source.tokens:
         weights = model.attention(translation)._asdict()
         found["attention"] = {name.partition("_")[0]: values.round(4).tolist() for name, values in weights.items()}
     return found
-
-
-def _hypothesis(model: "Run", hypothesis: "Hypothesis") -> dict[str, Any]:
-    return {
-        "text": hypothesis.text,
-        "score": hypothesis.score,
-        "log_probability": hypothesis.log_probability,
-        "tokens": model.target_tokenizer.pieces(hypothesis.tokens),
-    }

@@ -1,5 +1,10 @@
-"""Programs compiled for batches of one shape, from shapes alone: without data or parameters."""
+"""Programs compiled from shapes alone, without data or parameters, and what they need on each device.
 
+Compiled, not measured: times are the data sheet's, for the work that the compiler has scheduled.
+"""
+
+import collections
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +15,9 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model import build
 from transformer_jax.model.transformer import abstract_params
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.planning.accelerators import Target
+from transformer_jax.planning.hlo import Program, UnknownHlo
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
@@ -18,6 +25,7 @@ from transformer_jax.update.optimizer import make_schedule
 
 # Tokens of the sentences that programs are compiled for: attention's share grows with the length.
 LENGTH = 32
+ATTENTION = ("cudnn$fmha", "splash", "flash", "mosaic")
 
 
 class CompiledMemory(NamedTuple):
@@ -37,19 +45,17 @@ def mesh_of(config: ExperimentConfig, target: Target | None = None) -> Mesh:
 
 
 def compile_for(config: ExperimentConfig, target: Target | None, program: str) -> tuple[jax.stages.Compiled, Mesh]:
-    """The train step or the search ("decode") of a config, for the target or the devices here, and its mesh."""
-    mesh = mesh_of(config, target)
-    if program == "train":
-        return compiled_step(config, mesh, step_shape(config, mesh), target), mesh
-    rows = divisible(config, max(1, config.decode.tokens_per_batch // LENGTH), mesh)
-    return compiled_search(config, mesh, (rows, LENGTH), target), mesh
+    """The train step or the search ("decode") of a config, for the target or the devices here, and its mesh.
 
-
-def step_shape(config: ExperimentConfig, mesh: Mesh) -> tuple[int, int, int]:
-    """The rows, source length and target length of an update: sentences of `LENGTH` tokens, or packed rows."""
-    data = config.data
+    Batches are of sentences of `LENGTH` tokens, or of packed rows.
+    """
+    mesh, data = mesh_of(config, target), config.data
+    if program == "decode":
+        rows = divisible(config, max(1, config.decode.tokens_per_batch // LENGTH), mesh)
+        return compiled_search(config, mesh, (rows, LENGTH), target), mesh
     length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
-    return divisible(config, max(1, data.tokens_per_batch // length), mesh), length, length
+    rows = divisible(config, max(1, data.tokens_per_batch // length), mesh)
+    return compiled_step(config, mesh, (rows, length, length), target), mesh
 
 
 def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
@@ -116,3 +122,70 @@ def amount(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.3g} GB"
+
+
+def examine(compiled: jax.stages.Compiled, mesh: Mesh, target: Target, model: ModelConfig) -> dict[str, Any]:
+    """What a program that was compiled for the target needs on each device, as `inspect --json` prints it."""
+    program = Program(str(compiled.as_text()))
+    peak, flops_type = target.chip.flops(model)
+    try:
+        flops = program.flops()
+    except UnknownHlo as unknown:
+        flops, flops_type = None, str(unknown)
+    sizes = {str(axis): size for axis, size in mesh.shape.items()}
+    alike = collections.defaultdict(list)
+    for collective in program.collectives():
+        alike[collective.kind, collective.axes(sizes), collective.in_loop].append(collective)
+    return {
+        "target": target.name,
+        "device": target.chip.kind,
+        "devices": mesh.size,
+        "mesh": sizes,
+        "memory": memory(compiled)._asdict(),
+        "capacity": target.chip.memory,
+        "flops": flops,  # of all matrix products; None if they cannot be counted
+        "flops_type": flops_type,
+        "flops_ms": flops / peak * 1000 if flops is not None and peak else None,  # at the data sheet's rate
+        "collectives": [
+            {
+                "kind": kind,
+                "axes": axes,
+                "count": sum(one.times for one in ones),
+                "sent": sum(one.sent for one in ones),  # bytes of each device
+                "asynchronous": sum(one.times for one in ones if one.is_asynchronous),
+                "in_loop": in_loop,  # then each counts once, unless the length of the loop is known
+            }
+            for (kind, axes, in_loop), ones in alike.items()
+        ],
+        # Without any, attention is ordinary products.
+        "attention_kernels": {
+            name: count for name, count in program.kernels().items() if any(word in name for word in ATTENTION)
+        },
+    }
+
+
+def in_words(report: Mapping[str, Any]) -> str:
+    """The report of `examine` as `inspect` prints it."""
+    needed = CompiledMemory(**report["memory"])
+    fits = "" if needed.peak <= report["capacity"] else ": it does not fit"
+    products = "unknown" if report["flops"] is None else f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
+    if report["flops_ms"] is not None:
+        products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
+    kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
+    mesh = " x ".join(f"{axis} {size}" for axis, size in report["mesh"].items())
+    collectives = [
+        f"{one['count']} x {one['kind']}{' in a loop' if one['in_loop'] else ''} over {' and '.join(one['axes'])}: "
+        f"{amount(one['sent'])}, " + (f"{one['asynchronous']} asynchronous" if one["asynchronous"] else "synchronous")
+        for one in report["collectives"]
+    ]
+    return "\n".join(
+        [
+            f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, {mesh}. "
+            "On each device:",
+            f"  memory       {amount(needed.peak)} of {amount(report['capacity'])}{fits}: {amount(needed.state)} "
+            f"of state and batch, {amount(needed.temporary)} temporary",
+            f"  arithmetic   {products}",
+            f"  attention    {kernels or 'plain matrix products'}",
+            "  collectives  " + ("\n               ".join(collectives) or "none"),
+        ]
+    )

@@ -5,7 +5,6 @@ meaning than what is known here raises `UnknownHlo`, so that no figure is silent
 """
 
 import collections
-import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,11 @@ BITS = {
 COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
 ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
+IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
+GROUPS = re.compile(
+    r"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:dimensions|use_global_device_ids|channel_id|to_apply|"
+    r"metadata|frontend_attributes|backend_config)=|$)"
+)
 # Kernels of libraries that multiply matrices, as in __cublas$gemm and __onednn$matmul.
 PRODUCT_KERNEL = re.compile(r"gemm|matmul|conv|tpu_custom_call|triton", re.IGNORECASE)
 
@@ -59,22 +63,24 @@ class Instruction(NamedTuple):
     text: str  # the operands and attributes
     is_root: bool
 
-    def called(self, attribute: str) -> str:
-        """The computation that an attribute names; empty if there is no such attribute."""
-        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)
+    def attribute(self, pattern: str) -> str:
+        """The first group of a pattern in the attributes; empty if it is not there."""
+        found = re.search(pattern, self.text)
         return found[1] if found else ""
 
-    def branches(self) -> list[str]:
-        """The computations of a conditional."""
-        listed = re.search(r"branch_computations=\{([^}]*)\}", self.text)
-        two = [self.called("true_computation"), self.called("false_computation")]
-        return re.findall(r"%?([\w.\-]+)", listed[1]) if listed else two
+    def called(self, attribute: str) -> str:
+        """The computation that an attribute names; empty if there is no such attribute."""
+        return self.attribute(rf"\b{attribute}=%?([\w.\-]+)")
 
     @property
     def kernel(self) -> str:
         """The target of a custom call; empty for any other instruction."""
-        found = re.search(r'custom_call_target="([^"]+)"', self.text)
-        return found[1] if found else ""
+        return self.attribute(r'custom_call_target="([^"]+)"')
+
+    @property
+    def chain(self) -> str:
+        """The identity of a collective that TPUs send in steps, in fusions that each contain all of it; else empty."""
+        return self.attribute(r'chain_id="(\d+)"')
 
 
 class Collective(NamedTuple):
@@ -102,63 +108,49 @@ class Collective(NamedTuple):
 
 
 class Program:
-    """The instructions of a program, by computation."""
+    """The instructions of a program, by computation, and how often each scheduled computation runs.
+
+    A loop of unknown length counts once, and so does every branch of a conditional.
+    """
 
     def __init__(self, text: str):
         self.computations: dict[str, list[Instruction]] = {}
-        self.entry = ""
-        sizes = (re.search(rf"{name}=(\d+)", text) for name in ("replica_count", "num_partitions"))
-        self.devices = math.prod(int(size[1]) for size in sizes if size)
+        header, entry = text.partition("\n")[0], ""
+        self.devices = math.prod(map(int, re.findall(r"(?:replica_count|num_partitions)=(\d+)", header)))
         for line in text.splitlines():
             if matched := COMPUTATION.match(line):
                 name = matched[2]
                 self.computations[name] = []
-                self.entry = name if matched[1] else self.entry
+                entry = name if matched[1] else entry
             elif self.computations and (instruction := parse_instruction(line)):
                 self.computations[name].append(instruction)
+        self.times: collections.Counter[str] = collections.Counter()
+        self.repeated: set[str] = set()  # the computations that run in loops
+        self._count(entry, 1, False)
 
-    @functools.cached_property
-    def times(self) -> dict[str, int]:
-        """The computations that are scheduled, and how often each runs; a loop of unknown length runs once."""
-        times: collections.Counter[str] = collections.Counter()
-
-        def run(name: str, count: int) -> None:
-            times[name] += count
-            for instruction in self.computations[name]:
-                for called, repeated in self.calls(instruction):
-                    run(called, count * repeated)
-
-        run(self.entry, 1)
-        return dict(times)
-
-    @functools.cached_property
-    def repeated(self) -> set[str]:
-        """The computations that run in loops."""
-        names: set[str] = set()
-
-        def run(name: str, in_loop: bool) -> None:
-            names.update([name] if in_loop else [])
-            for instruction in self.computations[name]:
-                for called, _ in self.calls(instruction):
-                    run(called, in_loop or instruction.kind == "while")
-
-        run(self.entry, False)
-        return names
+    def _count(self, name: str, times: int, in_loop: bool) -> None:
+        self.times[name] += times
+        self.repeated.update([name] if in_loop else [])
+        for instruction in self.computations[name]:
+            for called, repeated in self.calls(instruction):
+                self._count(called, times * repeated, in_loop or instruction.kind == "while")
 
     def calls(self, instruction: Instruction) -> Iterator[tuple[str, int]]:
-        """The computations that an instruction runs, and how often; every branch of a conditional counts."""
+        """The computations that an instruction runs, and how often."""
         if instruction.kind == "while":
             yield instruction.called("condition"), 1
             yield instruction.called("body"), self._trips(instruction)
         elif instruction.kind == "call":
             yield instruction.called("to_apply"), 1
         elif instruction.kind == "conditional":
-            yield from ((branch, 1) for branch in instruction.branches())
+            listed = re.findall(r"[\w.\-]+", instruction.attribute(r"branch_computations=\{([^}]*)\}"))
+            two = [instruction.called("true_computation"), instruction.called("false_computation")]
+            yield from ((name, 1) for name in listed or two)
 
     def _trips(self, loop: Instruction) -> int:
         """How often a loop runs, if it counts up to a constant; otherwise 1."""
-        if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.text):
-            return int(known[1])
+        if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
+            return int(known)
         condition = {instruction.name: instruction for instruction in self.computations[loop.called("condition")]}
         root = next(instruction for instruction in condition.values() if instruction.is_root)
         if root.kind == "compare" and "direction=LT" in root.text and root.operands[-1] in condition:
@@ -201,59 +193,34 @@ class Program:
 
     def collectives(self) -> list[Collective]:
         """The collectives in the order of the program, without those within one device."""
-        return [
-            Collective(
-                message.kind.removesuffix("-start"),
-                (self.computations[name][end] if message is self.computations[name][start] else message).arrays,
-                first_group(message.text, self.devices),
-                self.times[name],
-                bool(chain(message)) or self.computations[name][start].kind.endswith("-start"),
-                name in self.repeated,
-            )
-            for name, start, end, message in self.messages()
-        ]
+        found = []
+        for name, start, message in self.messages():
+            instructions, kind = self.computations[name], message.kind.removesuffix("-start")
+            result = message
+            if message.kind.endswith("-start"):  # its own result also has operands
+                ends = (
+                    one for one in instructions[start:] if one.kind == f"{kind}-done" and message.name in one.operands
+                )
+                result = next(ends, message)
+            is_asynchronous = bool(message.chain) or instructions[start].kind.endswith("-start")
+            group, times = first_group(message.text, self.devices), self.times[name]
+            found.append(Collective(kind, result.arrays, group, times, is_asynchronous, name in self.repeated))
+        return found
 
-    def messages(self) -> Iterator[tuple[str, int, int, Instruction]]:
-        """Each collective once: its computation, where it starts and ends there, and its instruction."""
+    def messages(self) -> Iterator[tuple[str, int, Instruction]]:
+        """Each collective once: its computation, where it starts there, and its instruction."""
         for name in self.times:
-            instructions = self.computations[name]
-            last = {
-                chain(inner): place
-                for place, instruction in enumerate(instructions)
-                for inner in self.inside(instruction)
-            }
             begun: set[str] = set()
-            for start, instruction in enumerate(instructions):
+            for start, instruction in enumerate(self.computations[name]):
                 for message in self.inside(instruction):
-                    if not is_collective(message) or len(first_group(message.text, self.devices)) < 2:
-                        continue
-                    if chain(message) in begun:
-                        continue
-                    begun.add(chain(message) or message.name)
-                    yield name, start, last[chain(message)] if chain(message) else _end(instructions, start), message
+                    is_sent = is_collective(message) and len(first_group(message.text, self.devices)) > 1
+                    if is_sent and message.chain not in begun:
+                        begun.update([message.chain] if message.chain else [])
+                        yield name, start, message
 
 
 def is_collective(instruction: Instruction) -> bool:
     return instruction.kind.removesuffix("-start") in COLLECTIVES
-
-
-def chain(message: Instruction) -> str:
-    """The identity of a collective that TPUs send in steps, in fusions that each contain all of it; else empty."""
-    found = re.search(r'chain_id="\d+"', message.text)
-    return found[0] if found else ""
-
-
-def _end(instructions: list[Instruction], start: int) -> int:
-    """The position of the instruction that waits for the one at `start`."""
-    name = instructions[start].name
-    for position in range(start + 1, len(instructions)):
-        instruction = instructions[position]
-        if name in instruction.operands:
-            if instruction.kind.endswith("-done"):
-                return position
-            if instruction.kind.endswith("-update") or instruction.kind in ("tuple", "get-tuple-element", "bitcast"):
-                name = instruction.name
-    return start
 
 
 def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> float:
@@ -270,15 +237,14 @@ def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> f
     size = math.prod(product.arrays[0].shape)
     right = by_name[product.operands[1]].arrays[0].shape
     if product.kind == "dot":
-        summed = re.search(r"rhs_contracting_dims=\{([\d,]*)\}", product.text)
-        return 2.0 * size * math.prod(right[int(axis)] for axis in summed[1].split(",") if axis) if summed else 0.0
-    labels = re.search(r"dim_labels=\w+_(\w+)->", product.text)
+        summed = _numbers(product.attribute(r"rhs_contracting_dims=\{([\d,]*)\}"))
+        return 2.0 * size * math.prod(right[axis] for axis in summed)
+    labels = product.attribute(r"dim_labels=\w+_(\w+)->")
     if not labels:
         raise UnknownHlo(f"a convolution without dim_labels: {product.name}")
-    terms = math.prod(right) / right[labels[1].index("o")]
-    dilated = re.search(r"lhs_dilate=([\dx]+)", product.text)  # then it is a batch of products
-    batch = math.prod(int(factor) for factor in dilated[1].split("x")) if dilated else 1
-    return 2.0 * size * terms / batch
+    dilated = product.attribute(r"lhs_dilate=([\dx]+)") or "1"  # above 1 it is a batch of products
+    batch = math.prod(map(int, dilated.split("x")))
+    return 2.0 * size * math.prod(right) / right[labels.index("o")] / batch
 
 
 def parse_instruction(line: str) -> Instruction | None:
@@ -290,12 +256,8 @@ def parse_instruction(line: str) -> Instruction | None:
     end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
     result, rest = rest[:end], rest[end:].lstrip()
     kind, _, rest = rest.partition("(")
-    end = _closing("(" + rest)
-    arrays = tuple(
-        Array(dtype, tuple(int(size) for size in shape.split(",") if size), layout)
-        for dtype, shape, layout in ARRAY.findall(result)
-    )
-    operands = tuple(re.findall(r"%([\w.\-]+)", rest[: end - 1]))
+    arrays = tuple(Array(dtype, _numbers(shape), layout) for dtype, shape, layout in ARRAY.findall(result))
+    operands = tuple(re.findall(r"%([\w.\-]+)", rest[: _closing("(" + rest) - 1]))
     return Instruction(matched[2], arrays, kind, operands, rest, bool(matched[1]))
 
 
@@ -309,37 +271,39 @@ def _closing(text: str) -> int:
     return len(text)
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
 def first_group(line: str, devices: int) -> tuple[int, ...]:
     """The numbers of the devices of one group, in each of the ways in which HLO writes them."""
-    ends = "dimensions|use_global_device_ids|channel_id|to_apply|metadata|frontend_attributes|backend_config"
-    groups = re.search(rf"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:{ends})=|$)", line)
+    groups = GROUPS.search(line)
     if not groups:
         return ()
     text = groups[1]
     if text.startswith("{}"):  # all devices are one group
         return tuple(range(devices))
     if text.startswith("{{"):
-        listed = re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1])
-        numbered = (tuple(int(number) for number in group.split(",")) for group in listed)
+        numbered = map(_numbers, re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1]))
         return next((group for group in numbered if len(set(group)) > 1), ())  # a permutation may leave some in place
     if text.startswith("mesh"):
-        sizes = [(name, int(size)) for name, size in re.findall(r"'(\w+)'=(\d+)", text)]
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", text)}
         chosen = re.findall(r"'(\w+)'", text[text.rindex("{") :])
         ids = re.search(r"device_ids=\((.*?)\)( |$)", text)
-        numbers = _iota(ids[1]) if ids else np.arange(math.prod(size for _, size in sizes))
-        numbers = numbers.reshape([size for _, size in sizes])
-        return tuple(numbers[tuple(slice(None) if name in chosen else 0 for name, _ in sizes)].reshape(-1).tolist())
+        numbers = _iota(ids[1]) if ids else np.arange(math.prod(sizes.values()))
+        grid = numbers.reshape(list(sizes.values()))
+        return tuple(grid[tuple(slice(None) if name in chosen else 0 for name in sizes)].reshape(-1).tolist())
     if re.match(r"\[[\d,]+\]<=\[", text):
         shape, _, iota = text.partition("<=")
-        return tuple(_iota(iota).reshape([int(size) for size in shape.strip("[]").split(",")])[0].tolist())
+        return tuple(_iota(iota).reshape(_numbers(shape.strip("[]")))[0].tolist())
     raise UnknownHlo(f"groups of devices are written in an unknown way: {text[:80]}")
 
 
 def _iota(text: str) -> np.ndarray:
     """[4,2]T(1,0): counted, as a table of 4 x 2, transposed."""
-    found = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    found = IOTA.search(text)
     if found is None:
         raise UnknownHlo(f"a list of devices is written in an unknown way: {text[:80]}")
-    shape = [int(size) for size in found[1].split(",")]
+    shape = _numbers(found[1])
     numbers = np.arange(math.prod(shape)).reshape(shape)
-    return (numbers.transpose([int(axis) for axis in found[2].split(",")]) if found[2] else numbers).reshape(-1)
+    return (numbers.transpose(_numbers(found[2])) if found[2] else numbers).reshape(-1)
