@@ -72,7 +72,7 @@ def main() -> None:
         }
         found = {system: memory(program) for system, program in programs.items()}
         traffic = {
-            system: sum(access.bytes for access in Traffic(str(program.as_text())).accesses()) if target else None
+            system: sum(Traffic(str(program.as_text())).accesses().values()) if target else None
             for system, program in programs.items()
         }
         for system, needed in found.items():

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax.extras import MODULES, MissingPackages, require
+from transformer_jax.extras import MODULES, MissingPackages
 
 # A process in which no optional dependency can be imported.
 LIGHT = f"import sys; sys.modules |= dict.fromkeys({sorted(set().union(*MODULES.values()))})\n"
@@ -46,10 +46,9 @@ for name in ("load_run", "from_marian"):
         exec(f"from transformer_jax import {name}")
     except ImportError as error:
         print(error)
-for line in ("prepare", "report", "train", "plot"):
-    command = {"report": ["SWEEP"], "plot": ["positions", "--output=a.png"]}
-    config = ["--config=preset:demo", "--workdir=run"]
-    print(cli.main([line, *command.get(line, config)]), flush=True)
+config = "--config=preset:demo --workdir=run"
+for line in (f"prepare {config}", "report SWEEP", f"train {config}", "plot positions --output=a.png"):
+    assert cli.main(line.split()) == 2
 for line in ("--help", "sweep --help"):
     try:
         cli.main(line.split())
@@ -57,22 +56,9 @@ for line in ("--help", "sweep --help"):
         assert done.code == 0
 """)
     assert ended.returncode == 0, ended.stderr
-    data = "ml_collections, sentencepiece, tqdm, zstandard: pip install 'transformer_jax[data]'"
-    report = "jinja2, markupsafe, matplotlib, scipy, tqdm: pip install 'transformer_jax[report]'"
-    train = "ml_collections, optax, orbax, sacrebleu, .*: pip install 'transformer_jax\\[train\\]'"
-    both = "jinja2, .*, zstandard: pip install 'transformer_jax\\[train,report\\]'"
-    first, second, *rest = ended.stdout.splitlines()
-    assert re.fullmatch(f"transformer_jax.load_run needs {train}", first)
-    assert re.fullmatch(f"transformer_jax.from_marian needs {train}", second)
-    assert rest[:4] == ["2"] * 4
-    lines = ended.stderr.splitlines()
-    assert lines[:2] == [
-        f"error: transformer-jax prepare needs {data}",
-        f"error: transformer-jax report needs {report}",
-    ]
-    assert re.fullmatch(f"error: transformer-jax train needs {train}", lines[2])
-    assert re.fullmatch(f"error: transformer-jax plot needs {both}", lines[3])
-    assert len(lines) == 4, "one line each"
+    errors = [*ended.stdout.splitlines()[:2], *ended.stderr.splitlines()]
+    extras = [re.search(r" needs .*: pip install 'transformer_jax\[(.*)\]'$", line)[1] for line in errors]
+    assert extras == ["train", "train", "data", "report", "train", "train,report"]
 
 
 @pytest.mark.parametrize("extra", MODULES)
@@ -84,10 +70,6 @@ def test_the_modules_are_those_of_the_packages_in_pyproject(extra):
     names = sorted(re.split("[>=]", name.lower().replace("-", "_"))[0] for name in packages)
     modules = sorted(module.lower() for module in MODULES[extra])
     assert [name.removesuffix("_checkpoint") for name in names] == modules
-
-
-def test_what_is_installed_is_not_refused():
-    require("anything", "data", "tfds", "train", "report")
 
 
 def test_a_missing_package_is_an_import_error_and_bad_input():

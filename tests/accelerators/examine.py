@@ -11,31 +11,25 @@ import jax
 from jax.sharding import Mesh
 
 from tests.accelerators.traffic import Traffic, hidden
-from tests.support.places import ROOT
 from transformer_jax.commands import configuration
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.planning.accelerators import Target, parse_target
 from transformer_jax.planning.compiled import compile_for, examine
-
-TOP = 10
 
 
 def traffic(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: ModelConfig) -> dict[str, Any]:
     """What the text of a program that was compiled for the target says besides what `inspect` reports."""
     program = Traffic(str(compiled.as_text()))
     peak, _ = target.chip.flops(model)
-    accesses = program.accesses()
 
     def seconds(accessed: float, flops: float) -> float:
         return max(accessed / target.chip.bandwidth, flops / peak if peak else 0.0)
 
-    shares = hidden(program.sent(seconds), {str(axis): size for axis, size in mesh.shape.items()}, peak)
     return {
-        "accessed": sum(access.bytes for access in accesses),
-        "hidden_gradients": shares and shares._asdict(),
+        "accessed": sum(program.accesses().values()),
+        "hidden_gradients": hidden(program.sent(seconds), {str(axis): size for axis, size in mesh.shape.items()}),
         "copied_in_loops": max((array.size for array in program.copies()), default=0),
         "host_transfers": program.host_transfers(),
-        "top": [access._replace(source=access.source.removeprefix(f"{ROOT}/"))._asdict() for access in accesses[:TOP]],
     }
 
 

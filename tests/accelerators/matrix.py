@@ -47,12 +47,11 @@ def platform(row: Row) -> str:
 
 def figures(report: dict[str, Any]) -> Row:
     """What is recorded of a report: MB, percent, and the messages and kernels."""
-    hidden = report["hidden_gradients"]
     return {
         "temporary": round(report["memory"]["temporary"] / 1e6, 1),
         "traffic": round(report["accessed"] / 1e6, 1),
         "copied": round(report["copied_in_loops"] / 1e6, 1),
-        "hidden": round(100 * hidden["work"]) if hidden else 0,
+        "hidden": round(100 * (report["hidden_gradients"] or 0)),
         "messages": [
             f"{each['count']} x {each['kind']}{' in a loop' if each['in_loop'] else ''} "
             f"over {' and '.join(each['axes'])}, {each['asynchronous']} asynchronous"

@@ -4,27 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.accelerators.traffic import Access, Sent, Traffic, all_in_memory, hidden, in_memory
+from tests.accelerators.traffic import Sent, Traffic, all_in_memory, hidden, in_memory
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.model.size import training_flops
 from transformer_jax.planning.hlo import Array, Collective, parse_instruction
 
 TEXT = """HloModule example, is_scheduled=true
-
-FileNames
-1 "/usr/lib/python3/site-packages/jax/numpy.py"
-2 "/home/user/model.py"
-
-FunctionNames
-1 "add"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=1 end_column=2}
-2 {file_name_id=2 function_name_id=1 line=42 end_line=42 column=1 end_column=2}
-
-StackFrames
-1 {file_location_id=2}
-2 {file_location_id=1 parent_frame_id=1}
 
 %slice_of (p0: f32[100,128], p1: s32[]) -> f32[8,128] {
   %p0 = f32[100,128]{1,0} parameter(0)
@@ -79,7 +64,7 @@ ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
   %all = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) tuple(%start, %x, %received)
   %loop = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) while(%all), condition=%condition, body=%body
   %room = f32[64,128]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
-  %kernel = f32[16,16]{1,0:T(8,128)} custom-call(%product), custom_call_target="fast", metadata={stack_frame_id=2}
+  %kernel = f32[16,16]{1,0:T(8,128)} custom-call(%product), custom_call_target="fast"
   ROOT %result = f32[16,16]{1,0} get-tuple-element(%loop), index=2
 }
 """
@@ -91,18 +76,18 @@ def test_loops_run_as_often_as_they_count():
 
 
 def test_slices_and_updates_in_place_access_only_their_part():
-    accessed = {access.name: access.bytes for access in PROGRAM.accesses()}
+    accessed = PROGRAM.accesses()
     assert accessed["row"] == 5 * 2 * 8 * 128 * 4 + 5 * 4  # the slice read and written, and the index
     assert accessed["written"] == 5 * 2 * 8 * 128 * 4 + 5 * 4
     assert accessed["slice-start"] == 10 * 128 * 4  # read; what is written is in faster memory
     assert accessed["square"] == 5 * 3 * 16 * 16 * 4
 
 
-def test_tiles_are_padded_and_lines_of_libraries_left_out():
+def test_tiles_are_padded():
     # 16 x 16 in tiles of 8 x 128, and the operand without tiles.
-    assert Access("kernel", 4 * (16 * 128 + 16 * 16), "/home/user/model.py:42") in PROGRAM.accesses()
+    assert PROGRAM.accesses()["kernel"] == 4 * (16 * 128 + 16 * 16)
     assert PROGRAM.kernels() == {"AllocateBuffer": 1, "fast": 1}
-    assert "room" not in {access.name for access in PROGRAM.accesses()}
+    assert "room" not in PROGRAM.accesses()
 
 
 def test_messages_their_groups_and_the_work_meanwhile():
@@ -333,18 +318,13 @@ def test_arrays_are_padded_to_tiles_and_free_in_faster_memory(layout, size):
 
 
 def test_the_share_of_the_gradients_that_hides_behind_work():
-    peak, mesh = 1e12, {"data": 2, "fsdp": 1, "tensor": 2}
+    mesh = {"data": 2, "fsdp": 1, "tensor": 2}
 
-    def message(elements, kind="all-reduce", group=(0, 2), asynchronous=True, milliseconds=1.0, flops=0.0):
+    def message(elements, kind="all-reduce", group=(0, 2), asynchronous=True, milliseconds=1.0):
         arrays = (Array("f32", (elements,), "{0}"),)
-        return Sent(Collective(kind, arrays, group, 1, asynchronous), milliseconds / 1000, flops)
+        return Sent(Collective(kind, arrays, group, 1, asynchronous), milliseconds / 1000, 0.0)
 
-    gradients = [
-        message(100, flops=1e9),  # 1 ms of arithmetic
-        message(200),
-        message(300, milliseconds=0.4, flops=4e8),
-        message(400, asynchronous=False),
-    ]
+    gradients = [message(300), message(300, milliseconds=0.4), message(400, asynchronous=False)]
     others = [message(5000, "all-gather"), message(5000, group=(0, 1))]
-    assert hidden([*gradients, *others], mesh, peak) == (0.3, 0.1)
-    assert hidden(others, mesh, peak) is None
+    assert hidden([*gradients, *others], mesh) == 0.3
+    assert hidden(others, mesh) is None

@@ -3,10 +3,9 @@
 All sizes are bytes on one device. The checks of `make accelerators` hold programs to these figures.
 """
 
-import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,27 +21,12 @@ SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
 HIDING_MS = 0.5  # of work: behind as much a collective counts as hidden
 
 
-class Access(NamedTuple):
-    """What an instruction reads and writes in all its runs, and the line of Python that it comes from."""
-
-    name: str
-    bytes: int
-    source: str
-
-
 class Sent(NamedTuple):
     """A collective, and the seconds and FLOPs of what is scheduled between its start and its end."""
 
     collective: Collective
     seconds: float
     flops: float
-
-
-class Hidden(NamedTuple):
-    """The shares of the gradients' bytes that are sent behind at least `HIDING_MS` of work, or of arithmetic alone."""
-
-    work: float
-    arithmetic: float
 
 
 def in_memory(array: Array) -> int:
@@ -64,22 +48,17 @@ def all_in_memory(instruction: Instruction) -> int:
 class Traffic(Program):
     """A program with the bytes that each instruction accesses."""
 
-    def __init__(self, text: str):
-        super().__init__(text)
-        self.text = text
-
-    def accesses(self) -> list[Access]:
-        """What each instruction reads and writes in the device's memory, the most first.
+    def accesses(self) -> dict[str, int]:
+        """The bytes that each instruction reads and writes in the device's memory, in all its runs.
 
         A fusion or a transfer that uses only a slice of an operand is counted with the slice, and one that updates a
         part of its result in place with that part.
         """
-        found = [
-            Access(instruction.name, size * times, self.source(instruction))
+        return {
+            instruction.name: size * times
             for instruction, times, by_name in self.scheduled()
             if (size := self._accessed(instruction, by_name))
-        ]
-        return sorted(found, key=lambda access: -access.bytes)
+        }
 
     def _accessed(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> int:
         kind = instruction.kind
@@ -162,35 +141,6 @@ class Traffic(Program):
                 row += times * self._work(called, seconds).sum(axis=0)
         return work
 
-    def source(self, instruction: Instruction) -> str:
-        """The innermost line of Python outside of libraries that an instruction comes from."""
-        frame = re.search(r"stack_frame_id=(\d+)", instruction.text)
-        for place in self._stack(frame[1]) if frame else ():
-            if "site-packages" not in place and "dist-packages" not in place:
-                return place
-        operation = re.search(r'op_name="([^"]*)"', instruction.text)
-        return operation[1] if operation else instruction.kind
-
-    def _stack(self, frame: str) -> Iterator[str]:
-        """The lines of a stack frame, the innermost first."""
-        files, locations, frames = self._tables
-        seen = set()
-        while frame in frames and frame not in seen:
-            seen.add(frame)
-            fields = dict(re.findall(r"(\w+)=(\d+)", frames[frame]))
-            place = dict(re.findall(r"(\w+)=(\d+)", locations[fields["file_location_id"]]))
-            yield f"{files[place['file_name_id']].strip(chr(34))}:{place['line']}"
-            frame = fields.get("parent_frame_id", "")
-
-    @functools.cached_property
-    def _tables(self) -> list[dict[str, str]]:
-        """The names of files, the places in them, and the stack frames, each by number."""
-        tables = []
-        for name in ("FileNames", "FileLocations", "StackFrames"):
-            rows = re.search(rf"^{name}\n((?:\d+ .*\n)*)", self.text, re.MULTILINE)
-            tables.append(dict(row.split(" ", 1) for row in rows[1].splitlines()) if rows else {})
-        return tables
-
 
 def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
     """What a fusion reads of an operand of this size: no more than its slices, if it uses nothing else."""
@@ -226,14 +176,14 @@ def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
     return size
 
 
-def hidden(sent: Sequence[Sent], mesh: Mapping[str, int], peak: float | None) -> Hidden | None:
-    """What is summed over the devices that share the batch is gradients, but for a few numbers."""
+def hidden(sent: Sequence[Sent], mesh: Mapping[str, int]) -> float | None:
+    """The share of the gradients' bytes that is sent behind at least `HIDING_MS` of work.
+
+    What is summed over the devices that share the batch is gradients, but for a few numbers.
+    """
     kinds = ("all-reduce", "reduce-scatter", "all-to-all")
     gradients = [one for one in sent if one.collective.kind in kinds and "tensor" not in one.collective.axes(mesh)]
     if not gradients:
         return None
-    least, whole = HIDING_MS / 1000, sum(one.collective.sent for one in gradients)
-    early = [one for one in gradients if one.collective.is_asynchronous]
-    behind_work = sum(one.collective.sent for one in early if one.seconds >= least)
-    behind_products = sum(one.collective.sent for one in early if peak and one.flops / peak >= least)
-    return Hidden(behind_work / whole, behind_products / whole)
+    early = [one for one in gradients if one.collective.is_asynchronous and one.seconds >= HIDING_MS / 1000]
+    return sum(one.collective.sent for one in early) / sum(one.collective.sent for one in gradients)
