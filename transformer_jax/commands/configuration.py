@@ -39,16 +39,13 @@ def load(
         values[group] = {**(values.get(group) or {}), **options}
     problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
     typed = [path for path, _ in overrides]
-    found: list[str] = []
     try:
         experiment = configuration.from_config_dict(values)
+        problems = problems or configuration.unused_options(typed, [experiment])
     except ConfigError as error:
-        found += error.problems
-    for problem in found:
-        path = problem.partition(" ")[0].rstrip(":")
-        problems.append(f"--config.{problem}" if path in typed else f"{file}: {problem}")
-    if overrides and not problems:
-        problems = configuration.unused_options(typed, [experiment])
+        for problem in error.problems:
+            place = "--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: "
+            problems.append(place + problem)
     if problems:
         raise ConfigError(problems)
     return experiment
@@ -60,14 +57,13 @@ def _values_of(file: str) -> dict[str, Any]:
     name, _, argument = file.removeprefix(prefix).partition(":")
     path = shipped.resolve(prefix + name, shipped.configs(), "config file")
     module = extension.load_module(path, "config file")
-    if not callable(getattr(module, "get_config", None)):
-        raise BadInput(f"{path}: has no function get_config()")
+    values = None
     with extension.running(path):
-        values = module.get_config(argument) if argument else module.get_config()
-    if hasattr(values, "to_dict"):
-        values = values.to_dict()
+        if hasattr(module, "get_config"):
+            values = module.get_config(argument) if argument else module.get_config()
+    values = values.to_dict() if hasattr(values, "to_dict") else values
     if not isinstance(values, dict):
-        raise BadInput(f"{path}: get_config() returned {type(values).__name__}; it must return a ConfigDict")
+        raise BadInput(f"{path}: must have a function get_config() that returns a ConfigDict")
     return values
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands.arguments import path
+from transformer_jax.commands.inspect import shown
 from transformer_jax.errors import BadInput, visible
 
 if TYPE_CHECKING:
@@ -54,18 +55,13 @@ def table(rows: list[tuple[str, Any, Any]]) -> str:
     """The values of both runs."""
     if not rows:
         return "  the same"
-    cells = [("", "A", "B"), *((name, shown(first), shown(second)) for name, first, second in rows)]
+    cells = [("", "A", "B"), *((name, in_words(first), in_words(second)) for name, first, second in rows)]
     name, first = (max(len(row[column]) for row in cells) for column in (0, 1))
     return "\n".join(f"  {row[0]:<{name}}  {row[1]:<{min(first, 40)}}  {row[2]}" for row in cells)
 
 
-def shown(value: Any) -> str:
-    """A value as text in a table."""
-    if value in (None, (), "", {}):
-        return "none"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return visible(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+def in_words(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else visible(shown(value))
 
 
 def code(folder: "RunFolder") -> dict[str, Any]:

@@ -30,27 +30,16 @@ ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_e
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     add_run(parser, "a run's folder: show its config, unless --config is given", required=False)
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
-    instead.add_argument(
-        "--program",
-        type=path,
-        metavar="FILE",
-        help="compile the train step, without data, write the compiled program to FILE and print its memory",
-    )
-    instead.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
-    instead.add_argument(
-        "--compile-for",
-        metavar="DEVICES",
-        help="compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
-        "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)",
-    )
-    parser.add_argument(
-        "--program-of",
-        choices=("train", "decode"),
-        default="train",
-        help="what --compile-for compiles: the train step (default), or the search",
-    )
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
+    one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
+    about = "compile the train step, write the program to FILE and print its memory"
+    one.add_argument("--program", type=path, metavar="FILE", help=about)
+    about = "compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
+    about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
+    one.add_argument("--compile-for", metavar="DEVICES", help=about)
+    about = "what --compile-for compiles: the train step (default), or the search"
+    parser.add_argument("--program-of", choices=("train", "decode"), default="train", help=about)
     parser.add_argument("--json", action="store_true", help="with --compile-for: print JSON")
 
 
@@ -93,10 +82,11 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     from transformer_jax.runs.folder import RunFolder
 
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
-    mesh, accumulate = experiment.mesh, experiment.train.accumulate
-    data = mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)
-    batches = training_batches(experiment.data, prepared.pairs("train"), data * mesh.fsdp * accumulate)
-    where = f"{data * mesh.fsdp} x {accumulate} parts (devices that share a batch x train.accumulate)"
+    mesh = experiment.mesh
+    shares = (mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
+    parts = shares * experiment.train.accumulate
+    batches = training_batches(experiment.data, prepared.pairs("train"), parts)
+    where = f"{parts} parts (devices that share a batch x train.accumulate)"
     return f"{prepared.summary()}\n\n{experiment.data.batching}, in {where}: {batches.statistics()}"
 
 

@@ -240,8 +240,6 @@ def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> f
         summed = _numbers(product.attribute(r"rhs_contracting_dims=\{([\d,]*)\}"))
         return 2.0 * size * math.prod(right[axis] for axis in summed)
     labels = product.attribute(r"dim_labels=\w+_(\w+)->")
-    if not labels:
-        raise UnknownHlo(f"a convolution without dim_labels: {product.name}")
     dilated = product.attribute(r"lhs_dilate=([\dx]+)") or "1"  # above 1 it is a batch of products
     batch = math.prod(map(int, dilated.split("x")))
     return 2.0 * size * math.prod(right) / right[labels.index("o")] / batch
@@ -301,9 +299,6 @@ def first_group(line: str, devices: int) -> tuple[int, ...]:
 
 def _iota(text: str) -> np.ndarray:
     """[4,2]T(1,0): counted, as a table of 4 x 2, transposed."""
-    found = IOTA.search(text)
-    if found is None:
-        raise UnknownHlo(f"a list of devices is written in an unknown way: {text[:80]}")
-    shape = _numbers(found[1])
-    numbers = np.arange(math.prod(shape)).reshape(shape)
-    return (numbers.transpose(_numbers(found[2])) if found[2] else numbers).reshape(-1)
+    ((shape, axes),) = IOTA.findall(text)
+    numbers = np.arange(math.prod(_numbers(shape))).reshape(_numbers(shape))
+    return (numbers.transpose(_numbers(axes)) if axes else numbers).reshape(-1)
