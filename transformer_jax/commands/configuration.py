@@ -57,7 +57,7 @@ def _values_of(file: str) -> dict[str, Any]:
     name, _, argument = file.removeprefix(prefix).partition(":")
     path = shipped.resolve(prefix + name, shipped.configs(), "config file")
     module = extension.load_module(path, "config file")
-    values = None
+    values: Any = None
     with extension.running(path):
         if hasattr(module, "get_config"):
             values = module.get_config(argument) if argument else module.get_config()
