@@ -11,15 +11,13 @@ slows all of them; the figures are medians, with the lowest and the highest besi
 
 import argparse
 import dataclasses
-import importlib.metadata
-import os
-import platform
 import statistics
 import time
 from typing import Any
 
 import jax
 import numpy as np
+import side_by_side
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import Batch
@@ -62,9 +60,7 @@ def main() -> None:
     tokens = np.random.default_rng(0).integers(4, arguments.vocabulary, (rows, arguments.length), np.int32)
     batch = sharding.place_batch(Batch(tokens, tokens, tokens), mesh)
 
-    kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
-    print(f"{jax.device_count()} {kinds}; {len(os.sched_getaffinity(0))} cores of {platform.machine()}")
-    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "flax", "optax")))
+    print(side_by_side.machine())
     cases = [Case(base, runs, batch, mesh) for runs in arguments.runs]
     print(
         f"{count(cases[0].programs.abstract_state.params):,} parameters each; batches of {rows} x {arguments.length} = "
