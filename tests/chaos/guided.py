@@ -26,7 +26,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import parse_object, read_record
-from transformer_jax.interop.tensors import read_array, stored_arrays
+from transformer_jax.interop.marian_weights import stored_arrays
 from transformer_jax.report.results import load_sweep
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
@@ -65,8 +65,7 @@ def _folder(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
 
 
 def _tensors(directory: Path) -> None:
-    for name, stored in stored_arrays(directory).items():
-        read_array(name, stored)
+    stored_arrays(directory)
 
 
 def _overrides(path: Path) -> None:

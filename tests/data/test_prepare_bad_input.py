@@ -222,4 +222,4 @@ def test_a_full_disk(bench, capfd, mounted, kilobytes):
 
 def test_a_read_only_place(bench, capfd, mounted):
     run = mounted("ro") / "run"
-    failed(bench, capfd, 2, run, f"error: {run}: it is on a read-only file system")
+    failed(bench, capfd, 2, run, f"error: {run}: Read-only file system")

@@ -279,14 +279,18 @@ FAULTS = [
         "test_evaluation.py",
     ),
     Fault(
-        "the lowest score is the best", "runs/best.py", "score > self.score", "score < self.score", "runs/test_best.py"
+        "the lowest score is the best",
+        "runs/metrics.py",
+        "score > best",
+        "score < best",
+        "runs/test_metrics.py",
     ),
     Fault(
         "patience does not count",
-        "runs/best.py",
-        "self.validations_since + 1",
-        "self.validations_since",
-        "runs/test_best.py training/test_train.py",
+        "runs/metrics.py",
+        "since += 1",
+        "since += 0",
+        "runs/test_metrics.py training/test_train.py",
     ),
     Fault(
         "damage in a checkpoint is not noticed",

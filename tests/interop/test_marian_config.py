@@ -1,61 +1,65 @@
 """Fields of config.json and generation_config.json that are unknown, invalid or not supported are refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.marian_folders import CONFIG, SEARCH, bytes_with, json_with, refused
+from transformer_jax.interop.marian_config import Fields
 
-DAMAGES = {
-    "bad JSON": (bytes_with(CONFIG, lambda b: b[:-10]), "is not JSON"),
-    "JSON of something else": (bytes_with(CONFIG, lambda b: b"[1, 2]"), "is a JSON list; must be an object"),
-    "JSON without an end": (bytes_with(CONFIG, lambda b: b"[" * 200_000), "config.json: is not JSON: it is nested too"),
-    "a name twice": (
-        bytes_with(CONFIG, lambda b: b'{"d_model": 512,' + b[1:]),
-        "config.json: is not JSON: 'd_model' is there twice",
-    ),
-    "another model": (json_with(CONFIG, model_type="bart"), "model_type = 'bart': is not a Marian model"),
-    "an unknown field": (
-        json_with(CONFIG, rotary_dim=8),
-        "rotary_dim = 8: is an unknown field, which may change the model",
-    ),
-    "a norm elsewhere": (
-        json_with(CONFIG, normalize_before=True),
-        "normalize_before = true: is not supported; false is",
-    ),
-    "a norm of embeddings": (
-        json_with(CONFIG, normalize_embedding=True),
-        "normalize_embedding = true: is not supported",
-    ),
-    "an activation": (json_with(CONFIG, activation_function="tanh"), 'activation_function = "tanh": is not supported'),
-    "two numbers of heads": (json_with(CONFIG, decoder_attention_heads=4), "decoder_attention_heads = 4: is not"),
-    "two widths": (json_with(CONFIG, decoder_ffn_dim=48), "decoder_ffn_dim = 48: is not supported; 24 is"),
-    "layers left out": (json_with(CONFIG, encoder_layerdrop=0.1), "encoder_layerdrop = 0.1: is not supported; 0 is"),
-    "heads that do not fit": (
-        json_with(CONFIG, encoder_attention_heads=3, decoder_attention_heads=3),
-        "num_heads = 3 does not divide d_model",
-    ),
-    "another beginning": (json_with(CONFIG, decoder_start_token_id=0), "decoder_start_token_id = 0: is not supported"),
-    "no width": (json_with(CONFIG, d_model=...), "config.json: has no d_model"),
-    "a width of the wrong type": (json_with(CONFIG, d_model="16"), 'd_model = "16": must be int'),
-    "a billion layers": (
-        json_with(CONFIG, encoder_layers=10**9),
-        "encoder_layers = 1000000000: must be at least 1 and",
-    ),
-    "a huge vocabulary": (
-        json_with(CONFIG, vocab_size=10**12),
-        "vocab_size = 1000000000000: must be at least 1 and at",
-    ),
-    "untied but shared": (json_with(CONFIG, tie_word_embeddings=False), "tie_word_embeddings = false: with shared"),
-    "another dropout": (json_with(CONFIG, dropout=1.5), "dropout = 1.5: must be at least 0 and below 1"),
-    "sampling": (json_with(SEARCH, do_sample=True), "generation_config.json: do_sample = true: is not supported"),
-    "early stopping": (json_with(SEARCH, early_stopping=True), "early_stopping = true: is not supported; false or"),
-    "bad words": (json_with(SEARCH, bad_words_ids=[[7]]), "bad_words_ids = [[7]]: is not supported; [[109]] is"),
-    "no repetition": (json_with(SEARCH, no_repeat_ngram_size=3), "no_repeat_ngram_size = 3: is not supported; 0 is"),
-    "a search to come": (json_with(SEARCH, dola_layers="high"), 'dola_layers = "high": is an unknown field'),
-    "no beams": (json_with(SEARCH, num_beams=0), "generation_config.json: beam = 0: must be at least 1"),
+# What is wrong with config.json, and a word of the message.
+OF_CONFIG = {
+    "model_type": "bart",
+    "rotary_dim": 8,
+    "normalize_before": True,
+    "normalize_embedding": True,
+    "activation_function": "tanh",
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 48,
+    "encoder_layerdrop": 0.1,
+    "decoder_start_token_id": 0,
+    "d_model": "16",
+    "vocab_size": 10**12,
+    "tie_word_embeddings": False,
+    "dropout": 1.5,
+}
+OF_SEARCH = {
+    "do_sample": True,
+    "early_stopping": True,
+    "bad_words_ids": [[7]],
+    "no_repeat_ngram_size": 3,
+    "dola_layers": "high",
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_config_that_cannot_be_right_is_refused(damage, tmp_path):
-    spoil, message = DAMAGES[damage]
+@pytest.mark.parametrize(("name", "value"), OF_CONFIG.items())
+def test_a_config_that_is_not_supported_is_refused(name, value, tmp_path):
+    refused(json_with(CONFIG, **{name: value}), name, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), OF_SEARCH.items())
+def test_a_search_that_is_not_supported_is_refused(name, value, tmp_path):
+    refused(json_with(SEARCH, **{name: value}), f"{SEARCH}: {name} = ", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (bytes_with(CONFIG, lambda content: content[:-10]), "is not JSON"),
+        (json_with(CONFIG, encoder_attention_heads=3, decoder_attention_heads=3), "does not divide d_model"),
+        (json_with(CONFIG, d_model=...), "d_model"),
+        (json_with(CONFIG, encoder_layers=10**9), "num_encoder_layers"),
+        (json_with(SEARCH, num_beams=0), "beam = 0"),
+    ],
+    ids=["no JSON", "heads", "no width", "a billion layers", "no beams"],
+)
+def test_a_config_that_cannot_be_right_is_refused(spoil, message, tmp_path):
     refused(spoil, message, tmp_path)
+
+
+def test_null_is_missing_and_a_number_may_be_written_as_an_integer_or_not():
+    fields = Fields(Path("config.json"), {"a": 1, "b": None, "c": 2.5, "one": 1.0, "none": None, "e": "x"})
+    assert [fields.take("a", int), fields.take("b", int, 9), fields.take("c", (int, float))] == [1, 9, 2.5]
+    fields.expect("one", 1)
+    fields.expect("none", 3)
+    fields.finish("e", "not there")

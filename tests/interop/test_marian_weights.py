@@ -1,30 +1,74 @@
-"""Arrays that do not fit the config of their folder are refused by name."""
+"""Weights that are damaged, or do not fit the config of their folder, are refused; no pickle is opened."""
+
+import json
+import pickle
+import struct
 
 import numpy as np
 import pytest
 
-from tests.support.marian_folders import ONE, arrays_with, give, refused
+from tests.support.marian_folders import ONE, WEIGHTS, Ran, arrays_with, bytes_with, give, refused
 
+OTHER = "model.encoder.layers.9.fc1.weight"
+
+
+def header_with(**changes):
+    """Changes what the header says of one array."""
+
+    def damage(content):
+        (length,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8 : 8 + length])
+        header[ONE] |= changes
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+    return bytes_with(WEIGHTS, damage)
+
+
+def index_of(place):
+    def damage(folder):
+        (folder / WEIGHTS).rename(folder / "part.safetensors")
+        (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": {ONE: place}}))
+
+    return damage
+
+
+NOT_VALID = "is not a valid safetensors file"
 DAMAGES = {
-    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"has no {ONE}, which config.json needs ([24, 16])"),
+    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"has no {ONE}"),
     "a missing table": (arrays_with(lambda a: a.pop("model.shared.weight")), "has no model.shared.weight"),
     "a wrong shape": (
         arrays_with(lambda a: give(a, ONE, a[ONE][:, :8].copy())),
-        f"{ONE} is [24, 8], but [24, 16] in config.json",
+        f"{ONE} is float32[24, 8]; must be [24, 16]",
     ),
-    "an extra weight": (
-        arrays_with(lambda a: give(a, "model.encoder.layers.9.fc1.weight", a[ONE])),
-        "model.encoder.layers.9.fc1.weight is an unknown array for this config.json",
-    ),
+    "an extra weight": (arrays_with(lambda a: give(a, OTHER, a[ONE])), OTHER),
     "two tables that should be one": (
         arrays_with(lambda a: give(a, "lm_head.weight", a["model.shared.weight"] + 1)),
         "model.shared.weight and lm_head.weight differ",
     ),
     "numbers that are none": (arrays_with(lambda a: a[ONE].fill(np.nan)), f"{ONE} has non-finite numbers"),
+    "another type": (arrays_with(lambda a: give(a, ONE, a[ONE].astype(np.int8))), f"{ONE} is int8[24, 16]"),
+    "a pickle": (bytes_with(WEIGHTS, lambda content: pickle.dumps(Ran())), NOT_VALID),
+    "a truncated file": (bytes_with(WEIGHTS, lambda content: content[:-100]), NOT_VALID),
+    "a truncated header": (bytes_with(WEIGHTS, lambda content: content[:100]), NOT_VALID),
+    "a huge header": (bytes_with(WEIGHTS, lambda content: struct.pack("<Q", 2**62) + content[8:]), NOT_VALID),
+    "an array beyond the end": (header_with(shape=[2**20, 2**20], data_offsets=[0, 2**42]), NOT_VALID),
+    "arrays in one place": (header_with(data_offsets=[0, 1536]), NOT_VALID),
+    "a path in the index": (index_of("../../../etc/passwd"), "is not the name of a file in this"),
+    "an index of nothing": (index_of("other.safetensors"), NOT_VALID),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_arrays_that_do_not_fit_the_config_are_refused(damage, tmp_path):
+def test_weights_that_cannot_be_right_are_refused(damage, tmp_path):
     spoil, message = DAMAGES[damage]
     refused(spoil, message, tmp_path)
+
+
+def test_a_pickle_of_the_test_would_have_been_noticed():
+    """The trap works: whoever opens it sets the mark."""
+    pickle.loads(pickle.dumps(Ran()))
+    try:
+        assert Ran.ever
+    finally:
+        Ran.ever = False

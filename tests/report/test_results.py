@@ -131,7 +131,7 @@ def test_record_of_something_else_is_refused(sweep):
     ("damage", "message"),
     [
         (lambda path: shutil.rmtree(path), "is not a sweep"),
-        (lambda path: (path / "sweep.json").write_text("{"), "sweep.json:1: is not JSON"),
+        (lambda path: (path / "sweep.json").write_text("{"), "sweep.json: is not JSON"),
         (lambda path: changed(path, format=9), "format 1"),
         (lambda path: changed(path, variants=[{"name": 3}]), "is damaged (KeyError"),
         (lambda path: (path / "report").write_text("a file"), "is a file; must be a directory"),

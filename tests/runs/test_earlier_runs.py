@@ -8,6 +8,7 @@ import pytest
 from tests.support.places import GOLDEN
 from tests.support.training_runs import metrics
 from transformer_jax import load_run
+from transformer_jax.errors import BadInput
 from transformer_jax.experiment import train_run
 from transformer_jax.runs.folder import RunFolder
 
@@ -27,6 +28,13 @@ def test_its_weights_score_as_they_did(run, place):
     model = load_run(run / "averaged" if place == "export" else run)
     scores = model.score([("a b c", "a b c"), ("d a", "d a")])
     assert [float(sum(score.token_log_probabilities)) for score in scores] == pytest.approx([-10.348766, -7.74955])
+
+
+def test_its_edited_code_is_noticed(run):
+    (run.parent / "mine.py").write_text((run.parent / "mine.py").read_text() + "    edited = True\n")
+    with pytest.raises(BadInput, match="trained with other custom code"):
+        RunFolder(run).holds_run(RunFolder(run).stored_config())
+    assert "/run_1_0_0/code/" in RunFolder(run).load_config().model.parts.attention
 
 
 def test_it_is_resumed(run):

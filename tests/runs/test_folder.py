@@ -1,4 +1,4 @@
-"""A run's folder read back, also when somebody has been at it: one clear line, and no line of metrics made up."""
+"""A run's folder: read back, also when it was damaged or changed; locked; never begun in a folder of something else."""
 
 import json
 import os
@@ -7,18 +7,17 @@ import socket
 
 import pytest
 
-from tests.support.translating_runs import make_run
-from transformer_jax import cli, load_run
+from transformer_jax import cli
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.files.atomic import write_json
+from transformer_jax.runs.folder import RunFolder, refuse_foreign
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"{", "config.json:1: is not JSON"),
-        (b"\xff", "config.json: is not UTF-8 text (byte 0)"),
+        (b"{", "config.json: is not JSON"),
         (b'{"modle": {}}', "config.json: modle: no such option; did you mean model?"),
     ],
 )
@@ -32,7 +31,7 @@ def test_a_damaged_config_is_named(tmp_path, content, told):
 @pytest.mark.parametrize("name", ["x" * 300, "file/run"])
 def test_a_folder_that_cannot_be_made(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"the name is too long|is a file"), RunFolder(tmp_path / name).held():
+    with pytest.raises(BadInput, match=r"name too long|is a file"), RunFolder(tmp_path / name).held():
         pass
 
 
@@ -133,34 +132,53 @@ def test_another_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, c
     assert folder.notes() == [f"steps up to 6 were made by cores {len(others) + 1}"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_an_exported_folder_has_only_one_set_of_weights(run):
-    with pytest.raises(BadInput, match=r"--weights=best: .* is an exported folder"):
-        load_run(RunFolder(run).averaged, "best")
+# Where it is not refused, it ends soon.
+FLAGS = ["--config=preset:demo", "--config.data.task.train_size=20", "--config.train.hours=1e-9"]
 
 
-def test_a_manifest_without_tokenizers_is_damaged(run, tmp_path):
-    manifest = json.loads((run / "data/manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "tokenizers": {}}))
-    from transformer_jax.data.prepared import Prepared
+@pytest.mark.parametrize("names", [["config.json"], ["notes.txt", ".lock"], ["versions.json"], ["model.safetensors"]])
+@pytest.mark.parametrize("command", ["train", "prepare"])
+def test_a_folder_with_other_files_is_refused_and_stays_as_it_is(tmp_path, names, command, capsys):
+    for name in names:
+        (tmp_path / name).write_text('{"mine": 1}')
+    before = contents(tmp_path)
+    assert cli.main([command, *FLAGS, f"--workdir={tmp_path}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}: is ")
+    assert contents(tmp_path) == before
 
-    with pytest.raises(BadInput, match="is damaged"):
-        Prepared.open(tmp_path)
+
+@pytest.mark.parametrize("kind", ["a killed start", "a killed worker"])
+def test_what_a_killed_start_leaves_is_no_other_thing(tmp_path, kind):
+    refuse_foreign(tmp_path / "missing")
+    started = [".lock", "data.lock", "data.partial", "data"]
+    worker = [".worker.lock", "log.txt", "attempt.json.1f3a.unfinished", "data"]
+    for name in started if kind == "a killed start" else worker:
+        (tmp_path / name).mkdir() if name.startswith("data") else (tmp_path / name).touch()
+    refuse_foreign(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (["evaluate", "--n-best=2"], "--n-best=2: evaluate has no such argument"),
-        (["evaluate", "--config.decode.n_best=2"], "has no effect on evaluate"),
-        (["score", "a", "b", "--config.decode.beam=2"], "has no effect on score"),
-    ],
-    ids=str,
-)
-def test_options_that_would_be_ignored_are_refused(run, capsys, command, told):
-    assert cli.main([*command, f"--workdir={run}"]) == 2
-    assert told in capsys.readouterr().err
+def test_a_run_is_known_by_any_of_its_files(tmp_path):
+    """Also when a disk has damaged the others."""
+    (tmp_path / "page.html").touch()
+    of_runs = {"versions.json": {"transformer_jax_sha256": "0"}, "attempt.json": {"state": "running", "host": "h"}}
+    for name, content in of_runs.items():
+        write_json(tmp_path / name, content)
+        refuse_foreign(tmp_path)
+        (tmp_path / name).write_text(json.dumps(content)[:-4])
+        with pytest.raises(BadInput, match="is not a run of this library"):
+            refuse_foreign(tmp_path)
+    (tmp_path / "config.json").touch()
+    (tmp_path / "checkpoints").mkdir()
+    refuse_foreign(tmp_path)
+
+
+@pytest.mark.parametrize("character", list("[]*?\\"))
+def test_a_path_below_which_no_checkpoint_could_be_read_is_refused(tmp_path, character):
+    with pytest.raises(BadInput, match="in its path"), RunFolder(tmp_path / f"a{character}b" / "run").held():
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,11 @@
-"""metrics.jsonl: what is written and what is read back."""
+"""metrics.jsonl: what is written and what is read back; which of its scores is the best."""
 
 import json
 
 import pytest
 
-from transformer_jax.runs.metrics import Metrics, count_text, duration, read_metrics
+from tests.support.small_runs import experiment
+from transformer_jax.runs.metrics import Criterion, Metrics, count_text, duration, read_metrics, validations_since_best
 
 
 def test_a_number_that_json_lacks_is_null(tmp_path):
@@ -12,7 +13,6 @@ def test_a_number_that_json_lacks_is_null(tmp_path):
     with Metrics(path, tensorboard=False) as metrics:
         metrics.write(5, {"loss": 2.0, "perplexity": float("inf"), "accuracy": float("nan"), "mfu": None})
     assert read_metrics(path) == [{"step": 5, "loss": 2.0, "perplexity": None, "accuracy": None, "mfu": None}]
-    assert json.loads(path.read_text())["perplexity"] is None
 
 
 def test_only_the_first_process_writes(tmp_path):
@@ -35,21 +35,72 @@ def test_only_lines_of_metrics_are_read(tmp_path):
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}, {"step": 2}]
 
 
-def test_durations_are_readable():
+def test_durations_and_counts_are_readable():
     assert [duration(seconds) for seconds in (45, 720, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
+    counts = [count_text(count) for count in (999, 63_100_000, 1500, 36_992, 370_000, 2e12, 3.3e18)]
+    assert counts == ["999", "63.1 M", "1.50 k", "37.0 k", "370 k", "2.00 T", "3.3e18"]
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (999, "999"),
-        (63_100_000, "63.1 M"),
-        (1500, "1.50 k"),
-        (36_992, "37.0 k"),
-        (370_000, "370 k"),
-        (2e12, "2.00 T"),
-        (3.3e18, "3.3e18"),
-    ],
-)
-def test_counts_are_short(count, text):
-    assert count_text(count) == text
+VALUES = [(2.0, 0.1), (1.5, 0.4), (1.7, 0.3), (1.6, 0.2)]
+LINES = [
+    {"step": 5, "loss": 9.0, "accuracy": 0.9},
+    *({"step": 10 * i, "valid_loss": loss, "valid_accuracy": right} for i, (loss, right) in enumerate(VALUES, 1)),
+]
+LOSS, ACCURACY = Criterion("valid_loss", "lowest"), Criterion("valid_accuracy", "highest")
+
+
+def test_scores_of_validations():
+    assert LOSS.scores(LINES, 30) == {10: -2.0, 20: -1.5, 30: -1.7}
+    assert ACCURACY.scores(LINES, 40) == {10: 0.1, 20: 0.4, 30: 0.3, 40: 0.2}
+    assert validations_since_best(ACCURACY.scores(LINES, 40)) == 2
+    assert Criterion("accuracy", "highest").scores(LINES, 40) == {}  # a line about training
+    assert validations_since_best({}) == 0
+
+
+def test_a_validation_without_a_finite_score_is_none_the_better():
+    assert validations_since_best(LOSS.scores([*LINES, {"step": 50, "valid_loss": None}], 50)) == 3
+    assert LOSS.score(float("nan")) is None and LOSS.score(float("inf")) is None
+
+
+def test_another_criterion_starts_anew():
+    here = ACCURACY.after(LOSS, step=20)
+    assert not here.compares_with(LOSS) and here.scores(LINES, 40) == {30: 0.3, 40: 0.2}
+    assert ACCURACY.after(here, step=30) == here
+
+
+def test_the_criterion_of_a_checkpoint():
+    here = ACCURACY.after(LOSS, step=20)
+    assert Criterion.noted(json.loads(json.dumps({"best": here._asdict()}))) == here
+    old = {"metric": "bleu", "best_is": "highest", "measured": {"bleu": ["12ab", 7], "exact_match": ["34cd", 0]}}
+    assert Criterion.noted({"best": old}) == ("bleu", "highest", "12ab", 7)
+    assert Criterion.noted({"best": {**old, "metric": "valid_loss"}}) == ("valid_loss", "highest", "", 0)
+
+
+def measured(**changes) -> Criterion:
+    values = {"decode__bleu_sentences": 5, "train__best_metric": "bleu", "train__best_is": "highest"}
+    config = experiment(**{**values, **changes})
+    return Criterion.of(config.train, config.decode, "texts")
+
+
+@pytest.mark.parametrize("change", [{"decode__beam": 2}, {"decode__bleu_sentences": 6}, {"decode__sample": True}])
+@pytest.mark.parametrize("metric", ["bleu", "exact_match"])
+def test_translations_searched_for_otherwise_do_not_compare(metric, change):
+    assert not measured(train__best_metric=metric, **change).compares_with(measured(train__best_metric=metric))
+
+
+def test_what_changes_no_score_changes_no_criterion():
+    same = measured(decode__tokens_per_batch=7, decode__n_best=2, train__steps=20, train__log_every=3)
+    assert same.after(measured(), 20) == measured()
+    losses = [measured(train__best_metric="valid_loss", **change) for change in ({}, {"decode__beam": 2})]
+    assert losses[0].compares_with(losses[1])
+
+
+def test_a_changed_metric_does_not_compare(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def words(hypotheses, references): return 1.0")
+    changes = {"decode__metrics": (f"{file}:words",), "train__best_metric": "words"}
+    before = measured(**changes)
+    file.write_text("def words(hypotheses, references): return 1.0  # a comment")
+    assert measured(**changes).compares_with(before)
+    file.write_text("def words(hypotheses, references): return 2.0")
+    assert not measured(**changes).compares_with(before)

@@ -24,18 +24,15 @@ RECORD = {**WANTED, "test_set": "test", "measures": {"words": {"signature": "min
     ("changes", "told"),
     [
         ({}, ""),
-        ({"test_set_sha256": "0"}, "is of another test set (test)"),
-        ({"steps": [3, 6]}, "is of step 3, 6, not of step 6"),
+        ({"test_set_sha256": "0"}, "is of another test set (0)"),
+        ({"steps": [3, 6]}, "is of another step ([3, 6])"),
         ({"decode": {**search(USUAL), "beam": 2}}, f"is of another search: beam = 2, not {USUAL.beam}"),
         ({"decode": {**search(USUAL), "eos": "ignored"}}, "is of another search: eos = ignored, not normal"),
-        (
-            {"decode": {name: value for name, value in search(USUAL).items() if name != "eos"}},
-            "",
-        ),  # an earlier version's
-        ({"weights_sha256": "2" * 64}, "is of other weights"),
+        ({"decode": {}}, ""),  # an earlier version's
+        ({"weights_sha256": "2"}, "is of another set of weights (2)"),
         ({"measures": {}}, "has no words of mine.py:words"),
-        ({"bleu_tokenize": "zh"}, "has BLEU by the tokenizer zh, not 13a"),
-        ({"version": "0"}, "was made by version 0"),
+        ({"bleu_tokenize": "zh"}, "is of another tokenizer of BLEU (zh)"),
+        ({"version": "0"}, "is of another version of the library (0)"),
     ],
 )
 def test_how_a_record_differs_from_the_wanted_one(changes, told):

@@ -1,7 +1,6 @@
 """What the tests of Marian folders share: the folders that Hugging Face wrote, and what it computed with them."""
 
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +35,6 @@ def change_json(path: Path, **changes) -> None:
     """Sets fields; a value of ... takes one away."""
     content = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
-
-
-def header_of(path: Path) -> tuple[dict, bytes]:
-    """A safetensors file's header and the numbers behind it."""
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    return json.loads(content[8 : 8 + length]), content[8 + length :]
-
-
-def write_with_header(path: Path, header: dict, numbers: bytes) -> None:
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + numbers)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -103,7 +103,7 @@ def test_a_failing_job_is_named(place):
     (place / "runs/corrupt").rename(place / "sweep/runs/corrupt")
     launcher = launch(place)
     out, err = launcher.communicate()
-    assert launcher.returncode == 1 and "config.json:1: is not JSON" in out
+    assert launcher.returncode == 1 and "config.json: is not JSON" in out
     assert out.count("job ") == 1 and "failed: 1 runs: corrupt, seed 0" in err  # what is finished is not made again
 
 

@@ -23,9 +23,9 @@ def test_weights_are_those_asked_for(averaged_run):
     assert by_name.weights_sha256 == by_path.weights_sha256 == exported.weights_sha256
     assert exported.steps == newest_steps(run, "averaged") == [7]
     assert newest_steps(run, "latest") is None
-    with pytest.raises(BadInput, match="--weights=newest: is neither latest, best, averaged nor an exported folder"):
+    with pytest.raises(BadInput, match="--weights=newest: is neither"):
         read_weights(run, "newest")
-    with pytest.raises(BadInput, match="is an exported folder, which has only one set of weights"):
+    with pytest.raises(BadInput, match="is an exported folder"):
         read_weights(run / "averaged", "best")
 
 

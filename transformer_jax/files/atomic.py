@@ -24,20 +24,9 @@ NO_ROOM = {
     errno.EFBIG: "a file became too large",
 }
 NOT_WRITABLE = {
-    errno.ENOENT: "there is no such directory",
-    errno.EISDIR: "is a directory; must be a file",
-    errno.ENOTDIR: "is a file; must be a directory",
-    errno.EEXIST: "is a file; must be a directory",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ELOOP: "its symbolic links form a loop",
-    errno.EACCES: "no permission to write there",
-    errno.EPERM: "no permission to write there",
-    errno.EROFS: "it is on a read-only file system",
-    # Of flock.
-    **dict.fromkeys(
-        (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),
-        "its file system has no file locks (flock); use another directory",
-    ),
+    *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),  # of flock
 }
 # The end of the name of a file that is being written.
 UNFINISHED = ".unfinished"
@@ -89,7 +78,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole file; raises BadInput or Failed with the reason if that is not possible."""
+    """Writes a whole file; raises BadInput or Failed if that is not possible."""
     with explained(path), write_atomically(path) as file:
         file.write(text.encode())
 
@@ -103,7 +92,9 @@ def explained(directory: Path) -> Iterator[None]:
         if error.errno in NO_ROOM:
             raise Failed(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
         if error.errno in NOT_WRITABLE:
-            raise BadInput(f"{error.filename or directory}: {NOT_WRITABLE[error.errno]}") from None
+            is_file = error.errno in (errno.ENOTDIR, errno.EEXIST)
+            reason = "is a file; must be a directory" if is_file else error.strerror
+            raise BadInput(f"{error.filename or directory}: {reason}") from None
         raise
 
 

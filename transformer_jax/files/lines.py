@@ -50,10 +50,9 @@ def listed(faults: Sequence[str], advice: str = "") -> str:
 def require_file(path: str) -> None:
     if os.path.isdir(path):
         raise BadInput(f"{path}: is a directory; must be a text file")
-    if not os.path.exists(path):
-        raise BadInput(f"{path}: there is no such file")
     if not os.access(path, os.R_OK):
-        raise BadInput(f"{path}: no permission to read it")
+        reason = "no permission to read it" if os.path.exists(path) else "there is no such file"
+        raise BadInput(f"{path}: {reason}")
 
 
 def read_blocks(path: str, size: int) -> Iterator[Block]:
@@ -143,10 +142,8 @@ def _content(path: str) -> Iterator[bytes]:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
             while piece := file.read(READ_BYTES):
                 yield piece
-    except OSError as error:  # also what gzip raises for a file that is not one
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise BadInput(f"{path}: cannot be read: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:  # OSError is also what gzip raises for a file that is not one
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _decompressed_zstd(path: str) -> Iterator[bytes]:
@@ -162,9 +159,9 @@ def _decompressed_zstd(path: str) -> Iterator[bytes]:
                 try:
                     content = stream.decompress(piece)
                 except zstandard.ZstdError as error:
-                    raise BadInput(f"{path}: cannot be read: {error}") from None
+                    raise OSError(str(error)) from None
                 yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
                 piece = stream.unused_data if stream.eof else b""
                 stream = None if stream.eof else stream
     if stream is not None:
-        raise BadInput(f"{path}: ends in the middle of its zstd data")
+        raise EOFError("ends in the middle of its zstd data")

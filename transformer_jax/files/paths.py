@@ -1,4 +1,4 @@
-"""Paths as users type them: `~` is the home directory, and URLs are refused."""
+"""Paths as users type them: `~` is the home directory, and URLs raise an error."""
 
 import os
 import re

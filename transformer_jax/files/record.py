@@ -12,9 +12,8 @@ from typing import Any
 
 from transformer_jax.errors import BadInput
 
-MEGABYTE = 2**20
 # Far more than any record has; a larger file is not read into memory.
-LARGEST_FILE = 64 * MEGABYTE
+LARGEST_FILE = 64 * 2**20
 SEAL = "crc32"
 
 
@@ -27,8 +26,7 @@ def read_bytes(path: Path) -> bytes:
     """The content of a small file."""
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file")
-    size = path.stat().st_size
-    if size > LARGEST_FILE:
+    if (size := path.stat().st_size) > LARGEST_FILE:
         raise BadInput(f"{path}: has {size:,} bytes; must be at most {LARGEST_FILE:,}")
     return path.read_bytes()
 
@@ -48,35 +46,21 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def parse_object(content: bytes, path: Path | str) -> dict[str, Any]:
-    """The JSON object in this content. Repeated names are refused, because parsers treat them differently."""
+    """The JSON object in this content."""
     try:
-        found = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise BadInput(f"{path}: is not JSON: {reason}") from None
+        found = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadInput(f"{path}: is a JSON {type(found).__name__}; must be an object")
     return found
 
 
 def plain_name(name: Any, path: Path) -> str:
-    """The name of a file beside a record; a path to elsewhere is refused."""
-    if not isinstance(name, str) or not name or name in (".", "..") or Path(name).name != name:
+    """The name of a file beside a record. Raises BadInput for a path to elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
         raise BadInput(f"{path}: {str(name)[:80]!r} is not the name of a file in this folder")
     return name
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice[:80]!r} is there twice")
-    return found
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

@@ -18,13 +18,12 @@ from transformer_jax.config import DataConfig, DecodeConfig, ExperimentConfig
 from transformer_jax.data.tokenizer import EOS, MarianTokenizer, Tokenizer
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.atomic import write_atomically
-from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights, tensors
-from transformer_jax.interop.marian_weights import Ids
+from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights
+from transformer_jax.interop.marian_weights import INDEX, WEIGHTS, Ids
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.runs.export import flat, new_folder, write_model
 from transformer_jax.translation.load import Run
 
-PICKLED = "pytorch_model.bin"
 # Rows of the position table of a model whose positions have no limit.
 ROWS = 512
 
@@ -60,22 +59,20 @@ class Imported(NamedTuple):
 
 def from_marian(directory: str | Path) -> Run:
     """The model in a Marian folder, ready to translate and to score."""
-    config, params, source, target = read_marian(directory)
-    return Run(config, params, source, target, [0])
+    return Run(*read_marian(directory), [0])
 
 
 def read_marian_model(directory: str | Path) -> MarianModel:
     """The model in a Marian folder, checked for consistency; its SentencePiece files need not be there."""
     directory = Path(directory)
-    if not directory.is_dir():
-        raise BadInput(f"{directory}: there is no such folder")
-    if not any((directory / name).is_file() for name in (tensors.WEIGHTS, tensors.INDEX)):
-        raise BadInput(_without_weights(directory))
+    if not any((directory / name).is_file() for name in (WEIGHTS, INDEX)):
+        raise BadInput(
+            f"{directory}: is not a Marian folder (it has no {WEIGHTS}). A pytorch_model.bin is not opened, because "
+            "pickles can run code: docs/marian.md shows how to convert it"
+        )
     marian = marian_config.read_config(directory)
     tokens = marian_vocabulary.read_tokens(directory, marian)
-    stored = tensors.stored_arrays(directory)
-    where = directory / tensors.WEIGHTS
-    arrays = marian_weights.read_weights(stored, marian.model, tokens.ids, marian.rows, where)
+    arrays = marian_weights.read_weights(directory, marian.model, tokens.ids, marian.rows)
     changes: dict[str, Any] = {}
     if tokens.source != tokens.target:
         changes["target_vocab_size"] = marian.target_tokens + 1
@@ -125,29 +122,17 @@ def export_marian(
     pad, eos = tokens.index("<pad>"), int(np.argmax(ids.source == EOS))
     # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
     renormalize = config.decode.renormalize or not begins_from_zeros
+    separate = marian_vocabulary.LISTS["target"] in files
+    languages = config.data.source_language, config.data.target_language
+    limit = min(config.data.max_length, rows)
     objects = {
         marian_config.CONFIG: marian_config.config_json(model, len(ids.source), len(ids.target), rows, pad, eos),
         marian_config.GENERATION: marian_config.generation_json(config.decode, rows, pad, eos, renormalize),
-        marian_vocabulary.TOKENIZER_CONFIG: marian_vocabulary.tokenizer_json(
-            marian_vocabulary.LISTS["target"] in files,
-            (config.data.source_language, config.data.target_language),
-            min(config.data.max_length, rows),
-        ),
+        marian_vocabulary.TOKENIZER_CONFIG: marian_vocabulary.tokenizer_json(separate, languages, limit),
     }
     content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}
     with new_folder(directory) as unfinished:
-        for name, data in {**files, **content, tensors.WEIGHTS: save(weights, {"format": "pt"})}.items():
+        for name, data in {**files, **content, WEIGHTS: save(weights, {"format": "pt"})}.items():
             with write_atomically(unfinished / name) as file:
                 file.write(data)
     return marian_config.differences(model, config.decode, rows, marian_weights.POSITIONS["decoder"] in weights)
-
-
-def _without_weights(directory: Path) -> str:
-    if (directory / PICKLED).is_file():
-        load_and_save = f"M.from_pretrained('{directory}').save_pretrained('{directory}')"
-        code = f"from transformers import MarianMTModel as M; {load_and_save}"
-        return (
-            f"{directory / PICKLED}: is a pickle, which can run code, and is not opened. Where torch and "
-            f'transformers are installed, this converts it to {tensors.WEIGHTS}: python -c "{code}"'
-        )
-    return f"{directory}: is not a Marian folder (it has no {tensors.WEIGHTS})"

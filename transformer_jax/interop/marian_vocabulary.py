@@ -17,8 +17,7 @@ from transformer_jax.data.tokenizer import (
 )
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_bytes, read_object
-from transformer_jax.interop.fields import Fields
-from transformer_jax.interop.marian_config import Marian
+from transformer_jax.interop.marian_config import Fields, Marian
 from transformer_jax.interop.marian_weights import Ids
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -58,15 +57,23 @@ def our_ids(tokens: Sequence[str]) -> np.ndarray:
 
 def read_tokens(directory: Path, marian: Marian) -> Tokens:
     """The lists of tokens, which need no tokenizer, checked against the config of the model."""
-    separate, languages, longest = _tokenizer_config(directory)
+    path = directory / TOKENIZER_CONFIG
+    fields = Fields(path, read_object(path) if path.exists() else {})
+    separate = fields.take("separate_vocabs", bool, False)
+    languages = fields.take("source_lang", str, ""), fields.take("target_lang", str, "")
+    longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
+    for name, token in SPECIAL.items():
+        value = fields.take(name, (str, dict), token)
+        if (value.get("content") if isinstance(value, dict) else value) != token:
+            raise fields.problem(name, value, f"is not supported; {token} is")
+    fields.expect("tokenizer_class", "MarianTokenizer")
+    fields.expect("sp_model_kwargs", {})
+    fields.finish(*IDLE)
     if separate and marian.model.tie_embeddings == "all":
-        raise BadInput(
-            f"{directory / TOKENIZER_CONFIG}: separate_vocabs = true, but in config.json source and target share "
-            "their embeddings"
-        )
+        raise BadInput(f"{path}: separate_vocabs = true, but in config.json both sides share their embeddings")
     source = _tokens(directory / LISTS["source"], marian.source_tokens, marian)
     target = _tokens(directory / LISTS["target" if separate else "source"], marian.target_tokens, marian)
-    return Tokens(source, target, languages, min(longest, marian.rows))
+    return Tokens(source, target, languages, int(min(longest, marian.rows)))
 
 
 def read_tokenizers(directory: Path, tokens: Tokens) -> tuple[MarianTokenizer, MarianTokenizer]:
@@ -114,51 +121,15 @@ def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> 
     }
 
 
-def _tokenizer_config(directory: Path) -> tuple[bool, tuple[str, str], int]:
-    """Whether there are two lists, the names of the languages, and the maximum length of a text."""
-    path = directory / TOKENIZER_CONFIG
-    fields = Fields(path, read_object(path) if path.exists() else {})
-    separate = fields.take("separate_vocabs", bool, False)
-    languages = fields.take("source_lang", str, ""), fields.take("target_lang", str, "")
-    longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
-    if longest < 2:
-        raise fields.refused("model_max_length", longest, "must be at least 2")
-    for name, token in SPECIAL.items():
-        value = fields.take(name, (str, dict), token)
-        if (value.get("content") if isinstance(value, dict) else value) != token:
-            raise fields.refused(name, value, f"is not supported; {token} is")
-    fields.expect("tokenizer_class", "MarianTokenizer")
-    fields.expect("sp_model_kwargs", {})
-    fields.finish(*IDLE)
-    return separate, languages, int(min(longest, 10**9))
-
-
 def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
     """The tokens in the order of their numbers, each number from 0 exactly once."""
     numbers = read_object(path)
-    if len(numbers) != size:
-        raise BadInput(f"{path}: has {len(numbers):,} tokens, and config.json {size:,}: is it from another model?")
-    free = set(range(size))
-    for token, number in numbers.items():
-        if type(number) is not int or number not in free:
-            raise BadInput(
-                f"{path}: {token[:40]!r} has the number {str(number)[:40]}; must be 0 to {size - 1}, each once"
-            )
-        free.remove(number)
-    for token, expected in (("<pad>", marian.pad_id), ("</s>", marian.eos_id), ("<unk>", None)):
-        number = numbers.get(token)
-        if number is None:
-            raise BadInput(f"{path}: {token} has no number")
-        if expected not in (None, number):
-            raise BadInput(f"{path}: {token} has {number}, but {expected} in config.json")
-    tokens = sorted(numbers, key=numbers.__getitem__)
-    try:
-        "".join(tokens).encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"{path}: has a token that is not valid text (half of a character, {error.object[error.start]!a})"
-        ) from None
-    return tokens
+    if len(numbers) != size or set(numbers.values()) != set(range(size)):
+        raise BadInput(f"{path}: must number {size:,} tokens from 0, each once, as in config.json")
+    for token, number in {"<pad>": marian.pad_id, "</s>": marian.eos_id, "<unk>": numbers.get("<unk>", -1)}.items():
+        if numbers.get(token) != number:
+            raise BadInput(f"{path}: {token} has the number {numbers.get(token)}, and {number} in config.json")
+    return sorted(numbers, key=numbers.__getitem__)
 
 
 def _model_and_list(tokenizer: Tokenizer) -> tuple[bytes, list[str]]:

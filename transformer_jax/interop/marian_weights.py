@@ -1,4 +1,4 @@
-"""The arrays of a Marian model to and from parameters of this library ("ours").
+"""The arrays of a Marian model, in safetensors files, to and from parameters of this library ("ours").
 
 Only the vocabulary differs. Marian's <pad>, a vector of zeros with which its targets begin, is our <bos>, and our <pad>
 is an additional token. So the rows of tables are reordered.
@@ -12,10 +12,14 @@ import numpy as np
 
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
-from transformer_jax.interop.tensors import Stored, read_array
+from transformer_jax.files.record import plain_name, read_object
 from transformer_jax.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
+
+WEIGHTS = "model.safetensors"
+INDEX = WEIGHTS + ".index.json"  # says which of several files holds which array
+TYPES = ("float32", "float16", "bfloat16")
 
 # The output bias of our <pad>: low enough for a probability of zero.
 NEVER = -100.0
@@ -83,29 +87,66 @@ def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]
                 yield f"{ours}/{name}/bias", f"{theirs}.{their_name}.bias", (d_model,)
 
 
-def read_weights(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> Arrays:
-    """Our parameters by their paths, including position tables other than sinusoids."""
-    _check(stored, model, ids, rows, where)
+def stored_arrays(directory: Path) -> Arrays:
+    """Every array in a folder's weights, by its name. safetensors files contain no code."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
 
-    def read(name: str) -> np.ndarray:
-        return read_array(name, stored[name])
+    index, files = directory / INDEX, [WEIGHTS]
+    if not (directory / WEIGHTS).is_file():
+        files = sorted(set(read_object(index)["weight_map"].values()))
+    arrays: Arrays = {}
+    for path in (directory / plain_name(file, index) for file in files):
+        try:
+            arrays |= load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise BadInput(f"{path}: is not a valid safetensors file: {error}") from None
+    return arrays
 
-    arrays = {
-        ours: read(theirs).T if ours.endswith("kernel") else read(theirs) for ours, theirs, _ in layer_names(model)
-    }
+
+def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
+    """Our parameters by their paths, including position tables other than sinusoids.
+
+    The arrays must be exactly those of config.json, by name and shape.
+    """
+    where, stored = directory / WEIGHTS, stored_arrays(directory)
+    pending = dict(stored)
+
+    def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        if name not in pending:
+            raise BadInput(f"{where}: has no {name}, which config.json needs")
+        array = pending.pop(name)
+        if array.shape != shape or array.dtype.name not in TYPES:
+            found = f"{array.dtype.name}{list(array.shape)}"
+            raise BadInput(f"{where}: {name} is {found}; must be {list(shape)} of {', '.join(TYPES)}")
+        array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            raise BadInput(f"{where}: {name} has non-finite numbers")
+        return array
+
+    arrays = {}
+    for ours, theirs, shape in layer_names(model):
+        array = read(theirs, shape)
+        arrays[ours] = array.T if ours.endswith("kernel") else array
     for table, names in TABLES[model.tie_embeddings].items():
-        first, *others = [name for name in names if name in stored]
-        array = read(first)
+        first, *others = [name for name in names if name in stored] or names
+        shape = (len(ids.of(table)), model.d_model)
+        array = read(first, shape)
         for other in others:
-            if not np.array_equal(array, read(other)):
+            if not np.array_equal(array, read(other, shape)):
                 raise BadInput(f"{where}: {first} and {other} differ, but are shared according to config.json")
         arrays[table] = _with_our_rows(array, ids.of(table), 0.0)
-    bias_N = read(BIAS)[0] if BIAS in stored else np.zeros(len(ids.target), np.float32)
-    arrays["output_bias"] = _with_our_rows(bias_N, ids.target, NEVER)
-    tables = {stack: read(name) for stack, name in POSITIONS.items() if name in stored}
-    sinusoids = sinusoids_of(rows, model.d_model, "halves")
-    if any(np.abs(table - sinusoids).max() > SAME_POSITIONS for table in tables.values()):
-        arrays |= {f"{stack}/positions_0/table": tables.get(stack, sinusoids) for stack in POSITIONS}
+    bias_1N = np.zeros((1, len(ids.target)), np.float32)
+    if BIAS in stored:
+        bias_1N = read(BIAS, bias_1N.shape)
+    arrays["output_bias"] = _with_our_rows(bias_1N[0], ids.target, NEVER)
+    tables = {stack: read(name, (rows, model.d_model)) for stack, name in POSITIONS.items() if name in stored}
+    if tables:
+        sinusoids = sinusoids_of(rows, model.d_model, "halves")
+        if any(np.abs(table - sinusoids).max() > SAME_POSITIONS for table in tables.values()):
+            arrays |= {f"{stack}/positions_0/table": tables.get(stack, sinusoids) for stack in POSITIONS}
+    if pending:
+        raise BadInput(f"{where}: {', '.join(pending)[:80]} is not in a model of this config.json")
     return arrays
 
 
@@ -150,30 +191,8 @@ def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> n
     return sinusoids_of(rows, model.d_model, model.sinusoids)
 
 
-def _check(stored: dict[str, Stored], model: ModelConfig, ids: Ids, rows: int, where: Path) -> None:
-    """Refuses files whose arrays are not those of config.json, by name and shape."""
-    shapes = {theirs: shape for _, theirs, shape in layer_names(model)}
-    optional: dict[str, tuple[int, ...]] = {BIAS: (1, len(ids.target))}
-    optional |= dict.fromkeys(POSITIONS.values(), (rows, model.d_model))
-    for table, names in TABLES[model.tie_embeddings].items():
-        table_shape = (len(ids.of(table)), model.d_model)
-        optional |= dict.fromkeys(names, table_shape)
-        if not any(name in stored for name in names):
-            shapes[names[0]] = table_shape
-    for name, shape in shapes.items():
-        if name not in stored:
-            raise BadInput(f"{where}: has no {name}, which config.json needs ({list(shape)})")
-    for name, found in stored.items():
-        wanted = shapes.get(name) or optional.get(name)
-        if wanted is None:
-            raise BadInput(f"{where}: {name[:80]} is an unknown array for this config.json")
-        if found.shape != wanted:
-            raise BadInput(f"{where}: {name} is {list(found.shape)}, but {list(wanted)} in config.json")
-
-
 def _with_our_rows(array: np.ndarray, ids: np.ndarray, padding: float) -> np.ndarray:
     """The rows in our order, with a row for our <pad>."""
     ours = np.full((len(ids) + 1, *array.shape[1:]), padding, np.float32)
-    ours[ids] = array
-    assert PAD not in ids, "no Marian token is our <pad>"
+    ours[ids] = array  # no Marian token is our <pad>
     return ours

@@ -1,10 +1,9 @@
 """Checkpoints, written and read by orbax, with a strict restore.
 
 A checkpoint is restored only if it has exactly the wanted arrays, bit for bit as they were saved. A damaged one is
-reported and skipped for the one before; one of another model is refused.
+reported as such; one of another model raises an error.
 """
 
-import dataclasses
 import errno
 import functools
 import json
@@ -12,9 +11,8 @@ import logging
 import os
 import re
 import sys
-import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +28,14 @@ from transformer_jax.update.sharding import path_name
 
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
-# Errors of the operating system that say nothing about the files it reads; tensorstore has their numbers in its texts.
-PASSING = {
-    getattr(errno, name) for name in ("EIO", "ESTALE", "EACCES", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOMEM", "EINTR")
-}
-# Seconds before each further attempt to read a checkpoint after such an error.
-RETRIES = (1.0, 5.0)
+# Errors of the operating system that pass, and so say nothing about the files.
+PASSING = {errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT, errno.ENOMEM, errno.EINTR}
+# The number of such an error in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
 
 class DamagedCheckpoint(Exception):
     """The files are not what was saved."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Restored:
-    """A state, the notes saved with it, and the newer checkpoints that are damaged, with reasons."""
-
-    step: int
-    state: Any
-    notes: dict[str, Any]
-    damaged: dict[int, str]
 
 
 class Checkpoints:
@@ -122,39 +107,32 @@ class Checkpoints:
         kept = {*newest, *regular(steps, self._every)[-self._keep_latest :], *ranked[: self._keep_best]}
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
-    def restore_newest(self, wanted: Any) -> Restored | None:
-        """The newest undamaged checkpoint, sharded like the abstract state `wanted`; None if there is none at all."""
-        damaged: dict[int, str] = {}
-        for step in reversed(self.steps):
-            try:
-                state, notes = self.restore(step, wanted)
-                return Restored(step, state, notes, damaged)
-            except DamagedCheckpoint as problem:
-                damaged[step] = str(problem)
-        if damaged:
-            reasons = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
-            raise BadInput(f"{self.directory}: every checkpoint is damaged ({reasons})")
-        return None
-
     def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
-        """The state and notes of a checkpoint.
+        """The state, sharded like the abstract state `wanted`, and the notes of a checkpoint.
 
         Raises DamagedCheckpoint, BadInput if it is of another model, or Failed if it cannot be read now.
         """
         record = self.record(step)
         if differences := _differences(record["leaves"], _shapes(wanted)):
-            if (more := len(differences) - SHOWN_DIFFERENCES) > 0:
-                differences = [*differences[:SHOWN_DIFFERENCES], f"and {more} more"]
-            where = self.directory / str(step)
-            raise BadInput(f"{where}: is a checkpoint of another model or optimizer:\n  " + "\n  ".join(differences))
+            raise BadInput(
+                f"{self.directory / str(step)}: is a checkpoint of another model or optimizer; "
+                f"{len(differences)} arrays differ:\n  " + "\n  ".join(differences[:SHOWN_DIFFERENCES])
+            )
         state = self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
         found = digests(state)
-        changed = [name for name, digest in record["digests"].items() if found[name] != digest]
-        if changed:
-            raise DamagedCheckpoint(
-                f"{changed[0]} is not what was saved" + (f", nor {len(changed) - 1} more" if changed[1:] else "")
-            )
+        if changed := [name for name, digest in record["digests"].items() if found[name] != digest]:
+            raise DamagedCheckpoint(f"not as saved: {', '.join(changed[:3])}")
         return state, record["notes"]
+
+    def record(self, step: int) -> dict[str, Any]:
+        """The notes, shapes and digests of a checkpoint. Raises DamagedCheckpoint, or Failed as above."""
+        record = self._read(step, ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
+        try:
+            if zlib.crc32(record["content"].encode()) == int(record["crc32"]):
+                return json.loads(record["content"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise DamagedCheckpoint("its record is not what was saved")
 
     def drop_after(self, step: int) -> None:
         """Deletes the checkpoints of later steps, the newest first."""
@@ -181,60 +159,25 @@ class Checkpoints:
         except Exception as error:
             whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
             safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
+            is_full = "No space left" in str(error) or "quota exceeded" in str(error)
+            reason = "the disk is full" if is_full else _first_line(error)
             raise Failed(
-                f"a checkpoint could not be written to {self.directory} ({_reason(error)}); {safe}. "
+                f"a checkpoint could not be written to {self.directory} ({reason}); {safe}. "
                 "The same command resumes from there"
             ) from error
 
-    def record(self, step: int) -> dict[str, Any]:
-        """The notes, shapes and digests of a checkpoint. Raises DamagedCheckpoint, or Failed as above."""
-        record = self._read(step, ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
-        try:
-            if zlib.crc32(record["content"].encode()) == int(record["crc32"]):
-                return json.loads(record["content"])
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass
-        raise DamagedCheckpoint("its record is not what was saved")
-
     def _read(self, step: int, items: Any) -> Any:
-        """Reads items of a checkpoint.
-
-        An error is damage, unless the operating system or a lack of memory is its cause. What the system cannot read
-        now is tried again; a lasting error of the disk counts as damage.
-        """
-        for seconds in (*RETRIES, None):
-            try:
-                return self._manager.restore(step, args=items)
-            except Exception as error:
-                number = self._passing_error(step, error)
-                if number is None and any(map(_is_lack_of_memory, _causes(error))):
-                    raise
-                if number is None or (seconds is None and number == errno.EIO):
-                    raise DamagedCheckpoint(_first_line(error)) from error
-                if seconds is None:
-                    where = self.directory / str(step)
-                    raise Failed(
-                        f"{where}: cannot be read now: {os.strerror(number)}; the same command tries again"
-                    ) from error
-                time.sleep(seconds)
-        raise AssertionError
-
-    def _passing_error(self, step: int, error: Exception) -> int | None:
-        """The number of an error of the operating system that passes; None for another error.
-
-        To orbax a file that cannot be looked at does not exist, so the files are looked at here.
-        """
-        for number in map(_os_error, _causes(error)):
-            if number in PASSING:
-                return number
+        """Reads items of a checkpoint. An error is damage, unless a lack of memory or of access is its cause."""
         try:
-            for folder, _, files in os.walk(self.directory / str(step), onerror=_raised):
-                for name in files:
-                    with open(os.path.join(folder, name), "rb") as file:
-                        file.read(1)
-        except OSError as found:
-            return found.errno if found.errno in PASSING else None
-        return None
+            return self._manager.restore(step, args=items)
+        except Exception as error:
+            where = self.directory / str(step)
+            if number := _passing_error(error, where):
+                reason = os.strerror(number)
+                raise Failed(f"{where}: cannot be read now: {reason}; the same command tries again") from error
+            if any(isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause) for cause in _causes(error)):
+                raise
+            raise DamagedCheckpoint(_first_line(error)) from error
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:
@@ -251,18 +194,6 @@ def digests(tree: Any) -> dict[str, int]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     values = jax.device_get(_digests([leaf for _, leaf in leaves]))
     return {path_name(path): int(value) for (path, _), value in zip(leaves, values, strict=True)}
-
-
-def refuse_without_digest(plan: Any) -> None:
-    """Refuses an abstract state with an array that has no digest, of which no checkpoint could be made."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(plan)
-    for dtype, path in {leaf.dtype: path for path, leaf in leaves}.items():
-        try:
-            jax.eval_shape(_digest, jax.ShapeDtypeStruct((1,), dtype))
-        except (TypeError, ValueError):
-            raise BadInput(
-                f"the state's {path_name(path)} is of type {dtype}, which a checkpoint cannot hold"
-            ) from None
 
 
 @jax.jit
@@ -303,31 +234,36 @@ def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error, and all that led to it."""
-    inner = [*getattr(error, "exceptions", ()), error.__cause__ or error.__context__]
-    return [error, *(cause for each in inner if each is not None for cause in _causes(each))]
+    yield error
+    for inner in (*getattr(error, "exceptions", ()), error.__cause__ or error.__context__):
+        if inner is not None:
+            yield from _causes(inner)
 
 
-def _raised(error: OSError) -> None:
-    raise error
+def _passing_error(error: Exception, checkpoint: Path) -> int | None:
+    """The number of an error of the operating system that passes; None for another error."""
+    for cause in _causes(error):
+        found = OS_ERROR.search(str(cause))
+        number = int(found[1]) if found else getattr(cause, "errno", None)
+        if number in PASSING:
+            return number
 
+    def refused(problem: OSError) -> None:
+        raise problem
 
-def _is_lack_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _os_error(error: BaseException) -> int | None:
-    found = OS_ERROR.search(str(error))
-    return int(found[1]) if found else getattr(error, "errno", None)
-
-
-def _reason(error: Exception) -> str:
-    is_full = "No space left" in str(error) or "quota exceeded" in str(error)
-    return "the disk is full" if is_full else _first_line(error)
+    try:  # to orbax a file that cannot be looked at does not exist
+        for folder, _, names in os.walk(checkpoint, onerror=refused):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    file.read(1)
+    except OSError as problem:
+        return problem.errno if problem.errno in PASSING else None
+    return None
 
 
 @functools.cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,11 +38,11 @@ def code_of(addresses: Iterable[tuple[str, str]]) -> dict[str, CustomCode]:
 
 def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> list[str]:
     """One line for each use of custom code that both have and that differs."""
-    lines = []
-    for key in old.keys() & new.keys():
-        if names := new[key].changed_since(old[key]):
-            lines.append(f"{key} ({new[key].main}): {', '.join(names)} changed")
-    return sorted(lines)
+    return [
+        f"{key} ({new[key].main}): {', '.join(names)} changed"
+        for key in sorted(old.keys() & new.keys())
+        if (names := new[key].changed_since(old[key]))
+    ]
 
 
 class CodeSnapshots:
@@ -52,23 +51,19 @@ class CodeSnapshots:
     def __init__(self, run: Path):
         self.path = run / "code"
         self.record = self.path / "code.json"
-        self._folders: dict[str, Path] = {}  # by digest, of copies that version 1.0.0 made
 
     def versions(self) -> list[Version]:
         """Oldest first; none if no custom code was recorded."""
         if not self.record.is_file():
             return []
-        try:
-            return [
-                Version(int(item["step"]), {key: self._read(key, stored) for key, stored in item["code"].items()})
-                for item in read_record(self.record)["versions"]
-            ]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise BadInput(f"{self.record}: is damaged: it is not a record of custom code") from None
+        return [
+            Version(item["step"], {key: self._read(key, stored) for key, stored in item["code"].items()})
+            for item in read_record(self.record)["versions"]
+        ]
 
-    def latest(self) -> Mapping[str, CustomCode] | None:
+    def latest(self) -> Mapping[str, CustomCode]:
         versions = self.versions()
-        return versions[-1].code if versions else None
+        return versions[-1].code if versions else {}
 
     def notes(self) -> list[str]:
         """What a reader of the results must know: that they were made by several versions of the code."""
@@ -84,18 +79,13 @@ class CodeSnapshots:
         if code == (versions[-1].code if versions else {}):
             return
         for option, address in addresses:
-            file, folder = file_of(address), self._folder(code[_key(option, address)])
-            modules = {name: place for name, place in named_files(file).items() if place.suffix == ".py"}
-            for name, original in {**modules, Path(file).name: Path(file)}.items():
-                copy = folder / os.path.basename(name)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                with write_atomically(copy) as opened:
+            file, folder = Path(file_of(address)), self.path / code[_key(option, address)].digest[:12]
+            folder.mkdir(parents=True, exist_ok=True)
+            modules = [place for place in named_files(str(file)).values() if place.suffix == ".py"]
+            for original in (*modules, file):
+                with write_atomically(folder / original.name) as opened:
                     opened.write(original.read_bytes())
-        self.path.mkdir(exist_ok=True)
-        stored = [
-            {"step": version.step, "code": {key: dataclasses.asdict(code) for key, code in version.code.items()}}
-            for version in [*versions, Version(step, code)]
-        ]
+        stored = [dataclasses.asdict(version) for version in [*versions, Version(step, code)]]
         write_record(self.record, {"versions": stored})
 
     def found(self, config: ExperimentConfig, config_file: Path, started_in: str | None) -> ExperimentConfig:
@@ -104,7 +94,7 @@ class CodeSnapshots:
 
         A run is of no use without the modules of its model. Other code may be missing: what needs it reports that.
         """
-        recorded = self.latest() or {}
+        recorded = self.latest()
 
         def find(option: schema.Option, address: str) -> str:
             places = dict.fromkeys([address, os.path.join(started_in or "", address)])
@@ -115,12 +105,9 @@ class CodeSnapshots:
                 if code is None or option.affects == "output" or source_digest(place) == code.source:
                     return place
             why = "has changed since the training" if existing else "is not there"
-            if code is not None and (copy := self._folder(code) / code.main).is_file():
-                copied = f"{copy}:{address.rpartition(':')[2]}"
-                if source_digest(copied) != code.source:
-                    raise BadInput(f"{copy}: is not what was recorded")
+            if copy := code and self._copy(code, address.rpartition(":")[2]):
                 tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
-                return copied
+                return copy
             if option.path.startswith("model.parts."):
                 where = " or ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
                 raise BadInput(
@@ -130,21 +117,22 @@ class CodeSnapshots:
 
         return with_addresses(config, find)
 
-    def _folder(self, code: CustomCode) -> Path:
-        return self._folders.get(code.digest) or self.path / code.digest[:12]
+    def _copy(self, code: CustomCode, name: str) -> str | None:
+        """The address of the copy of this code; version 1.0.0 named its folders otherwise."""
+        for path in (self.path / code.digest[:12] / code.main, *sorted(self.path.glob(f"*/{code.main}"))):
+            if path.is_file() and source_digest(f"{path}:{name}") == code.source:
+                return f"{path}:{name}"
+        return None
 
     def _read(self, key: str, stored: dict[str, Any]) -> CustomCode:
         main = plain_name(stored["main"], self.record)
         if "modules" not in stored:
-            return CustomCode(main, str(stored["source"]), dict(stored["files"]))
-        # Version 1.0.0 recorded digests of whole files, which name the folder of the copy.
-        modules, data = stored["modules"], stored["data"]
-        files = json.dumps([main, {"modules": modules, "data": data}], sort_keys=True).encode()
-        digest = modules[main] if modules.keys() == {main} and not data else hashlib.sha256(files).hexdigest()
-        copy = self.path / digest[:12] / main
-        code = CustomCode(main, source_digest(f"{copy}:{key.rpartition(':')[2]}"), dict(data))
-        self._folders[code.digest] = copy.parent
-        return code
+            return CustomCode(main, stored["source"], stored["files"])
+        # Version 1.0.0 recorded the digests of whole files.
+        for copy in self.path.glob(f"*/{main}"):
+            if hashlib.sha256(copy.read_bytes()).hexdigest() == stored["modules"][main]:
+                return CustomCode(main, source_digest(f"{copy}:{key.rpartition(':')[2]}"), stored["data"])
+        return CustomCode(main, "", stored["data"])
 
 
 def _key(option: str, address: str) -> str:

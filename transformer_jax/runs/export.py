@@ -23,11 +23,10 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import UNFINISHED, explained, remove, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
-from transformer_jax.runs.best import Criterion
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
 from transformer_jax.runs.code import CodeSnapshots
-from transformer_jax.runs.folder import BY_WHOM, ORIGIN, WEIGHTS, RunFolder
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
+from transformer_jax.runs.metrics import Criterion, read_metrics
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
@@ -40,27 +39,31 @@ class SavedWeights:
         self.config, self._metrics = folder.load_config(), folder.metrics
         self._data = folder.data(self.config)
         folder.warn_of_changed_config()
-        if not folder.checkpoints.is_dir():
+        if not folder.saved_steps():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
         self._wanted = _abstract(self.config)
 
     def newest(self) -> tuple[int, Any]:
-        restored = self._checkpoints.restore_newest(self._wanted)
-        if restored is None:
-            raise BadInput(f"{self._checkpoints.directory}: has no checkpoint yet; transformer-jax train makes them")
-        for step, reason in restored.damaged.items():
-            tell(f"warning: the checkpoint of step {step} is damaged ({reason}); using that of step {restored.step}")
-        return restored.step, jax.device_get(restored.state.evaluated_params)
+        """The step and the parameters of the newest checkpoint that is not damaged."""
+        for step in reversed(self._checkpoints.steps):
+            try:
+                return step, self._params(step)
+            except DamagedCheckpoint as problem:
+                tell(f"warning: the checkpoint of step {step} is damaged ({problem}); looking for an earlier one")
+        raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
     def of_step(self, step: int) -> Any:
         if step not in self._checkpoints.steps:
-            known = ", ".join(map(str, self._checkpoints.steps)) or "none"
+            known = ", ".join(map(str, self._checkpoints.steps))
             raise BadInput(f"{self._checkpoints.directory}: has no checkpoint of step {step}; there are: {known}")
         try:
-            state, _ = self._checkpoints.restore(step, self._wanted)
+            return self._params(step)
         except DamagedCheckpoint as problem:
             raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
+
+    def _params(self, step: int) -> Any:
+        state, _ = self._checkpoints.restore(step, self._wanted)
         return jax.device_get(state.evaluated_params)
 
     def last_steps(self, count: int) -> list[int]:
@@ -74,8 +77,15 @@ class SavedWeights:
         criterion = Criterion.noted(self._checkpoints.record(steps[-1])["notes"])
         scores = criterion.scores(read_metrics(self._metrics), steps[-1])
         known = {step: score for step in steps if (score := scores.get(step)) is not None}
-        ranked = sorted(known, key=lambda step: (-known[step], step))
-        return self._enough(ranked, count, f" with a score, the {criterion}")[:count]
+        return self._enough(sorted(known, key=lambda step: (-known[step], step)), count)[:count]
+
+    def _enough(self, steps: list[int], count: int) -> list[int]:
+        if count > len(steps):
+            raise BadInput(
+                f"{self._checkpoints.directory}: {count} checkpoints were asked for, there are {len(steps)} (the best "
+                "have a score); train.keep_latest and train.keep_best say how many are kept"
+            )
+        return steps
 
     def data(self, step: int) -> Prepared:
         """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
@@ -95,14 +105,6 @@ class SavedWeights:
             params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self.of_step(step))
             total = params if total is None else jax.tree.map(np.add, total, params)
         return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
-
-    def _enough(self, steps: list[int], count: int, which: str = "") -> list[int]:
-        if count > len(steps):
-            raise BadInput(
-                f"{self._checkpoints.directory}: {count} checkpoints were asked for, there are {len(steps)}{which}; "
-                "train.keep_latest and train.keep_best say how many are kept"
-            )
-        return steps
 
 
 def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:
@@ -128,19 +130,18 @@ def write_model(
     """
     from safetensors.numpy import save
 
+    # safetensors would write an array that is not contiguous transposed, without an error.
+    arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
+    files = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode(), **dict(tokenizers.values())}
+    origin = {
+        "steps": list(steps),
+        "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
     with new_folder(directory, replace) as unfinished:
-        # safetensors would write an array that is not contiguous transposed, without an error.
-        arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
-        content = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode()}
-        for name, data in (*content.items(), *tokenizers.values()):
+        for name, data in files.items():
             with write_atomically(unfinished / name) as file:
                 file.write(data)
-        files = {**content, **dict(tokenizers.values())}
-        origin = {
-            "steps": list(steps),
-            "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
-            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-        }
         if code is not None and code.path.is_dir():
             shutil.copytree(code.path, unfinished / code.path.name)
         write_record(unfinished / ORIGIN, origin)
@@ -173,67 +174,44 @@ class Weights(NamedTuple):
 
 
 def read_export(directory: Path) -> Weights:
-    """Reads an exported folder. Refuses one that was damaged."""
-    from safetensors import SafetensorError
+    """Reads an exported folder, whose files are checked against their digests."""
     from safetensors.numpy import load_file
 
-    for name in (WEIGHTS, ORIGIN):
-        if not (directory / name).is_file():
-            raise BadInput(f"{directory}: is no exported model (it has no {name}); transformer-jax export makes one")
-    folder = RunFolder(directory)
-    config = folder.load_config()
-    try:
-        arrays = load_file(directory / WEIGHTS)
-    except (SafetensorError, ValueError) as error:
-        raise BadInput(f"{directory}: is damaged: {error}") from None
-    tokenizers, steps = _origin(directory)
-    params = traverse_util.unflatten_dict(arrays, sep="/")
-    for difference in other_shapes(config, params):
-        raise BadInput(f"{directory / WEIGHTS}: {difference} by config.json")
-    return Weights(config, params, tokenizers, steps, folder.code)
-
-
-def steps_of_export(directory: Path) -> list[int]:
-    """The steps of the checkpoints whose weights an exported folder has."""
-    return _origin(directory)[1]
-
-
-def _origin(directory: Path) -> tuple[dict[str, Path], list[int]]:
-    """The tokenizers and the steps in weights.json; checks each file against its digest there."""
     path = directory / ORIGIN
     origin = read_record(path)
-    try:
-        steps, names, digests = origin["steps"], origin["tokenizers"], origin["sha256"]
-    except KeyError:
-        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one") from None
-    tokenizers = {side: directory / plain_name(name, path) for side, name in names.items()}
-    for name, digest in digests.items():
+    if not origin.keys() >= {"steps", "tokenizers", "sha256"}:
+        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
+    for name, digest in origin["sha256"].items():
         file = directory / plain_name(name, path)
-        if not file.is_file():
-            raise BadInput(f"{file}: there is no such file, but {ORIGIN} names it")
-        with open(file, "rb") as opened:
-            if hashlib.file_digest(opened, "sha256").hexdigest() == digest:
-                continue
-        if name != "config.json":
-            raise BadInput(f"{file}: is damaged: its digest is not the one in {ORIGIN}")
-        tell(f"warning: {file} is not what was written there ({BY_WHOM}); taken as it is")
-    return tokenizers, steps
+        if not file.is_file() or _digest(file) != digest:
+            raise BadInput(f"{file}: is missing, damaged or changed by hand: {ORIGIN} has another digest")
+    folder = RunFolder(directory)
+    return Weights(
+        folder.load_config(),
+        traverse_util.unflatten_dict(load_file(directory / WEIGHTS), sep="/"),
+        {side: directory / plain_name(name, path) for side, name in origin["tokenizers"].items()},
+        origin["steps"],
+        folder.code,
+    )
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
     """One line for each parameter whose shape is not that of the config."""
     arrays, wanted = flat(params), flat(_abstract(config).params)
-    lines = []
-    for name in {**arrays, **wanted}:
-        found, right = (tree[name].shape if name in tree else "nothing" for tree in (arrays, wanted))
-        if found != right:
-            lines.append(f"{name} is {found}, and {right}")
-    return lines
+    shapes = {
+        name: [getattr(tree.get(name), "shape", "nothing") for tree in (arrays, wanted)] for name in arrays | wanted
+    }
+    return [f"{name} is {found}, and {right}" for name, (found, right) in shapes.items() if found != right]
 
 
 def flat(params: Any) -> dict[str, Any]:
     """Parameters by path: encoder/layers_0/self_attention/query/kernel."""
     return traverse_util.flatten_dict(params, sep="/")
+
+
+def _digest(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _abstract(config: ExperimentConfig) -> TrainState:

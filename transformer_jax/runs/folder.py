@@ -1,6 +1,6 @@
 """The folder of a run: its files, its lock, and whether a config is that of the run there.
 
-A folder that contains something else than a run is rejected before anything is written there.
+A folder with anything but a run is rejected before anything is written there.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -20,15 +21,7 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import (
-    UNFINISHED,
-    Locked,
-    explained,
-    locked,
-    made,
-    write_atomically,
-    write_record,
-)
+from transformer_jax.files.atomic import UNFINISHED, Locked, explained, locked, made, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
@@ -43,29 +36,16 @@ PACKAGES = ("transformer_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoi
 # Another version of these may compute other numbers.
 IDENTIFYING = ("transformer_jax", "transformer_jax_sha256", "jax", "jaxlib", "flax", "optax")
 # With another value of these, the same program rounds otherwise, and a resumed run is not bit for bit the same.
-NUMERICS = ("jaxlib", "xla_flags", "cores", "cpu", "devices")
-MADE_BY = (*IDENTIFYING, *(name for name in NUMERICS if name not in IDENTIFYING))
+NUMERICS = ("xla_flags", "cores", "cpu", "devices")
+MADE_BY = (*IDENTIFYING, *NUMERICS)
 
 # Keys in versions.json: digests of config.json and of this library's source; what made earlier steps, if it was
-# something else; the number of updates of the run.
+# something else; the number of updates of the run; the run whose weights this one started with.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
-LAST_STEP = "last_step"
-INIT_FROM = "init_from"  # the run whose weights this one started with
-# Characters that make a path a pattern.
-PATTERN = "[]*?\\"
-BY_WHOM = "changed by hand, or damaged"
-
+LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
 # What `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
 LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock", "log.txt"}
-# Any of these files with these fields makes a folder a run. versions.json is written first, attempt.json by a sweep's
-# worker before it trains; config.json is a common name and counts only beside checkpoints.
-OF_RUNS = {
-    "versions.json": {"python", "platform", "command"},
-    "attempt.json": {"state", "host", "pid"},
-    "config.json": {"seed", "model", "data", "optimizer", "mesh", "train", "decode"},
-}
-SHOWN_NAMES = 5
 
 
 class RunFolder:
@@ -75,14 +55,10 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        writes: bool = True,
-        accept_changed_code: bool = False,
-        labels: Labels | None = None,
+        self, path: str | Path, writes: bool = True, accept_changed_code: bool = False, labels: Labels | None = None
     ):
         self.path, self.writes, self._labels = Path(paths.expanded(path)), writes, labels or Labels()
-        self.accept_changed_code, self._has_warned = accept_changed_code, False
+        self.accept_changed_code = accept_changed_code
         self.init_from: str | None = None  # the run with whose weights a new one starts
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
@@ -95,7 +71,7 @@ class RunFolder:
         return Tracking(self.path, config, self._labels) if self.writes and config.train.tracker else None
 
     def data(self, config: ExperimentConfig) -> Path:
-        return Path(config.data.directory) if config.data.directory else self.path / "data"
+        return Path(config.data.directory or self.path / "data")
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -104,22 +80,20 @@ class RunFolder:
         A training that fails before it writes anything leaves nothing behind.
         """
         refuse_patterns(self.path)
-        if not self.writes:
-            yield
-            return
         with contextlib.ExitStack() as stack:
-            with explained(self.path):
-                refuse_foreign(self.path)
-                stack.enter_context(made(self.path))
+            if self.writes:
                 try:
-                    stack.enter_context(locked(self.lock, wait=False))
+                    with explained(self.path):
+                        refuse_foreign(self.path)
+                        stack.enter_context(made(self.path))
+                        stack.enter_context(locked(self.lock, wait=False))
                 except Locked as holder:
                     raise BadInput(f"{self.path}: {holder} is training here; wait, or use another --workdir") from None
             yield
 
     def load_config(self) -> ExperimentConfig:
         """The config of the run, with the places where its custom code is now."""
-        return self.code.found(self.stored_config(), self.config, self._started_in())
+        return self.code.found(self.stored_config(), self.config, self.versions().get("directory"))
 
     def stored_config(self) -> ExperimentConfig:
         if not self.config.is_file():
@@ -135,32 +109,25 @@ class RunFolder:
             return read_record(self._versions)
         return {}
 
-    def _started_in(self) -> str | None:
-        """The directory to which relative addresses in the config refer."""
-        directory = self.versions().get("directory")
-        return directory if isinstance(directory, str) else None
-
     def last_step(self) -> int | None:
         """The number of updates of the run, if it is recorded."""
-        recorded = self.versions().get(LAST_STEP)
-        return recorded if isinstance(recorded, int) else None
+        return self.versions().get(LAST_STEP)
 
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
-        wanted = self.versions().get(CONFIG_DIGEST)
-        with contextlib.suppress(BadInput):
-            if wanted is not None and hashlib.sha256(read_bytes(self.config)).hexdigest() != wanted:
-                tell(f"warning: {self.config} is not what was written there ({BY_WHOM}); taken as it is")
+        digest = hashlib.sha256(read_bytes(self.config)).hexdigest()
+        if self.versions().get(CONFIG_DIGEST, digest) != digest:
+            tell(f"warning: {self.config} is not what was written there (changed by hand, or damaged); taken as it is")
 
     def holds_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> bool:
-        """Whether the run of this config has a checkpoint here. Refuses another run."""
+        """Whether the run of this config has a checkpoint here. Another run raises BadInput."""
         if self._newest_step() is None:
             return False
         self._refuse_another_run(config, schedule_end)
         return True
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
-        """Writes config.json and versions.json; refuses another run. Only the first of several processes writes."""
+        """Writes config.json and versions.json; another run raises BadInput. Only the first process writes."""
         addresses, step = list(configuration.addresses(config)), self._newest_step()
         code = code_of(addresses)
         if step is not None or not self.writes:
@@ -185,7 +152,8 @@ class RunFolder:
         for before in versions.get(EARLIER, []):
             known = [name for name in MADE_BY if name in before]
             changed = [f"{name} {before[name]}" for name in known if before[name] != versions.get(name)]
-            lines += [f"steps up to {before['until']:,} were made by {', '.join(changed)}"] * bool(changed)
+            if changed:
+                lines.append(f"steps up to {before['until']:,} were made by {', '.join(changed)}")
         return lines
 
     def saved_steps(self) -> set[int]:
@@ -196,51 +164,31 @@ class RunFolder:
 
     def _newest_step(self) -> int | None:
         """The newest checkpoint, damaged or not; None if the run has not started."""
-        if not (self.config.is_file() and self.checkpoints.is_dir()):
-            return None
-        names = [path.name for path in self.checkpoints.iterdir()]
-        return max((int(name) for name in names if name.isdecimal()), default=0) if names else None
+        return max(self.saved_steps(), default=None) if self.config.is_file() else None
 
     def _refuse_another_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> None:
-        differences = _differences(
-            with_plain_addresses(self.stored_config()),
-            with_plain_addresses(config),
-            schedule_end,
-            self._newest_step() or 0,
-        )
-        if differences:
+        old, new = with_plain_addresses(self.stored_config()), with_plain_addresses(config)
+        if differences := _differences(old, new, schedule_end, self._newest_step() or 0):
             self.warn_of_changed_config()
-            raise BadInput(
-                f"{self.path}: holds another run; use another --workdir, or the config of that run. It differs in:\n  "
-                + "\n  ".join(differences)
-            )
-        self._refuse_changed_code(changes(self.code.latest() or {}, code_of(configuration.addresses(config))))
-
-    def _refuse_changed_code(self, changed: list[str]) -> None:
-        message = f"{self.path}: was trained with other custom code: {'; '.join(changed)}"
+            lines = "\n  ".join(["It differs in:", *differences])
+            raise BadInput(f"{self.path}: holds another run; use another --workdir, or the config of that run. {lines}")
+        changed = changes(self.code.latest(), code_of(configuration.addresses(config)))
         if changed and not self.accept_changed_code:
             raise BadInput(
-                f"{message}. Use another --workdir, restore the code (a copy is in {self.code.path}), or give "
-                "--accept-changed-code, which reports will mention"
+                f"{self.path}: was trained with other custom code: {'; '.join(changed)}. Restore it (a copy is in "
+                f"{self.code.path}), use another --workdir, or give --accept-changed-code, which reports will mention"
             )
-        if changed and self.writes and not self._has_warned:
-            self._has_warned = True
-            tell(f"warning: {message}; accepted")
 
     def _earlier(self, step: int | None, now: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """What made the steps so far, if it is not what makes the next ones."""
         before = self.versions()
         if step is None or not before:
             return {}
-        earlier = before.get(EARLIER, [])
-        changed = [name for name in MADE_BY if name in before and before[name] != now.get(name)]
+        made_by = {name: before[name] for name in MADE_BY if name in before}
+        changed = [f"{name} {old} there, {now.get(name)} here" for name, old in made_by.items() if old != now.get(name)]
+        earlier = [*before.get(EARLIER, []), *([{"until": step, **made_by}] if changed else [])]
         if changed:
-            earlier = [*earlier, {"until": step, **{name: before[name] for name in MADE_BY if name in before}}]
-        if rounding := [f"{name} {before[name]} there, {now.get(name)} here" for name in changed if name in NUMERICS]:
-            tell(
-                f"warning: {self.path}: {', '.join(rounding)}: numbers are rounded otherwise, so the run goes on, but "
-                "not bit for bit as it would have"
-            )
+            tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, but not bit for bit")
         return {EARLIER: earlier} if earlier else {}
 
     def drop_metrics_after(self, step: int) -> None:
@@ -253,10 +201,8 @@ class RunFolder:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuses a folder that is neither new nor empty nor a run, before anything is written there."""
-    if not path.is_dir():
-        return
-    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(UNFINISHED)}
+    """Raises BadInput for a folder that is neither new nor empty nor a run, before anything is written there."""
+    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(UNFINISHED)} if path.is_dir() else set()
     if names & {WEIGHTS, ORIGIN}:
         raise BadInput(
             f"{path}: is an exported folder, whose config.json training would replace; use another --workdir "
@@ -264,26 +210,25 @@ def refuse_foreign(path: Path) -> None:
         )
     others = sorted(names - LEFT_BY_A_START)
     if others and not is_run(path):
-        more = f" and {len(others) - SHOWN_NAMES} more" if len(others) > SHOWN_NAMES else ""
         raise BadInput(
-            f"{path}: is not a run of this library, and not empty (it has {', '.join(others[:SHOWN_NAMES])}{more}); "
+            f"{path}: is not a run of this library, and not empty (it has {', '.join(others[:5])}); "
             "use a new or empty folder"
         )
 
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run of this library; some of its files may be missing or damaged."""
-    for name, fields in OF_RUNS.items():
+    # versions.json is written first, attempt.json by a sweep's worker before it trains.
+    for name, field in (("versions.json", SOURCE_DIGEST), ("attempt.json", "host")):
         with contextlib.suppress(OSError, BadInput):
-            if read_object(path / name).keys() >= fields:
-                return name != "config.json" or (path / "checkpoints").is_dir()
-    return False
+            if field in read_object(path / name):
+                return True
+    return (path / "config.json").is_file() and (path / "checkpoints").is_dir()
 
 
 def refuse_patterns(path: Path) -> None:
-    """Refuses a path that orbax would read as a glob pattern."""
-    found = sorted(set(str(path.absolute())) & set(PATTERN))
-    if found:
+    """Raises BadInput for a path that orbax would read as a glob pattern."""
+    if found := set(str(path.absolute())) & set("[]*?\\"):
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
 
 
@@ -298,11 +243,11 @@ def _differences(
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
         schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)
-        line = f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here"
-        if newest_step > until > 0:
-            line += f", which would change rates since update {until}, and the newest checkpoint is of {newest_step}"
         if newest_step > until:
-            lines.append(line)
+            lines.append(
+                f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here, which "
+                f"would change rates since update {until}"
+            )
     return lines
 
 
@@ -342,15 +287,12 @@ def numerics() -> dict[str, Any]:
     """What decides, besides the versions, how numbers are rounded in this process."""
     import jax  # here, because it loads slowly
 
-    facts = dict[str, str]()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    features = hashlib.sha256(" ".join(sorted(facts.get("flags", "").split())).encode()).hexdigest()[:8]
+    cpuinfo = Path("/proc/cpuinfo")
+    cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
     kinds = [device.device_kind for device in jax.devices()]
     return {
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "cpu": f"{facts.get('model name', platform.machine())}, features {features}",
+        "cpu": cpu[1] if cpu else platform.machine(),
         "devices": ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)),
     }

@@ -1,18 +1,30 @@
-"""metrics.jsonl, written and read: a line of JSON for each interval and each validation of a run; and TensorBoard."""
+"""metrics.jsonl, written and read: a line of JSON for each interval and each validation of a run; and its best scores.
+
+Scores by different criteria cannot be compared. A run that is resumed with another criterion begins a new best.
+"""
 
 import contextlib
+import hashlib
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax import schema
+from transformer_jax.config import DecodeConfig, TrainConfig
+from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.atomic import explained
 from transformer_jax.runs.tracking import Tracking
 
+# Options of decoding on which scores of validation translations depend.
+MEASURED_WITH = tuple(
+    option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
+)
+
 
 class Metrics:
-    """Appends lines to metrics.jsonl. Of several processes only the first writes, and has a tracker."""
+    """Appends lines to metrics.jsonl, and reports them to TensorBoard and a tracker. Only the first process writes."""
 
     def __init__(self, path: Path, tensorboard: bool, writes: bool = True, tracking: Tracking | None = None):
         self._path, self._writes, self._board, self._tracking = path, writes, None, tracking
@@ -24,17 +36,12 @@ class Metrics:
     def __enter__(self) -> "Metrics":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._tracking is not None:
             self._tracking.finish()
-        if self._board is None:
-            return
-        try:
+        if self._board is not None:
             with explained(self._path.parent / "tensorboard"):
                 self._board.close()
-        except (OSError, BadInput, Failed):
-            if kind is None:  # otherwise the first error is reported
-                raise
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
@@ -62,13 +69,87 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
             line = json.loads(text)
-            if (
-                isinstance(line, dict)
-                and isinstance(line.get("step"), int)
-                and all(value is None or isinstance(value, (int, float)) for value in line.values())
-            ):
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
                 lines.append(line)
     return lines
+
+
+def is_validation(line: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl is a validation's."""
+    return "valid_loss" in line or "bleu" in line
+
+
+def validations_since_best(scores: Mapping[int, float | None]) -> int:
+    """How many validations ago the best one was, by scores of each step; None is a score that is not finite."""
+    best, since = -math.inf, 0
+    for step in sorted(scores):
+        score = scores[step]
+        since += 1
+        if score is not None and score > best:
+            best, since = score, 0
+    return since
+
+
+class Criterion(NamedTuple):
+    """What the best checkpoint is: the highest or lowest value of a metric.
+
+    `measured` is a digest of what values of the metric depend on besides the parameters; "" if on nothing.
+    The validations after the step `since` were scored by this criterion.
+    """
+
+    metric: str
+    best_is: str
+    measured: str = ""
+    since: int = 0
+
+    @classmethod
+    def of(cls, train: TrainConfig, decode: DecodeConfig, references: str = "") -> "Criterion":
+        """The criterion of a config; `references` is a digest of the validation texts."""
+        return cls(train.best_metric, train.best_is, _measured(train.best_metric, decode, references))
+
+    @classmethod
+    def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
+        """The criterion in a checkpoint's notes."""
+        best = notes["best"]
+        measured, since = best["measured"], best.get("since", 0)
+        if isinstance(measured, dict):  # of version 1.0.0: a digest and a step for each metric
+            measured, since = measured.get(best["metric"], ("", 0))
+        return cls(best["metric"], best["best_is"], measured, since)
+
+    def compares_with(self, other: "Criterion") -> bool:
+        """Whether scores by the two criteria can be compared."""
+        return self[:3] == other[:3]
+
+    def after(self, before: "Criterion", step: int) -> "Criterion":
+        """This criterion in a run that had another one until `step`."""
+        return self._replace(since=before.since if self.compares_with(before) else step)
+
+    def score(self, value: float | None) -> float | None:
+        """The score of a value of the metric, higher being better; None if it is not finite."""
+        if value is None or not math.isfinite(value):
+            return None
+        return value if self.best_is == "highest" else -value
+
+    def scores(self, lines: Sequence[Mapping[str, Any]], until: int) -> dict[int, float | None]:
+        """The scores of the validations in metrics.jsonl that were scored by this criterion, by step."""
+        return {
+            line["step"]: self.score(line[self.metric])
+            for line in lines
+            if self.metric in line and is_validation(line) and self.since < line["step"] <= until
+        }
+
+    def __str__(self) -> str:
+        return f"{self.best_is} {self.metric}"
+
+
+def _measured(metric: str, decode: DecodeConfig, references: str) -> str:
+    addresses = {address.rpartition(":")[2]: address for address in decode.metrics}
+    if metric not in ("bleu", "exact_match", *addresses):
+        return ""
+    address = addresses.get(metric)
+    code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
+    how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
+    return hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def duration(seconds: float) -> str:

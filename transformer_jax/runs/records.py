@@ -21,6 +21,14 @@ DEFAULTS = {name: getattr(DecodeConfig(), name) for name in SEARCH}
 NAMED_WEIGHTS = ("latest", "best", "averaged")
 # The fields of a record and of a sweep's result.json that identify the scores.
 IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
+# Other fields that a record is compared by, and what they are of.
+KINDS = {
+    "test_set_sha256": "test set",
+    "steps": "step",
+    "weights_sha256": "set of weights",
+    "bleu_tokenize": "tokenizer of BLEU",
+    "version": "version of the library",
+}
 # Hexadecimal digits of a digest in a file name.
 SHORT = 8
 
@@ -52,33 +60,21 @@ def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig
 
 def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record differs from the wanted one; empty if it does not."""
-    if record.get("test_set_sha256") != wanted.get("test_set_sha256", record.get("test_set_sha256")):
-        return f"is of another test set ({record.get('test_set')})"
-    if record.get("steps") != wanted.get("steps", record.get("steps")):
-        return f"is of step {_listed(record.get('steps'))}, not of step {_listed(wanted['steps'])}"
-    if changed := search_difference(record, wanted.get("decode", {})):
-        return f"is of another search: {changed}"
-    if record.get("weights_sha256") != wanted.get("weights_sha256", record.get("weights_sha256")):
-        return "is of other weights"
-    tokenize = record.get("bleu_tokenize", "13a")  # records of version 1.0.0 have no other
-    if tokenize != wanted.get("bleu_tokenize", tokenize):
-        return f"has BLEU by the tokenizer {tokenize}, not {wanted['bleu_tokenize']}"
+    record = {"bleu_tokenize": "13a", **record}  # records of version 1.0.0 have no other
+    for key, kind in KINDS.items():
+        if key in wanted and record.get(key) != wanted[key]:
+            return f"is of another {kind} ({str(record.get(key))[:12]})"
     for name, signature in wanted.get("metrics", {}).items():
-        measured = record.get("measures", {}).get(name)
-        if measured is None or measured.get("signature") != signature:
+        if record.get("measures", {}).get(name, {}).get("signature") != signature:
             return f"has no {name} of {signature}"
-    if record.get("version") != wanted.get("version", record.get("version")):
-        return f"was made by version {record.get('version', 'unknown')}"
-    return ""
+    changed = search_difference(record, wanted.get("decode", {}))
+    return f"is of another search: {changed}" if changed else ""
 
 
 def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record's search differs from the wanted one: beam = 2, not 4."""
-    found = record.get("decode")
-    found = {**DEFAULTS, **found} if isinstance(found, Mapping) else {}
-    return ", ".join(
-        f"{name} = {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value
-    )
+    found = {**DEFAULTS, **record.get("decode", {})}
+    return ", ".join(f"{name} = {found[name]}, not {value}" for name, value in wanted.items() if found[name] != value)
 
 
 def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
@@ -89,7 +85,3 @@ def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
         return None
     whole = record.get("hypotheses_sha256") in (None, lines_sha256(lines))
     return lines if whole and len(lines) == record.get("n", len(lines)) else None
-
-
-def _listed(steps: Any) -> str:
-    return ", ".join(map(str, steps)) if isinstance(steps, list) else str(steps)

@@ -1,7 +1,7 @@
 """Metrics reported to an experiment tracker, besides metrics.jsonl, on which nothing depends.
 
-RUN/tracker.json has the identity of the run's record there, and the last step at which each metric was reported: a
-resumed run continues its record, and steps that it repeats are not reported again.
+RUN/tracker.json has the identity of the run's record there, and the last step that was reported: a resumed run
+continues its record, and steps before that are not reported again.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class Tracker(Protocol):
 
 
 class Wandb:
-    """A run of Weights & Biases, whose files are in the run's folder.
-
-    WANDB_MODE=offline, WANDB_PROJECT, WANDB_DIR and so on have their usual effect.
-    """
+    """A run of Weights & Biases, whose files are in the run's folder. WANDB_MODE and so on have their usual effect."""
 
     def __init__(self, run: TrackedRun):
         import wandb
@@ -87,24 +84,23 @@ class Labels:
 
 
 class Tracking:
-    """The tracker of a run. It may be refused when it starts; if it fails later it is left out, with one warning."""
+    """The tracker of a run. If it cannot start, that is an error; later it is left out, with one warning."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels):
         self._name, self._file = str(config.train.tracker), folder / FILE
-        stored: dict[str, Any] = {}
-        with contextlib.suppress(OSError, BadInput):
-            stored = read_record(self._file)
-        is_resumed = stored.get("tracker") == self._name
-        new = {"tracker": self._name, "id": uuid.uuid4().hex, "reported": {}}
-        self._record: dict[str, Any] = stored if is_resumed else new
-        options = {
-            option.path: schema.value_at(config, option.path)
-            for option in schema.options(ExperimentConfig)
-            if option.has_effect(config)
-        }
-        name = labels.name or folder.absolute().name
+        self._record = _stored(folder)
+        is_resumed = self._record.get("tracker") == self._name
+        if not is_resumed:
+            self._record = {"tracker": self._name, "id": uuid.uuid4().hex}
+        options = [option for option in schema.options(ExperimentConfig) if option.has_effect(config)]
         run = TrackedRun(
-            str(self._record["id"]), labels.project, labels.group, name, options, str(folder.absolute()), is_resumed
+            id=self._record["id"],
+            project=labels.project,
+            group=labels.group,
+            name=labels.name or folder.absolute().name,
+            options={option.path: schema.value_at(config, option.path) for option in options},
+            folder=str(folder.absolute()),
+            is_resumed=is_resumed,
         )
         make = maker(self._name)
         try:
@@ -116,24 +112,19 @@ class Tracking:
             write_json(self._file, self._record)
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
-        """Reports the finite numbers among these values, each once for a step."""
-        reported = self._record["reported"]
-        new = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, (int, float)) and math.isfinite(value) and reported.get(name, -1) < step
-        }
-        if self._tracker is None or not new:
+        """Reports the finite numbers among these values. Of the last step that was reported they may come again."""
+        known = {name: x for name, x in values.items() if isinstance(x, (int, float)) and math.isfinite(x)}
+        if self._tracker is None or not known or step < self._record.get("step", 0):
             return
         with self._failing(f"at step {step:,}"):
-            self._tracker.log(step, new)
-        reported.update(dict.fromkeys(new, step))
+            self._tracker.log(step, known)
+        self._record["step"] = step
         with explained(self._file):
             write_json(self._file, self._record)
 
     def finish(self) -> None:
         if self._tracker is not None:
-            with self._failing("when it ended its record"):
+            with self._failing("at the end"):
                 self._tracker.finish()
 
     @contextlib.contextmanager
@@ -142,25 +133,25 @@ class Tracking:
             yield
         except (Exception, SystemExit) as error:
             self._tracker = None
-            reason = f"{type(error).__name__}: {error}"
-            self._record["failed"] = f"{when} ({reason})"
+            failed = self._record["failed"] = f"{when} ({type(error).__name__}: {error})"
             with contextlib.suppress(OSError):
                 write_json(self._file, self._record)
-            tell(
-                f"warning: train.tracker = {self._name} failed {when} ({reason}); nothing more is reported to it. "
-                "Training continues, and metrics.jsonl has everything"
-            )
+            tell(f"warning: train.tracker = {self._name} failed {failed}; metrics.jsonl has everything")
 
 
 def failure(folder: Path) -> str:
     """When and why the tracker of a run failed, so that its record is incomplete; "" if it did not."""
+    return _stored(folder).get("failed", "")
+
+
+def _stored(folder: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, BadInput):
-        return str(read_record(folder / FILE).get("failed", ""))
-    return ""
+        return read_record(folder / FILE)
+    return {}
 
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:
-    """What makes the tracker of this name or address. Refuses one that is not there."""
+    """What makes the tracker of this name or address. Raises BadInput if it is not there."""
     if not is_address(name):
         require(f"train.tracker = {name}", name)
         return Wandb

@@ -17,9 +17,8 @@ from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
-from transformer_jax.runs.best import is_validation
 from transformer_jax.runs.folder import RunFolder, identifying_versions, numerics
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import provenance

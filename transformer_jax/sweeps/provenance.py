@@ -71,7 +71,7 @@ def check(sweep: SweepFolder, definition: ResolvedSweep) -> None:
 def _begun_with(run: SweepRun) -> dict[str, str]:
     """The digests of the code that an unfinished run was trained with, as far as they were recorded."""
     by_key = {f"{option}:{code.rpartition(':')[2]}": code for option, code in addresses(run.experiment)}
-    begun = run.folder.code.latest() or {}
+    begun = run.folder.code.latest()
     return {by_key[key]: code.digest for key, code in begun.items() if key in by_key}
 
 

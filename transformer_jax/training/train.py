@@ -28,10 +28,9 @@ from transformer_jax.processes.compilation import CompileWatch, announced_when_s
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import seconds_since_start
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.runs.best import Criterion, best_of, is_validation
-from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, refuse_without_digest
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import Metrics, read_metrics
+from transformer_jax.runs.metrics import Criterion, Metrics, is_validation, read_metrics, validations_since_best
 from transformer_jax.schema import is_address
 from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.progress import ProgressLine, Throughput, header
@@ -74,7 +73,6 @@ def train(
     """
     setup = RunSetup(configs[0], prepared, has_evaluators=bool(evaluators))
     steps = CompiledSteps(configs, [setup.schedule(config) for config in configs], setup.mesh, params)
-    refuse_without_digest(steps.abstract_state)  # not at the first checkpoint, which may be hours away
     above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
     labels = [f"{os.path.relpath(folder.path, above)}: " if folders[1:] else "" for folder in folders]
     runs = [
@@ -457,7 +455,7 @@ class Recorder:
         self._judge()
 
     def _judge(self) -> None:
-        self.since_best = best_of(self.scores).validations_since
+        self.since_best = validations_since_best(self.scores)
         self.improvement = improvement_at_the_end(self.valid_losses, self.config.optimizer.warmup_steps)
 
     def add(self, sums: IntervalSums) -> None:

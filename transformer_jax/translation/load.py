@@ -14,9 +14,10 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
+from transformer_jax.files.record import read_record
 from transformer_jax.model.build import position_limit
-from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export, steps_of_export
-from transformer_jax.runs.folder import WEIGHTS, RunFolder
+from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
+from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
 from transformer_jax.update.sharding import make_mesh, replicated_patterns, state_shardings
@@ -86,16 +87,15 @@ class Run:
         return self._translator.translate(self.params, texts, decode, first_id, references)
 
     def compile_search(self, tokens: int, decode: DecodeConfig) -> None:
-        """Compiles the search for sources of up to so many tokens, which from now on share this program."""
+        """Compiles the search for sources of up to this number of tokens, which share the program from now on."""
         self._translator.least_room = min(tokens, position_limit(self.config.model) or tokens)
         self.translations(["a"], decode=decode)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""
         known = [field.name for field in dataclasses.fields(DecodeConfig)]
-        for name in changes:
-            if name not in known:
-                raise BadInput(f"{name}: no option of decoding; {schema.nearest(name, known)}")
+        for name in changes.keys() - known:
+            raise BadInput(f"{name}: no option of decoding; {schema.nearest(name, known)}")
         return dataclasses.replace(self.config.decode, **changes)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
@@ -139,20 +139,16 @@ def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | No
 
 def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
     """The weights that `load_run` loads, or those of the checkpoint of one step."""
-    workdir = Path(paths.expanded(workdir))
-    if (workdir / WEIGHTS).is_file():
-        if weights != "latest" or at_step is not None:
-            asked = f"--weights={weights}" if at_step is None else f"--step={at_step}"
-            raise BadInput(f"{asked}: {workdir} is an exported folder, which has only one set of weights")
-        return read_export(workdir)
     folder = RunFolder(workdir)
-    if weights == "averaged":
-        if not folder.averaged.is_dir():
-            raise BadInput(f"{folder.path}: has no averaged weights; transformer-jax average makes them")
-        return read_export(folder.averaged)
+    if (folder.path / WEIGHTS).is_file():
+        if weights != "latest" or at_step is not None:
+            raise BadInput(f"{workdir}: is an exported folder, which has no other weights (--weights, --step)")
+        return read_export(folder.path)
     if weights not in ("latest", "best"):
-        if not (place := Path(paths.expanded(weights))).is_dir():
-            raise BadInput(f"--weights={weights}: is neither latest, best, averaged nor an exported folder")
+        place = folder.averaged if weights == "averaged" else Path(paths.expanded(weights))
+        if not (place / ORIGIN).is_file():
+            made_by = "transformer-jax average or export makes them"
+            raise BadInput(f"--weights={weights}: is neither latest nor best, and {place} has no weights; {made_by}")
         return read_export(place)
     saved = SavedWeights(folder)
     if at_step is None and weights == "latest":
@@ -168,7 +164,7 @@ def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
     folder = RunFolder(workdir)
     try:
         if weights == "averaged":
-            return steps_of_export(folder.averaged)
+            return read_record(folder.averaged / ORIGIN)["steps"]
         saved = SavedWeights(folder)
         return saved.last_steps(1) if weights == "latest" else saved.best_steps(1) if weights == "best" else None
     except (BadInput, OSError):

@@ -44,9 +44,9 @@ class Scorer:
 
     def score(self, params: Any, pairs: TokenPairs, tokens_per_batch: int) -> list[np.ndarray]:
         """For each pair the log-probability of every target token given those before it, <eos> included."""
+        if not len(pairs):
+            return []
         scores: list[np.ndarray] = [np.zeros(0)] * len(pairs)
-        if not scores:
-            return scores
         longest = int(max(pairs.source_lengths.max(), pairs.target_lengths.max())) + 1
         batches = EvaluationBatches(
             pairs, tokens_per_batch=max(tokens_per_batch, longest), row_multiple=batch_devices(self._mesh)
@@ -89,15 +89,9 @@ def _intermediates(model: ModelConfig, params: Any, source_BS: Any, target_BT: A
 
 def attention_of_pair(model: ModelConfig, params: Any, source: Tokens, target: Tokens) -> Attention:
     """All attention weights while the model reads `source` and writes `target`, each ending with <eos>."""
-    stacks = _intermediates(
-        build.with_loaded_modules(model), params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]])
-    )
-
-    def weights(stack: str, attention: str) -> np.ndarray:
-        return np.stack([np.asarray(weights[0]) for weights in attention_weights_of(stacks[stack], attention)])
-
+    model = build.with_loaded_modules(model)
+    stacks = _intermediates(model, params, np.asarray([source]), np.asarray([[BOS, *target[:-1]]]))
+    places = (("encoder", "self_attention"), ("decoder", "self_attention"), ("decoder", "cross_attention"))
     return Attention(
-        weights("encoder", "self_attention"),
-        weights("decoder", "self_attention"),
-        weights("decoder", "cross_attention"),
+        *(np.stack([layer[0] for layer in attention_weights_of(stacks[stack], name)]) for stack, name in places)
     )

@@ -84,7 +84,12 @@ class Stepper:
             lambda memory_BSD: self._model.apply(self._variables, memory_BSD, length, beams, method="new_cache"),
             memory_BSD,
         )
-        layers = jax.tree.map(_padded_to, cache.layers, larger)
+
+        def padded(leaf: jax.Array, larger: jax.ShapeDtypeStruct) -> jax.Array:
+            room = [(0, new - old, 0) for old, new in zip(leaf.shape, larger.shape, strict=True)]
+            return jax.lax.pad(leaf, jnp.zeros((), leaf.dtype), room)
+
+        layers = jax.tree.map(padded, cache.layers, larger)
         room = ((0, 0), (0, 0), (0, length - old_length))
         ancestors_BKL = jnp.pad(cache.ancestors_BKL, room, constant_values=NOT_YET)
         return cache._replace(layers=layers, ancestors_BKL=ancestors_BKL)
@@ -105,11 +110,3 @@ def _matrices_as_used(params: Any, name: str, config: ModelConfig) -> Any:
         return leaf.astype(config.dtype) if path_name(path).endswith(name) else leaf
 
     return jax.tree_util.tree_map_with_path(as_used, params)
-
-
-def _padded_to(leaf: jax.Array, larger: jax.ShapeDtypeStruct) -> jax.Array:
-    return jax.lax.pad(
-        leaf,
-        jnp.zeros((), leaf.dtype),
-        [(0, new - old, 0) for old, new in zip(leaf.shape, larger.shape, strict=True)],
-    )

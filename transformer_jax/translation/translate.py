@@ -22,12 +22,14 @@ from transformer_jax.search.beam import beam_search
 from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
-from transformer_jax.translation.shapes import Group, groups
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.update.sharding import BATCH_AXES, batch_devices, batch_sharding
 
-# Replaces what would end a line of a file, or be refused in one, by a space.
+# Replaces characters that a line of a file cannot contain by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")
+
+
+MIN_TAIL = 8  # sentences on each device: a smaller tail saves less than it takes to compile
 
 
 class Source(NamedTuple):
@@ -73,7 +75,6 @@ class Translation(NamedTuple):
         return bool(self.source.tokens) and not self.text.strip()
 
 
-MIN_TAIL = 8  # sentences on each device: a smaller tail saves less than it takes to compile
 BLANK = Hypothesis("", (), 0.0, 0.0, at_limit=False)
 
 
@@ -83,6 +84,15 @@ class Rows(NamedTuple):
     source_BS: Any
     limits_B: Any  # the greatest length of each translation
     ids_B: Any  # the number of each text, which decides what is sampled
+
+
+class Group(NamedTuple):
+    """Sentences of similar length, and the shape of their array; rows beyond the members are empty."""
+
+    members: np.ndarray
+    rows: int
+    source: int  # room for tokens in a row
+    target: int
 
 
 class Translator:
@@ -104,11 +114,15 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`.
 
-        With references the texts are a test set, none of which is shortened to the length of training pairs. Of the
-        references themselves only a `decode.eos` other than normal uses something, the numbers of tokens.
+        With references the texts are a test set, none of which is shortened to the length of training pairs; a
+        `decode.eos` other than normal uses the references' numbers of tokens.
         """
-        sources = self._sources(texts, source_limit(self._config, decode, is_test_set=references is not None))
-        lengths = self._reference_lengths(decode, references)
+        if decode.eos != "normal" and references is None:
+            raise BadInput(f"decode.eos = {decode.eos} needs references, which only evaluation has; normal needs none")
+        longest = decode.max_source_length or (None if references is not None else self._config.data.max_length)
+        sources = self._sources(texts, least(longest, position_limit(self._config.model)))
+        encoded = [] if decode.eos == "normal" else self._target_tokenizer.encode_batch(references or [])
+        lengths = [len(tokens) + 1 for tokens in encoded]  # with <eos>
         is_oracle = decode.eos == "oracle_length"
         compiled_for, traced = without_numbers(decode)
         translations = [Translation(source, (BLANK,)) for source in sources]
@@ -139,17 +153,6 @@ class Translator:
                 translations[number] = Translation(sources[number], self._hypotheses(found, row, limit, cut))
         return translations
 
-    def _reference_lengths(self, decode: DecodeConfig, references: Sequence[str] | None) -> list[int]:
-        """The number of tokens of each reference, <eos> included, where `decode.eos` needs it."""
-        if decode.eos == "normal":
-            return []
-        if references is None:
-            raise BadInput(
-                f"decode.eos = {decode.eos} needs the lengths of references, which only evaluation has; "
-                "set decode.eos = normal"
-            )
-        return [len(tokens) + 1 for tokens in self._target_tokenizer.encode_batch(references)]
-
     def _sources(self, texts: Sequence[str], longest: int | None) -> list[Source]:
         """The texts in tokens, at most `longest` with <eos>."""
         encoded = self._tokenizer.encode_batch(texts)
@@ -161,10 +164,9 @@ class Translator:
         ]
 
     def _hypotheses(self, found: SearchResult, row: int, limit: int, cut: int | None) -> tuple[Hypothesis, ...]:
-        """The n best of a row; of each at most `cut` tokens, <eos> included, with the scores of the whole."""
+        """The n best of a row, each of at most `cut` tokens, <eos> included, with the scores of the whole."""
         hypotheses = []
-        for rank in range(found.tokens_BNT.shape[1]):
-            length = int(found.lengths_BN[row, rank])
+        for rank, length in enumerate(found.lengths_BN[row].tolist()):
             if length == 0:  # there are fewer translations than were asked for
                 break
             tokens = tuple(found.tokens_BNT[row, rank, :length].tolist())
@@ -176,27 +178,45 @@ class Translator:
         return tuple(hypotheses)
 
 
-def source_limit(config: ExperimentConfig, decode: DecodeConfig, is_test_set: bool) -> int | None:
-    """The most tokens of a source, <eos> included; None without a limit."""
-    longest = decode.max_source_length or (None if is_test_set else config.data.max_length)
-    return min(filter(None, (longest, position_limit(config.model))), default=None)
+def least(*limits: int | None) -> int | None:
+    """The least of these limits; None if there is none."""
+    return min(filter(None, limits), default=None)
 
 
 def groups_of(
     model: ModelConfig, decode: DecodeConfig, mesh: Mesh, lengths: Sequence[int], targets: Sequence[int] | None = None
 ) -> Iterator[Group]:
-    """The groups in which sentences of these lengths are translated."""
+    """Groups with every sentence once, the longest first, so that too little memory shows at once.
+
+    decode.tokens_per_batch limits rows x target. Similar lengths in a group need little padding, and end at about the
+    same time. Where the lengths of their targets are known (`targets`), these count, and all groups have room for the
+    longest source, for fewer shapes. Only the last group has empty rows, apart from those that make rows a multiple of
+    devices.
+    """
+    order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
     limit = position_limit(model)
-    return groups(
-        lengths,
-        extra_length=decode.extra_length,
-        min_length=decode.min_length,
-        longest_source=limit,
-        longest_target=min(filter(None, (decode.max_length, limit)), default=None),
-        tokens=decode.tokens_per_batch,
-        devices=batch_devices(mesh),
-        targets=targets,
-    )
+    longest = least(decode.max_length, limit)
+    begin, devices = 0, batch_devices(mesh)
+    while begin < len(order):
+        if targets is None:
+            source = rounded_up(lengths[order[begin]])
+            target = max(source + decode.extra_length, decode.min_length)
+        else:
+            source, target = rounded_up(max(lengths)), rounded_up(targets[order[begin]])
+        source, target = min(source, limit or source), min(target, longest or target)
+        rows = devices
+        while rows < len(order) - begin and 2 * rows * target <= decode.tokens_per_batch:
+            rows *= 2
+        yield Group(order[begin : begin + rows], rows, source, target)
+        begin += rows
+
+
+def rounded_up(length: int) -> int:
+    """The next of 8, 12, 16, 24, 32, 48 ..., each at most 1.5 times the one before."""
+    size = 8
+    while size < length:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
 
 
 def compiled_search(model: ModelConfig, mesh: Mesh) -> Any:
