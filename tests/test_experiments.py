@@ -265,10 +265,23 @@ def test_every_part_trains_and_decodes(name):
         assert_close(steps_TN, whole_TN, within=1e-4)
 
 
-def test_masks_ignored_let_the_decoder_see_ahead():
-    for name, sees in (("masks ignored", True), ("no padding masks", False), (None, False)):
-        before, after = (logits_of(name, target=target)[0] for target in (TARGET, changed(TARGET, 3)))
-        assert (difference(before[:3], after[:3]) > 1e-3) == sees, name
+@pytest.mark.parametrize(
+    ("name", "side", "place", "others", "seen", "usually"),
+    [
+        ("masks ignored", "target", 3, slice(3), True, False),  # the decoder sees ahead
+        ("no padding masks", "target", 3, slice(3), False, False),
+        ("no transpose", "source", 1, slice(2, None), False, True),
+        ("self-attention to the encoder", "target", 0, slice(1, None), False, True),  # it knows the last word only
+    ],
+)
+def test_which_words_see_a_word(name, side, place, others, seen, usually):
+    for mistake, is_seen in ((name, seen), (None, usually)):
+        if side == "source":
+            before, after = (encoded(mistake, source)[0] for source in (SOURCE, changed(SOURCE, place)))
+        else:
+            before, after = (logits_of(mistake, target=target)[0] for target in (TARGET, changed(TARGET, place)))
+        assert difference(before[place], after[place]) > 1e-3
+        assert (difference(before[others], after[others]) > 1e-3) == is_seen
 
 
 @pytest.mark.parametrize(
@@ -290,12 +303,6 @@ def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder,
     assert (difference(logits_TN, other_TN) > 1e-3) == in_decoder
 
 
-def test_no_transpose_keeps_words_from_looking_at_each_other():
-    for name, looks in (("no transpose", False), (None, True)):
-        before, after = (encoded(name, source)[0] for source in (SOURCE, changed(SOURCE, 1)))
-        assert (difference(before[2:], after[2:]) > 1e-3) == looks
-
-
 def test_shared_projections_multiply_each_slice_by_the_same_matrix():
     shared = module("tutorial_mistakes").SharedByHeads(2, False, jnp.float32)
     x_BTD = jax.random.normal(jax.random.key(0), (1, 3, 8))
@@ -312,13 +319,6 @@ def test_wrong_exponents_are_those_of_the_tutorials():
             assert table_TD[position, 2 * i] == pytest.approx(np.sin(position / 10_000 ** (2 * (2 * i) / 8)), abs=1e-5)
             cosine = np.cos(position / 10_000 ** (2 * (2 * i + 2) / 8))
             assert table_TD[position, 2 * i + 1] == pytest.approx(cosine, abs=1e-5)
-
-
-def test_a_decoder_fed_by_the_encoder_knows_the_last_word_only():
-    for name, knows in (("self-attention to the encoder", False), (None, True)):
-        before, after = (logits_of(name, target=target)[0] for target in (TARGET, changed(TARGET, 0)))
-        assert difference(before[0], after[0]) > 1e-3
-        assert (difference(before[1:], after[1:]) > 1e-3) == knows
 
 
 def test_a_residual_from_the_value_forgets_the_target_but_for_what_attention_asks():

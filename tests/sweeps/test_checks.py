@@ -8,7 +8,7 @@ from tests.support.sweep_runs import BASE, FOUR, defined
 from transformer_jax.errors import ConfigError
 from transformer_jax.report import table
 from transformer_jax.sweeps import Variant
-from transformer_jax.sweeps.checks import PUBLISHED, listed
+from transformer_jax.sweeps.checks import PUBLISHED
 
 FILES = {**BASE, "data": {"source": ("a.en",), "target": ("a.de",), "valid_source": ("b.tsv",)}}
 SHORT = {**BASE, "train": {"steps": 1}}
@@ -116,10 +116,3 @@ def test_tune_needs_a_schedule_with_a_peak(tmp_path):
     defined(own, peaked, tune=())
     (problem,) = problems(own, peaked, tune=(1, 2))
     assert problem.startswith("file.py: variant 'own': optimizer.schedule")
-
-
-def test_a_problem_of_several_variants_is_listed_once():
-    assert listed([("a", "no"), ("b", "no"), ("a", "no"), ("b", "why")]) == [
-        "variants 'a', 'b': no",
-        "variant 'b': why",
-    ]

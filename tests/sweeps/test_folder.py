@@ -100,14 +100,6 @@ def test_what_data_depends_on_is_in_its_name():
     assert keys[0] == keys[1] and len(set(keys)) == 5
 
 
-def test_each_seed_has_an_order_of_the_data_and_all_hold_the_same_pairs_out(tmp_path):
-    definition = defined(FOUR, seeds=[0, 4])
-    runs = SweepFolder(tmp_path).runs(definition)
-    assert [run.experiment.data.order_seed for run in runs] == [0, 0, 4, 4]
-    assert {run.experiment.data.seed for run in runs} == {0}
-    assert len({SweepFolder(tmp_path).data(run.experiment) for run in runs}) == 1
-
-
 def test_a_sweep_keeps_its_order_of_the_data(tmp_path):
     """One that begins with --together has the same for all seeds."""
     apart, together = (SweepFolder(tmp_path / name) for name in ("apart", "together"))

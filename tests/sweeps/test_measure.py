@@ -9,7 +9,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import measure
 
-ANALYSES = "def a(run, config, tests):\n    return 3\ndef b(run, config, tests):\n    return {'x': run}\n"
+ANALYSES = "def a(run, config, tests):\n    return 3\ndef b(run, config, tests):\n    return {'x': a}\n"
 
 
 def test_a_result_is_that_of_the_run(worked):
@@ -37,54 +37,35 @@ def test_an_analysis_must_return_a_dict_of_json(tmp_path, name):
         measure.analyse(None, None, {}, name, f"{file}:{name}")
 
 
-# In the run's tracker.
-
 RESULT = {
     "steps": 12,
     "valid": {"loss": 1.5},
     "tests": {"test": {"file": "translations/test.latest.json", "bleu": 50.0, "steps": [12]}},
 }
 TRACKER = """
-import json
-
 class Tracker:
     def __init__(self, run):
         self.path = run.folder + "/tracked"
-        print(json.dumps([run.project, run.group, run.name]), file=open(self.path, "w"))
+        print([run.project, run.group, run.name], file=open(self.path, "w"))
 
     def log(self, step, metrics):
-        print(json.dumps([step, metrics]), file=open(self.path, "a"))
+        print([step, metrics], file=open(self.path, "a"))
 
     def finish(self):
         pass
 """
 
 
-@pytest.fixture
-def published(folder, tmp_path):
+def test_scores_are_in_the_runs_tracker(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(TRACKER)
-
-    def published(**train):
-        options = [(f"train.{name}", value) for name, value in train.items()]
-        definition = defined(FOUR, overrides=options)
-        run = next(run for run in folder.runs(definition) if run.variant == "h = 4")
-        run.path.mkdir(parents=True, exist_ok=True)
-        measure.report_to_tracker(run, definition, run.experiment, RESULT)
-        return run.path
-
-    return published
-
-
-def test_scores_are_in_the_runs_record(published, tmp_path):
-    path = published(tracker=f"{tmp_path}/mine.py:Tracker")
-    assert [json.loads(line) for line in (path / "tracked").read_text().splitlines()] == [
-        ["tiny", "h = 4", "h = 4, seed 0"],
-        [12, {"test/bleu": 50.0, "valid/loss": 1.5}],
+    definition = defined(FOUR, overrides=[("train.tracker", f"{tmp_path}/mine.py:Tracker")])
+    _, run = folder.runs(definition)
+    run.path.mkdir(parents=True)
+    measure.report_to_tracker(run, definition, run.experiment, RESULT)
+    assert (run.path / "tracked").read_text().splitlines() == [
+        "['tiny', 'h = 4', 'h = 4, seed 0']",
+        "[12, {'valid/loss': 1.5, 'test/bleu': 50.0}]",
     ]
-
-
-def test_what_fails_is_a_warning(published, tmp_path, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text(TRACKER)
     monkeypatch.setattr("builtins.print", None)
-    published(tracker=f"{tmp_path}/mine.py:Tracker")
-    assert "warning: h = 4, seed 0: train.tracker = " in capsys.readouterr().err
+    measure.report_to_tracker(run, definition, run.experiment, RESULT)
+    assert "warning: h = 4, seed 0: train.tracker" in capsys.readouterr().err

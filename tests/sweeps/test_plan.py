@@ -7,49 +7,40 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.sweeps import Variant, plan
 from transformer_jax.sweeps.local import Slot
 
-TIMED = {"start": 5.0, "compile": 40.0, "update": 0.5}
 
-
-def timed(experiments, data, slot):
-    return dict.fromkeys(experiments, TIMED)
-
-
-def texts(folder, definition):
-    return plan.plan(folder, definition, definition.chosen(None))
+@pytest.fixture
+def text(folder, monkeypatch):
+    """What is printed, without timing anything."""
+    timed = {"start": 5.0, "compile": 40.0, "update": 0.5}
+    monkeypatch.setattr(plan, "timed_updates", lambda experiments, *_: dict.fromkeys(experiments, timed))
+    return lambda definition: plan.plan(folder, definition, definition.chosen(None))
 
 
 def test_the_changes_of_a_variant_in_a_line():
     assert plan.changes(Variant("a", {"model.num_heads": 4, "model.dropout": 0.25, "seed": None})) == (
-        "num_heads=4, dropout=0.25, seed=none"
+        "num_heads=4, dropout=0.25, seed=None"
     )
-    assert len(plan.changes(Variant("a", {f"model.option_{n}": n for n in range(9)}))) == plan.LONGEST_DIFFERENCE
+    assert len(plan.changes(Variant("a", {f"model.option_{n}": n for n in range(9)}))) <= plan.LONGEST_DIFFERENCE
 
 
-def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder):
+def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, text):
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True)
-    text = next(texts(folder, definition))
-    assert "2 variants, seeds 0, 1 and 2 learning rates: 8 runs to train, 0 finished" in text
+    assert "2 variants, seeds 0, 1 and 2 learning rates: 8 runs to train, 0 finished" in text(definition)
     folder.save(definition)
     folder.record_tuned("base", {"factor": 1.0})
     folder.record_tuned("h = 4", {"factor": 2.0})
-    assert ": 6 runs to train, 0 finished" in next(texts(folder, definition))
+    assert ": 6 runs to train, 0 finished" in text(definition)
 
 
-def test_what_needs_no_timing_is_printed_before_anything_is_timed(folder, monkeypatch):
-    asked = []
-    monkeypatch.setattr(plan, "timed_updates", lambda *arguments: asked.append(1) or timed(*arguments))
-    printed = texts(folder, defined(Variant("equation 3", {"optimizer.learning_rate": None})))
-    heading, base, other = next(printed).splitlines()[2:5]
-    assert not asked and heading.split("  ")[-1] == "peak rate"
-    assert (base.split()[-1], other.split()[-1]) == ("0.003", "0.125"), "(16 x 4) ** -0.5"
-    assert "time of the next run" in next(printed) and asked
+def test_the_peak_rate_of_each_variant(text):
+    heading, base, other = text(defined(Variant("equation 3", {"optimizer.learning_rate": None}))).splitlines()[2:5]
+    assert heading.split("  ")[-2:] == ["peak rate", "next run"]
+    assert " 0.003 " in base and " 0.125 " in other, "(16 x 4) ** -0.5"
 
 
-def test_the_time_is_that_of_as_many_processes_as_will_run(folder, monkeypatch):
-    monkeypatch.setattr(plan, "timed_updates", timed)
+def test_the_time_is_that_of_as_many_processes_as_will_run(text, monkeypatch):
     monkeypatch.setattr(plan, "slots", lambda *_: [Slot()] * 4)  # a machine with four GPUs
-    *_, text = texts(folder, defined(FOUR, seeds=8))
-    assert "with 4 processes at a time" in text
+    assert "with 4 processes at a time" in text(defined(FOUR, seeds=8))
 
 
 @pytest.fixture
@@ -60,21 +51,19 @@ def runs(folder):
 def test_an_update_stands_for_the_whole_run(runs):
     """12 updates of 8 pairs; two validations of 30 pairs are forward passes, the 10 pairs of the test a search too."""
     timed = {"start": 5.0, "compile": 10.0, "update": 6.0}
-    work = plan.Work(runs[0], 12)
     held_out = (2 * 30 / 3 + 10 * (1 / 3 + plan.SEARCH)) / 8
     first = 5 + 10 * (1 + 3 * plan.OTHER_PROGRAM) + 6 * (12 + held_out)
-    assert plan.seconds_by_timing(work, timed, is_first=True) == pytest.approx(first)
-    later = plan.seconds_by_timing(work, timed, is_first=False)
+    assert plan.seconds_by_timing(runs[0], 12, timed, is_first=True) == pytest.approx(first)
+    later = plan.seconds_by_timing(runs[0], 12, timed, is_first=False)
     assert first - later == pytest.approx(22 * (1 - plan.CACHED)), "seeds share compiled programs"
 
 
 def test_finished_runs_are_the_measure_of_their_variant_and_of_others(runs):
-    own, other = plan.Work(runs[2], 12), plan.Work(runs[1], 12)
     assert runs[2].variant == runs[0].variant != runs[1].variant
     finished = [(runs[0], 90.0)]
-    assert plan.seconds_by_finished(own, finished) == 90.0
-    assert plan.seconds_by_finished(other, finished) == pytest.approx(90.0)  # as many FLOPs
-    assert plan.seconds_by_finished(other._replace(updates=6), finished) == pytest.approx(45.0)
+    assert plan.seconds_by_finished(runs[2], 12, finished) == 90.0
+    assert plan.seconds_by_finished(runs[1], 12, finished) == pytest.approx(90.0)  # as many FLOPs
+    assert plan.seconds_by_finished(runs[1], 6, finished) == pytest.approx(45.0)
 
 
 def test_runs_of_one_program_share_its_seconds(runs):

@@ -67,7 +67,7 @@ def test_run_that_ran_is_not_waiting_again(folder):
         progress.show_changes(now=True)
         run.record_attempt(state="stopped", error="by SIGINT")
         progress.show_changes(now=True)
-    assert [line.split(": ")[1] for line in progress.stream.getvalue().splitlines()] == ["running", "stopped"]
+    assert [line.split("  ")[2] for line in progress.stream.getvalue().splitlines()] == ["running", "stopped"]
 
 
 def test_a_line_at_each_change(folder):
@@ -78,4 +78,4 @@ def test_a_line_at_each_change(folder):
     progress.show_changes(now=True)
     progress.show_changes(now=True)
     (line,) = progress.stream.getvalue().splitlines()
-    assert line.endswith("base, seed 0: finished: valid loss 1.000, test BLEU 50.00")
+    assert line.endswith("base, seed 0  finished  12/12  1.000 valid  50.00 test")

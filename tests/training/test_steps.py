@@ -46,14 +46,16 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     assert planned_steps(experiment(**small, train__steps=7), nowhere) == 7
 
 
-def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path):
+def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
+    timed = {"base": {"start": 1.0, "compile": 1.0, "update": 1.0}}
+    monkeypatch.setattr("transformer_jax.sweeps.plan.timed_updates", lambda *_: timed)
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
     definition, folder = defined(base=base), SweepFolder(tmp_path)
     (config,) = definition.experiments.values()
     place = folder.data(config)
-    assert "is not prepared" in next(plan(folder, definition, ["base"]))
+    assert "is not prepared" in plan(folder, definition, ["base"])
     prepare(config, place)
-    told = next(plan(folder, definition, ["base"]))
+    told = plan(folder, definition, ["base"])
     counted = spec.training_flops(config, planned_steps(config, lambda: folder.data(config)))
     assert (
         "is not prepared" not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000

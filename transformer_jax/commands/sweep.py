@@ -49,38 +49,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is run").add_argument
     what("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
     what("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
-    what(
-        "--only",
-        action="append",
-        metavar="GLOB",
-        help="only the variants whose names match: --only='B*'; repeatable; also with --status",
-    )
+    what("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
     what(
         "--tune",
         type=factors,
         metavar="FACTORS",
-        help="0.5,1,2, in place of the file's: first train each variant, with a seed of its own, at its learning rate "
-        "times each of these; all seeds then use the one with the lowest validation loss. none: do not tune",
+        help="first train each variant at its learning rate times each of 0.5,1,2; all seeds then use the one with the "
+        "lowest validation loss. none: do not tune",
     )
     look = parser.add_argument_group("without running anything").add_argument
     look("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
     look("--status", action="store_true", help="print the state of every run of SWEEP")
     how = parser.add_argument_group("how it is run")
-    how.add_argument(
-        "--jobs",
-        type=at_least(1),
-        metavar="N",
-        help="processes at a time, which share the cores and GPUs (default: one for each GPU, or 1)",
-    )
+    how.add_argument("--jobs", type=at_least(1), metavar="N", help="processes at a time (default: one per GPU, or 1)")
     how.add_argument(
         "--together",
         nargs="?",
-        type=group_size,
+        type=at_least(2),
         const=0,
         metavar="N",
-        help="train runs that differ only in seed or in numbers such as dropout in one program, at most N of them; "
-        "faster where one run leaves most of a device idle. All seeds of a sweep started with it see the training "
-        "pairs in the same order; in any other sweep each seed has its own",
+        help="train runs that differ only in seed or in numbers such as dropout in one program, at most N of them. All "
+        "seeds of a sweep started with it see the training pairs in the same order",
     )
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
     add_accept_changed_code(how, "resume the sweep")
@@ -89,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cluster(
         "--slurm",
         action="store_true",
-        help="submit an array of jobs, one for each run or group; --jobs is then how many at a time. The data is "
-        "prepared here first. A job whose time is up saves and is requeued",
+        help="submit an array of jobs, one for each run or group, --jobs at a time; the data is prepared here first",
     )
     cluster("--partition", metavar="NAME", help="the partition to submit to")
     cluster("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})")
@@ -99,16 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=name_and_value,
         metavar="NAME=VALUE",
-        help="any other option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me",
+        help="an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me",
     )
     cluster("--detach", action="store_true", help="exit after submitting; see --status")
-
-
-def group_size(text: str) -> int:
-    """The number of --together=N, with a hint for a FILE.py that was taken for it."""
-    if not text.isdecimal() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be at least 2 runs; a FILE.py goes before --together")
-    return int(text)
 
 
 def seeds(text: str) -> int | list[int]:
@@ -135,15 +116,17 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    import jax
+
     from transformer_jax.sweeps.folder import SweepFolder
-    from transformer_jax.sweeps.launch import LaunchOptions, launch, ready, use_cpu_only
+    from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
 
     folder = SweepFolder(arguments.workdir)
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
         if arguments.status:
             print(overview(sweep, arguments.only))
             return 0
-        use_cpu_only()
+        jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
         options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
@@ -152,8 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         from transformer_jax.sweeps.plan import plan
 
         variants = definition.chosen(options.only)
-        for text in plan(sweep, ready(sweep, definition, options), variants, 1 if slurm else options.jobs):
-            print(text, flush=True)
+        print(plan(sweep, ready(sweep, definition, options), variants, 1 if slurm else options.jobs))
         return 0
 
 

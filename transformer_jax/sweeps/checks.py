@@ -43,7 +43,7 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
     if not problems and not mistyped:
         mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
-        problems = [*_vary_problems(sweep, experiments), *_twins(experiments)]
+        problems = [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(experiments)]
     if problems := mistyped + [f"{file}: {problem}" for problem in problems]:
         raise ConfigError(problems)
 
@@ -105,28 +105,21 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems += problems_of(extension.load_function, f"analyses[{name!r}]", address, ("run", "config", "tests"))
     if sweep.vary is not None and (not _is_list(sweep.vary) or not set(sweep.vary) <= set(SOURCES)):
         problems.append(f"vary = {sweep.vary!r}: must be a list of at least one of {', '.join(SOURCES)}")
-    return problems + _tuning_problems(sweep.tune, sweep.untuned)
+    if sweep.untuned and not sweep.tune:
+        problems.append(f"untuned = True and tune = {sweep.tune!r}: no variant has a tuned rate; give tune")
+    if sweep.tune and not _are_factors(sweep.tune):
+        problems.append(f"tune = {sweep.tune!r}: must be two or more different factors, as in (0.5, 1, 2)")
+    return problems
 
 
 def _repeats(items: Sequence[Any]) -> bool:
     return len(set(items)) < len(items)
 
 
-def _tuning_problems(tune: Any, untuned: bool) -> list[str]:
-    if untuned and not tune:
-        return [f"untuned = True and tune = {tune!r}: no variant has a tuned rate; give tune, as in (0.5, 1, 2)"]
-    if not tune:
-        return []
-    if (
-        not _is_list(tune)
-        or not all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
-        or len({f"{factor:g}" for factor in tune}) < max(len(tune), 2)  # their names, in folders and reports
-    ):
-        return [
-            f"tune = {tune!r}: must be at least two factors of the learning rate that differ in six digits, as in "
-            "(0.5, 1, 2)"
-        ]
-    return []
+def _are_factors(tune: Any) -> bool:
+    """Whether these are factors of a learning rate whose names, of six digits, differ."""
+    is_positive = _is_list(tune) and all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
+    return is_positive and len(tune) > 1 and not _repeats([f"{factor:g}" for factor in tune])
 
 
 def _variant_problems(variant: Variant) -> list[str]:
@@ -168,17 +161,16 @@ def _building_problems(config: ExperimentConfig, is_tuned: bool) -> list[str]:
     )
 
 
-def _vary_problems(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[str]:
+def _vary_problems(sweep: Sweep, base: ExperimentConfig) -> list[str]:
     """Sources of variance that cannot vary here."""
-    problems, fixed_by = [], {"order": ["data.order_seed"], "split": ["data.split_seed", "data.directory"]}
-    for name, config in experiments.items():
-        for source in sweep.vary or ():
-            for option in fixed_by.get(source, ()):
-                if (value := schema.value_at(config, option)) is not None:
-                    problems.append((name, f"vary has {source!r}, and {option} = {value}: leave one out"))
-        found = problems_of(seeded, config, sweep.vary or (), 0)
-        problems += [(name, f"vary has 'split': {problem}") for problem in found]
-    return listed(problems)
+    fixed_by = {"order": ["data.order_seed"], "split": ["data.split_seed", "data.directory"]}
+    fixed = [
+        f"vary has {source!r}, and the base sets {option} = {schema.value_at(base, option)}: leave one out"
+        for source in sweep.vary or ()
+        for option in fixed_by.get(source, ())
+        if schema.value_at(base, option) is not None
+    ]
+    return fixed or [f"vary has 'split': {line}" for line in problems_of(seeded, base, sweep.vary or (), 0)]
 
 
 def _twins(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
@@ -192,15 +184,4 @@ def _twins(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
         f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out"
         for names in by_config.values()
         if len(names) > 1
-    ]
-
-
-def listed(problems: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for each problem, given as pairs of a variant and a problem, with all variants that have it."""
-    variants: dict[str, dict[str, None]] = {}
-    for name, problem in problems:
-        variants.setdefault(problem, {})[name] = None
-    return [
-        f"variant{'s' * (len(names) > 1)} {', '.join(map(repr, names))}: {problem}"
-        for problem, names in variants.items()
     ]

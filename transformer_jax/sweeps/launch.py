@@ -12,18 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import jax
-
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
-from transformer_jax.sweeps.checks import TUNING_SEED, listed
+from transformer_jax.sweeps.checks import TUNING_SEED
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.run import Job, Outcome, SweepRun, now, seconds_of
+from transformer_jax.sweeps.run import Job, Outcome, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
 from transformer_jax.sweeps.status import Progress, RunStatus, failure, table, tracker_failures
@@ -45,11 +43,6 @@ class LaunchOptions:
     slurm: Slurm | None = None  # none = on this machine
 
 
-def use_cpu_only() -> None:
-    """Has JAX in this process use the CPU: on a GPU it would take the memory that the runs need."""
-    jax.config.update("jax_platforms", "cpu")
-
-
 def launch(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> int:
     """Runs what is missing; returns the exit status."""
     variants = definition.chosen(options.only)
@@ -67,10 +60,15 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         options.slurm.executor(sweep.path)
     sweep.check_place()
     definition = sweep.merged(definition, options.together is not None, options.only)
+    cores = definition.cores
+    if options.slurm is None and (here := len(slots(options.jobs, cores)[0].cores)):  # none where there are GPUs
+        if cores is not None and here < cores:
+            tell(f"warning: the sweep's runs had {cores} CPU cores each, here are {here}: the last digits will differ")
+        cores = cores or here
     definition = dataclasses.replace(
         definition,
         together=options.together is not None,
-        cores=definition.cores if options.slurm else cores_of_a_run(options.jobs, definition.cores),
+        cores=cores,
         code=provenance.digests(definition),
         accept_changed_code=options.accept_changed_code,
     )
@@ -78,35 +76,27 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     return definition
 
 
-def cores_of_a_run(jobs: int | None, recorded: int | None) -> int | None:
-    """How many CPU cores each run gets: as many as the sweep began with, because the last digits depend on it."""
-    cores = len(slots(jobs, recorded)[0].cores)
-    if cores and recorded is not None and cores < recorded:
-        tell(f"warning: the sweep's runs had {recorded} CPU cores each, here are {cores}: the last digits will differ")
-    return recorded or cores or None
-
-
 def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> None:
     """Prepares each data set once; raises for what could not be trained or evaluated on."""
     of_folder: dict[Path, SweepRun] = {}
     for run in sweep.all_runs(definition, variants):
         of_folder.setdefault(sweep.data(run.experiment), run)
-    problems: list[tuple[str, str]] = []  # of variants
+    problems: list[str] = []
     for folder, run in of_folder.items():
         try:
             prepared = prepare(run.experiment, folder)
         except BadInput as problem:
-            problems.append((run.variant, str(problem)))
+            problems.append(f"variant {run.variant!r}: {problem}")
             continue
         known = [split for split in prepared.splits if split != "train" and len(prepared.pairs(split))]
         for split in definition.sweep.tests:
             if split not in known:
                 hint = schema.nearest(str(split), known)
-                problems.append((run.variant, f"tests = {split!r}: its data has no such sentences; {hint}"))
+                problems.append(f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint}")
         if definition.tune and "valid" not in known:
-            problems.append((run.variant, "tune chooses by validation loss, and there is no validation data"))
+            problems.append(f"variant {run.variant!r}: tune chooses by validation loss, and has no validation data")
     if problems:
-        raise ConfigError(listed(problems))
+        raise ConfigError(list(dict.fromkeys(problems)))
 
 
 class Pool(Protocol):
@@ -138,7 +128,7 @@ class Launcher:
     signals: StopSignals
     failed: list[str] = dataclasses.field(default_factory=list)  # names of runs
     diverged: list[str] = dataclasses.field(default_factory=list)
-    unfinished: int = 0
+    unfinished: list[str] = dataclasses.field(default_factory=list)
 
     def run(self) -> int:
         if tuning_runs := self.sweep.tuning_runs(self.definition, self.variants):
@@ -179,10 +169,10 @@ class Launcher:
         jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
-        self.unfinished += sum(status.state not in ("finished", "failed", "diverged") for status in statuses)
-        self.failed += [status.run.name for status in statuses if status.state == "failed"]
-        failures = [failure(status) for status in statuses if status.state in ("failed", "diverged")]
-        for text in filter(None, [table(statuses), *failures, tracker_failures(statuses)]):
+        ended_badly = [status for status in statuses if status.state in ("failed", "diverged")]
+        self.failed += [status.run.name for status in ended_badly if status.state == "failed"]
+        self.unfinished += [s.run.name for s in statuses if s.state != "finished" and s not in ended_badly]
+        for text in filter(None, [table(statuses), *map(failure, ended_badly), tracker_failures(statuses)]):
             print(f"\n{text}", flush=True)
         return statuses
 
@@ -199,20 +189,16 @@ class Launcher:
             return EXIT_STATUS[self.signals.asked]
         if self._is_detached():
             then = "when they are done, the same command submits what is left, if anything"
-            print(f"\n{self.unfinished} runs are left to the cluster; --status shows their state; {then}")
+            print(f"\n{len(self.unfinished)} runs are left to the cluster; --status shows their state; {then}")
             return 0
-        problems = []
-        if self.failed:
-            problems.append(f"{len(self.failed)} runs: {'; '.join(self.failed)}. The same command retries them")
-        if self.diverged:
-            names = "; ".join(self.diverged)
-            problems.append(
-                f"{len(self.diverged)} runs diverged: {names}. They are not repeated unless their folders are removed"
-            )
-        if self.unfinished:
-            problems.append(f"{self.unfinished} runs are not finished; the same command resumes the sweep")
-        if problems:
-            raise Failed(problems[0])
+        outcomes = [
+            (self.failed, "failed; the same command retries them"),
+            (self.diverged, "diverged; they are not repeated unless their folders are removed"),
+            (self.unfinished, "are not finished; the same command resumes the sweep"),
+        ]
+        for names, what in outcomes:
+            if names:
+                raise Failed(f"{len(names)} runs {what}: {'; '.join(names)}")
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
 
@@ -227,7 +213,8 @@ def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
     cost = {
         "runs": len(runs),  # of those that diverged only their number is known
         "updates": sum(result["steps"] for result in results.values()),
-        "train_seconds": sum(map(seconds_of, results.values())),
+        # Runs that train in one program all have the time of that program.
+        "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results.values()),
         "training_flops": sum(result["training_flops"] for result in results.values()),
     }
     losses_by_name = {f"{factor:g}": loss for factor, loss in losses.items()}

@@ -73,10 +73,7 @@ class WorkerProcess:
 
 
 def last_lines(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").rstrip().splitlines()
-    except OSError as error:
-        return f"(no log: {error})"
+    lines = log.read_text(errors="replace").rstrip().splitlines() if log.is_file() else ["(no log)"]
     return "\n".join(lines[-LAST_LINES:])
 
 
@@ -108,9 +105,8 @@ def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
 def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
     count = len(devices)
     if jobs <= count:
-        return Slot(
-            (), {"CUDA_VISIBLE_DEVICES": ",".join(devices[number * count // jobs : (number + 1) * count // jobs])}
-        )
+        own = devices[number * count // jobs : (number + 1) * count // jobs]
+        return Slot((), {"CUDA_VISIBLE_DEVICES": ",".join(own)})
     fraction = f"{SHARED_MEMORY / -(-jobs // count):.3f}"
     memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)}
     return Slot((), {"CUDA_VISIBLE_DEVICES": devices[number % count], **memory})
@@ -133,14 +129,15 @@ def gpus() -> list[str]:
 @contextlib.contextmanager
 def pinned(slot: Slot) -> Iterator[None]:
     """Processes that are started inside have the cores of the slot."""
-    all_cores = os.sched_getaffinity(0) if slot.cores else ()
+    if not slot.cores:
+        yield
+        return
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, slot.cores)  # of this thread; a process inherits it
     try:
-        if slot.cores:
-            os.sched_setaffinity(0, slot.cores)  # of this thread; a process inherits it
         yield
     finally:
-        if all_cores:
-            os.sched_setaffinity(0, all_cores)
+        os.sched_setaffinity(0, all_cores)
 
 
 class LocalPool:
@@ -158,7 +155,9 @@ class LocalPool:
         while pending and self.free:
             job = pending.pop(0)
             try:
-                self._start(job)
+                with pinned(self.free[0]):
+                    process = WorkerProcess(self.sweep, job, self.free[0].environment)
+                self.busy.append((process, self.free.pop(0)))
             except OSError as error:
                 if len(job) > 1:  # one run's folder stands in the way of the others
                     pending += [[run] for run in job]
@@ -166,12 +165,6 @@ class LocalPool:
                 error_text = f"{job[0].path}: no process could be started in it: {error}"
                 self.not_started.append((job[0], Outcome("failed", error_text)))
         return pending
-
-    def _start(self, job: Job) -> None:
-        slot = self.free[0]
-        with pinned(slot):
-            self.busy.append((WorkerProcess(self.sweep, job, slot.environment), slot))
-        self.free.pop(0)
 
     def is_busy(self) -> bool:
         return bool(self.busy or self.not_started)

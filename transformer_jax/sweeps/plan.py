@@ -14,10 +14,11 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -56,119 +57,83 @@ SECONDS, CALLS = 0.5, 2
 MOST_FLOPS = 3e10
 
 
-class Work(NamedTuple):
-    """What is left of a run."""
-
-    run: SweepRun
-    updates: int
-
-
-def plan(
-    sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None
-) -> Iterator[str]:
-    """A table of the variants; then, once updates were timed, how long what is not finished yet will take."""
+def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None) -> str:
+    """A table of the variants, and how long what is not finished yet will take."""
     experiments = {name: definition.experiments[name] for name in variants}
     folders = {name: sweep.data(config) for name, config in experiments.items()}
     data = {name: folder if (folder / MANIFEST).is_file() else None for name, folder in folders.items()}
     counted = {name: planned_steps(config, lambda name=name: data[name]) for name, config in experiments.items()}  # type: ignore[misc]
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
-    works = [
-        Work(status.run, max((counted[status.run.variant] or status.run.experiment.train.steps) - status.step, 0))
-        for status in statuses
-        if status.state not in ("finished", "diverged")
-    ]
-    rows = [("variant", "differs in", "parameters", "FLOPs a run", "programs", "peak rate")]
+    unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
+    here = slots(jobs, definition.cores)
+    known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
+    finished = [(run, seconds) for run, seconds in known if seconds is not None]
+    timed = {} if finished or not unfinished else timed_updates(experiments, data, here[0])
+    seconds, next_run = [0.0], dict[str, float]()
+    for status in unfinished:
+        run, name = status.run, status.run.variant
+        left = max((counted[name] or run.experiment.train.steps) - status.step, 0)
+        if finished:
+            seconds.append(seconds_by_finished(run, left, finished))
+        else:
+            seconds.append(seconds_by_timing(run, left, timed[name], is_first=name not in next_run))
+        next_run.setdefault(name, seconds[-1])
+    rows = [("variant", "differs in", "parameters", "FLOPs a run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
         is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
         rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
         flops, programs = training_flops(config, counted[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
-        changed = changes(definition.variant(name))
-        rows.append((name, changed, f"{parameters(config.model):,}", count_text(flops), str(programs), rate))
+        facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
+        rows.append((name, changes(definition.variant(name)), *facts, duration(next_run.get(name, 0.0))))
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
+    how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
+    by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
     lines = [
-        f"{definition.sweep.name}: {definition.sweep.question}",
-        "",
+        f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
-        "",
-        f"{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
-        f"{len(works)} runs to train, {len(statuses) - len(works)} finished",
+        f"\n{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
+        f"{len(unfinished)} runs to train, {len(statuses) - len(unfinished)} finished",
+        f"about {duration(max(sum(seconds) / len(here), *seconds))} {how} on this machine, by {by}; right within a "
+        "factor of two, if no run ends early",
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
         f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on)",
     ]
-    unprepared = list(data.values()).count(None)
-    if unprepared:
+    if None in data.values():
         lines.append(
-            f"the data of {unprepared} variants is not prepared: vocabularies are taken to have the size asked for, "
-            "and runs with train.epochs to have train.steps updates"
+            f"the data of {list(data.values()).count(None)} variants is not prepared: vocabularies are taken to have "
+            "the size asked for, and runs with train.epochs to have train.steps updates"
         )
-    yield "\n".join(lines)
-    if works:
-        yield _times(sweep, definition, works, data, jobs)
-
-
-def _times(
-    sweep: SweepFolder,
-    definition: ResolvedSweep,
-    works: Sequence[Work],
-    data: Mapping[str, Path | None],
-    jobs: int | None,
-) -> str:
-    """How long the next run of each variant takes, and all that is left."""
-    here = slots(jobs, definition.cores)
-    names = list(dict.fromkeys(work.run.variant for work in works))
-    known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
-    finished = [(run, seconds) for run, seconds in known if seconds is not None]
-    timed = {}
-    if not finished:
-        timed = timed_updates({name: definition.experiments[name] for name in names}, data, here[0])
-    seconds, next_run = [], dict[str, float]()
-    for work in works:
-        name = work.run.variant
-        if finished:
-            seconds.append(seconds_by_finished(work, finished))
-        else:
-            seconds.append(seconds_by_timing(work, timed[name], is_first=name not in next_run))
-        next_run.setdefault(name, seconds[-1])
-    rows = [("variant", "time of the next run"), *((name, duration(next_run[name])) for name in names)]
-    how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
-    by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
-    whole = duration(max(sum(seconds) / len(here), *seconds))
-    total = f"about {whole} {how} on this machine, by {by}; right within a factor of two, if no run ends early"
-    return f"\n{aligned(rows, texts=1)}\n\n{total}"
+    return "\n".join(lines)
 
 
 def changes(variant: Variant) -> str:
     """The changes of a variant in a short line."""
-    text = ", ".join(f"{path.partition('.')[2] or path}={_short(value)}" for path, value in variant.changes.items())
-    return text if len(text) <= LONGEST_DIFFERENCE else text[: LONGEST_DIFFERENCE - 4] + " ..."
+    text = ", ".join(f"{path.partition('.')[2] or path}={value}" for path, value in variant.changes.items())
+    return textwrap.shorten(text, LONGEST_DIFFERENCE, placeholder=" ...")
 
 
-def _short(value: Any) -> str:
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def seconds_by_timing(work: Work, timed: Mapping[str, float], is_first: bool) -> float:
-    """Seconds of a run by one timed update; the first run of a variant compiles its programs."""
-    config = work.run.experiment
+def seconds_by_timing(run: SweepRun, left: int, timed: Mapping[str, float], is_first: bool) -> float:
+    """Seconds of the updates left of a run by a timed one; the first run of a variant compiles its programs."""
+    config = run.experiment
     compiling = timed["compile"] * config.data.num_shapes * (1 + OTHER_PROGRAM * (PROGRAMS_OF_A_SHAPE - 1))
     if not is_first and config.train.compile_cache is not None:
         compiling *= CACHED
     sizes = config.data.task if config.data.corpus in TASKS else config.data
     search = SEARCH * config.decode.beam**0.5
     validation = sizes.valid_size * FORWARD + min(config.decode.bleu_sentences or 0, sizes.valid_size) * search
-    tests = len(work.run.tests) * sizes.test_size * (FORWARD + search)
+    tests = len(run.tests) * sizes.test_size * (FORWARD + search)
     pairs_of_an_update = config.data.tokens_per_batch / LENGTH
-    held_out = (validation * work.updates / config.train.eval_every + tests) / pairs_of_an_update
-    return timed["start"] + compiling + timed["update"] * (work.updates + held_out)
+    held_out = (validation * left / config.train.eval_every + tests) / pairs_of_an_update
+    return timed["start"] + compiling + timed["update"] * (left + held_out)
 
 
-def seconds_by_finished(work: Work, finished: Sequence[tuple[SweepRun, float]]) -> float:
+def seconds_by_finished(run: SweepRun, left: int, finished: Sequence[tuple[SweepRun, float]]) -> float:
     """Seconds of a run by what finished runs took: those of its variant, or else all in proportion to their FLOPs."""
-    own = [seconds for run, seconds in finished if run.variant == work.run.variant]
+    own = [seconds for other, seconds in finished if other.variant == run.variant]
     if own:
         return statistics.median(own)
-    rates = [seconds / training_flops(run.experiment) for run, seconds in finished]
-    return statistics.median(rates) * training_flops(work.run.experiment, work.updates)
+    rates = [seconds / training_flops(other.experiment) for other, seconds in finished]
+    return statistics.median(rates) * training_flops(run.experiment, left)
 
 
 def seconds_taken(run: SweepRun) -> float | None:

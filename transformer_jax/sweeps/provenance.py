@@ -47,17 +47,19 @@ def refuse_edited(run: SweepRun, definition: ResolvedSweep) -> None:
 
 
 def check(sweep: SweepFolder, definition: ResolvedSweep) -> None:
-    """Raises if runs were made by other custom code, unless that is accepted; warns of another library version."""
+    """Raises if finished runs were made by other custom code, unless that is accepted; warns of another library.
+
+    Unfinished runs compare their code themselves when they are resumed.
+    """
     other_code: dict[str, list[str]] = collections.defaultdict(list)
     other_library: list[str] = []
     for run in sweep.all_runs(definition):
-        result = run.result()
-        code = _begun_with(run) if result is None else result["code"]
-        for reference, digest in code.items():
-            if digest != definition.code.get(reference, digest):
-                other_code[reference].append(run.name)
-        if result is not None and result["versions"] != identifying_versions():
-            other_library.append(run.name)
+        if (result := run.result()) is not None:
+            for reference, digest in result["code"].items():
+                if digest != definition.code.get(reference, digest):
+                    other_code[reference].append(run.name)
+            if result["versions"] != identifying_versions():
+                other_library.append(run.name)
     lines = [f"{code} has changed since these were made: {_some(names)}" for code, names in other_code.items()]
     if lines and not definition.accept_changed_code:
         hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
@@ -66,13 +68,6 @@ def check(sweep: SweepFolder, definition: ResolvedSweep) -> None:
         lines.append(f"made by another version of the library or of JAX: {_some(other_library)}")
     for line in lines:
         tell(f"warning: {line}; the report mentions it")
-
-
-def _begun_with(run: SweepRun) -> dict[str, str]:
-    """The digests of the code that an unfinished run was trained with, as far as they were recorded."""
-    by_key = {f"{option}:{code.rpartition(':')[2]}": code for option, code in addresses(run.experiment)}
-    begun = run.folder.code.latest()
-    return {by_key[key]: code.digest for key, code in begun.items() if key in by_key}
 
 
 def mixtures(runs: Iterable[Made]) -> list[str]:

@@ -84,19 +84,15 @@ class SweepRun:
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: there is a result, and so are the records that it was made from."""
-        result = self.result()
-        return result is not None and all(self._has_record(result["tests"][split]) for split in self.tests)
+        if (result := self.result()) is None:
+            return False
+        tests = [result["tests"][split] for split in self.tests]
+        records = [(read_json(self.path / scores["file"]), scores) for scores in tests]
+        return all(record is not None and not difference(record, scores) for record, scores in records)
 
     def has_diverged(self) -> bool:
         """Whether its training diverged, which it would do again."""
         return self.attempt().get("state") == "diverged" and self.result() is None
-
-    def _has_record(self, scores: Mapping[str, Any]) -> bool:
-        record = read_json(self.path / scores["file"])
-        try:
-            return record is not None and not difference(record, scores)
-        except (KeyError, TypeError):  # not a record of an evaluation
-            return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -161,11 +157,6 @@ def digest(experiment: ExperimentConfig) -> str:
         and (value := schema.value_at(experiment, option.path)) != option.default
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def seconds_of(result: Mapping[str, Any]) -> float:
-    """A run's share of the training time: runs that train in one program all have the time of that program."""
-    return float(result["train_seconds"] / result.get("together", 1))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

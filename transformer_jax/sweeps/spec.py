@@ -51,10 +51,6 @@ class ResolvedSweep:
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
 
-    def baselines(self) -> set[str]:
-        """The names of the variants that others are compared with."""
-        return {variant.baseline or self.sweep.baseline for variant in self.sweep.variants}
-
     def chosen(self, only: Sequence[str] | None) -> list[str]:
         """The names of the variants that match any of the patterns; None matches all."""
         names = [variant.name for variant in self.sweep.variants]
@@ -155,11 +151,7 @@ def resolve(
     """The configs of a valid sweep."""
     base = from_config_dict(base_values(sweep, overrides)[0])
     values = schema.to_dict(base)
-    vary: tuple[str, ...]
-    if sweep.vary is None:
-        vary = ("initialization",) if base.data.order_seed is not None else ("initialization", "order")
-    else:
-        vary = tuple(source for source in SOURCES if source in sweep.vary)
+    varied = sweep.vary or (["initialization", "order"] if base.data.order_seed is None else ["initialization"])
     return ResolvedSweep(
         sweep,
         file,
@@ -168,7 +160,7 @@ def resolve(
         base=base,
         experiments={variant.name: from_config_dict(changed(values, variant.changes)) for variant in sweep.variants},
         tune=None if sweep.tune is None else tuple(sweep.tune),
-        vary=vary,
+        vary=tuple(source for source in SOURCES if source in varied),
         overrides=tuple(overrides),
     )
 

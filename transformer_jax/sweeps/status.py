@@ -110,7 +110,8 @@ class Progress:
         self._next = time.monotonic() + SECONDS_BETWEEN_LOOKS
         for status in self.statuses():
             if status.state != self._shown.get(status.run.run_id, "waiting"):
-                self.print(f"{datetime.datetime.now():%H:%M:%S}  {status.run.name}: {described(status)}")
+                facts = [*columns(status), status.error.partition("\n")[0]]
+                self.print("  ".join([f"{datetime.datetime.now():%H:%M:%S}", *filter(None, facts)]))
             self._shown[status.run.run_id] = status.state
 
     def print(self, line: str) -> None:
@@ -123,29 +124,22 @@ def counts(statuses: Sequence[RunStatus]) -> str:
     return ", ".join(f"{counted[state]} {state}" for state in STATES if counted[state])
 
 
-def described(status: RunStatus) -> str:
-    """The state and its details in a line."""
-    details = []
-    if status.state == "finished":
-        details += [f"valid loss {status.loss:.3f}"] if status.loss is not None else []
-        details += [f"test BLEU {status.bleu:.2f}"] if status.bleu is not None else []
-    elif status.state not in ("waiting", "queued", "failed", "diverged") and status.step:
-        details.append(f"step {status.step:,} of {status.steps:,}")
-    details += status.error.splitlines()[:1]
-    return status.state + (": " + ", ".join(details) if details else "")
+def columns(status: RunStatus) -> list[str]:
+    """The name, state, step, loss, BLEU and time left of a run."""
+    of_loss, of_bleu = ("valid", "test") if status.state == "finished" else ("train", "valid")
+    return [
+        status.run.name,
+        status.state,
+        f"{status.step:,}/{status.steps:,}" if status.step else "",
+        "" if status.loss is None else f"{status.loss:.3f} {of_loss}",
+        "" if status.bleu is None else f"{status.bleu:.2f} {of_bleu}",
+        duration(status.seconds_left) if status.seconds_left else "",
+    ]
 
 
 def table(statuses: Sequence[RunStatus]) -> str:
     """A line for each run."""
-    rows = [("run", "state", "step", "loss", "BLEU", "left")]
-    for status in statuses:
-        of_loss, of_bleu = ("valid", "test") if status.state == "finished" else ("train", "valid")
-        step = f"{status.step:,}/{status.steps:,}" if status.step else ""
-        loss = "" if status.loss is None else f"{status.loss:.3f} {of_loss}"
-        bleu = "" if status.bleu is None else f"{status.bleu:.2f} {of_bleu}"
-        left = duration(status.seconds_left) if status.seconds_left else ""
-        rows.append((status.run.name, status.state, step, loss, bleu, left))
-    return aligned(rows, texts=2)
+    return aligned([["run", "state", "step", "loss", "BLEU", "left"], *map(columns, statuses)], texts=2)
 
 
 def aligned(rows: Sequence[Sequence[str]], texts: int) -> str:

@@ -164,16 +164,13 @@ class Worker:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a run failed: the message if the cause is known, otherwise the end of the traceback."""
+    """Why a run failed: the message if the cause is known, the end of the traceback if code is the cause."""
+    is_known = isinstance(error, (BadInput, Failed))
     if isinstance(error, UserCodeError):
-        return f"{error}\n{_last_lines(error.traceback)}"
-    if isinstance(error, (BadInput, Failed)):
-        return str(error)
-    return _last_lines("".join(traceback.format_exception(error)))
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.rstrip().splitlines()[-KEPT_LINES:])
+        trace = error.traceback
+    else:
+        trace = "" if is_known else "".join(traceback.format_exception(error))
+    return "\n".join([*[str(error)] * is_known, *trace.rstrip().splitlines()[-KEPT_LINES:]])
 
 
 def main(arguments: list[str] | None = None) -> int:
