@@ -19,7 +19,7 @@ from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.interop.marian import read_marian_model
 from transformer_jax.interop.marian_vocabulary import our_ids
 from transformer_jax.interop.marian_weights import stored_arrays
-from transformer_jax.model.layers import DecoderLayer, EncoderLayer
+from transformer_jax.model.stacks import DecoderLayer, EncoderLayer
 from transformer_jax.runs.export import flat
 
 every_case = pytest.mark.parametrize("name", CASES)
