@@ -46,47 +46,55 @@ def main() -> None:
     save("attention", attention_case())
 
 
-def transformer_case(norm: str, activation: str, bias: bool) -> dict[str, np.ndarray]:
-    stack = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": D_FF, "dropout": 0.0, "activation": activation}
-    stack |= {"layer_norm_eps": 1e-6, "batch_first": True, "norm_first": norm == "pre"}
-    encoder = [nn.TransformerEncoderLayer(**stack) for _ in range(LAYERS)]
-    decoder = [nn.TransformerDecoderLayer(**stack) for _ in range(LAYERS)]
-    table = nn.Parameter(torch.empty(VOCABULARY, D_MODEL))
-    entries: list[Entry] = [("source_embedding/table", table, EVERYTHING)]
-    for side, layers in (("encoder", encoder), ("decoder", decoder)):
-        for i, layer in enumerate(layers):
-            if not bias:  # the layer's own switch would also take the biases of its norms
+class Model(nn.Module):
+    """Torch's own layers; scaled and tied embeddings and sinusoids are written out."""
+
+    def __init__(self, layers: int, norm: str = "post", activation: str = "relu", bias: bool = False) -> None:
+        super().__init__()
+        stack = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": D_FF, "dropout": 0.0, "activation": activation}
+        stack |= {"layer_norm_eps": 1e-6, "batch_first": True, "norm_first": norm == "pre"}
+        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(**stack) for _ in range(layers))
+        self.decoder = nn.ModuleList(nn.TransformerDecoderLayer(**stack) for _ in range(layers))
+        if not bias:  # the layer's own switch would also take the biases of its norms
+            for layer in [*self.encoder, *self.decoder]:
                 layer.self_attn = nn.MultiheadAttention(D_MODEL, HEADS, bias=False, batch_first=True)
-            if not bias and side == "decoder":
+            for layer in self.decoder:
                 layer.multihead_attn = nn.MultiheadAttention(D_MODEL, HEADS, bias=False, batch_first=True)
-            entries += layer_entries(f"{side}/layers_{i}", layer)
-    final = {side: nn.LayerNorm(D_MODEL, eps=1e-6) for side in ("encoder", "decoder")}
-    if norm == "pre":
-        for side, module in final.items():
-            entries += norm_entries(f"{side}/final_norm", module)
+        is_pre = norm == "pre"
+        self.final = nn.ModuleList(nn.LayerNorm(D_MODEL, eps=1e-6) if is_pre else nn.Identity() for _ in range(2))
+        self.table = nn.Parameter(torch.empty(VOCABULARY, D_MODEL))
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        source_padding, target_padding = source == PAD, target == PAD
+        future = torch.triu(torch.ones(target.shape[1], target.shape[1], dtype=torch.bool), diagonal=1)
+        memory, x = self.embed(source), self.embed(target)
+        for layer in self.encoder:
+            memory = layer(memory, src_key_padding_mask=source_padding)
+        memory = self.final[0](memory)
+        for layer in self.decoder:
+            masks = {"tgt_mask": future, "tgt_key_padding_mask": target_padding}
+            x = layer(x, memory, **masks, memory_key_padding_mask=source_padding)
+        return self.final[1](x) @ self.table.T
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.table[tokens] * math.sqrt(D_MODEL) + sinusoids(tokens.shape[1])
+
+    def entries(self) -> Iterator[Entry]:
+        yield "source_embedding/table", self.table, EVERYTHING
+        for side in ("encoder", "decoder"):
+            for i, layer in enumerate(getattr(self, side)):
+                yield from layer_entries(f"{side}/layers_{i}", layer)
+        for side, final in zip(("encoder", "decoder"), self.final, strict=True):
+            if isinstance(final, nn.LayerNorm):
+                yield from norm_entries(f"{side}/final_norm", final)
+
+
+def transformer_case(norm: str, activation: str, bias: bool) -> dict[str, np.ndarray]:
+    model = Model(LAYERS, norm, activation, bias)
+    entries = list(model.entries())
     randomise(entries)
-
-    def embed(tokens: torch.Tensor) -> torch.Tensor:
-        return table[tokens] * math.sqrt(D_MODEL) + sinusoids(tokens.shape[1])
-
-    source_padding, target_padding = SOURCE == PAD, TARGET == PAD
-    future = torch.triu(torch.ones(TARGET.shape[1], TARGET.shape[1], dtype=torch.bool), diagonal=1)
-    memory = embed(SOURCE)
-    for layer in encoder:
-        memory = layer.double()(memory, src_key_padding_mask=source_padding)
-    memory = final["encoder"].double()(memory) if norm == "pre" else memory
-    x = embed(TARGET)
-    for layer in decoder:
-        masks = {"tgt_mask": future, "tgt_key_padding_mask": target_padding}
-        x = layer.double()(x, memory, **masks, memory_key_padding_mask=source_padding)
-    x = final["decoder"].double()(x) if norm == "pre" else x
-    logits = x @ table.T
-    return {
-        "source": SOURCE.numpy(),
-        "target": TARGET.numpy(),
-        "logits": logits,
-        **with_gradients(entries, logits),
-    }
+    logits = model.double()(SOURCE, TARGET)
+    return {"source": SOURCE.numpy(), "target": TARGET.numpy(), "logits": logits, **with_gradients(entries, logits)}
 
 
 def attention_case() -> dict[str, np.ndarray]:

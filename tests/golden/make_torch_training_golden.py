@@ -9,55 +9,14 @@ torch's own cross_entropy with label_smoothing, the optimizer its own Adam, the 
 begin as float32 numbers; torch computes in float64.
 """
 
-import math
-from pathlib import Path
-
 import numpy as np
 import torch
-from make_torch_golden import in_our_layout, layer_entries, sinusoids
+from make_torch_golden import D_MODEL, HERE, PAD, VOCABULARY, Model, in_our_layout
 from torch import nn
 
-HERE = Path(__file__).parent
-VOCABULARY, LAYERS, D_MODEL, D_FF, HEADS, PAD, BOS, EOS = 17, 1, 16, 24, 4, 0, 1, 2
+BOS, EOS = 1, 2
 STEPS, WARMUP, SMOOTHING = 10, 40, 0.1
 KEPT = (1, STEPS)  # the steps after which the parameters are stored
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        stack = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": D_FF, "dropout": 0.0, "batch_first": True}
-        stack["layer_norm_eps"] = 1e-6
-        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(**stack) for _ in range(LAYERS))
-        self.decoder = nn.ModuleList(nn.TransformerDecoderLayer(**stack) for _ in range(LAYERS))
-        for layer in [*self.encoder, *self.decoder]:
-            layer.self_attn = nn.MultiheadAttention(D_MODEL, HEADS, bias=False, batch_first=True)
-        for layer in self.decoder:
-            layer.multihead_attn = nn.MultiheadAttention(D_MODEL, HEADS, bias=False, batch_first=True)
-        self.table = nn.Parameter(torch.randn(VOCABULARY, D_MODEL) * D_MODEL**-0.5)
-        self.double()
-
-    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        source_padding, target_padding = source == PAD, target == PAD
-        future = torch.triu(torch.ones(target.shape[1], target.shape[1], dtype=torch.bool), diagonal=1)
-        memory, x = self.embed(source), self.embed(target)
-        for layer in self.encoder:
-            memory = layer(memory, src_key_padding_mask=source_padding)
-        for layer in self.decoder:
-            masks = {"tgt_mask": future, "tgt_key_padding_mask": target_padding}
-            x = layer(x, memory, **masks, memory_key_padding_mask=source_padding)
-        return x @ self.table.T
-
-    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.table[tokens] * math.sqrt(D_MODEL) + sinusoids(tokens.shape[1])
-
-    def entries(self) -> dict[str, torch.Tensor]:
-        """A copy of each parameter, under our name."""
-        listed = [("source_embedding/table", self.table, slice(None))]
-        for side in ("encoder", "decoder"):
-            for i, layer in enumerate(getattr(self, side)):
-                listed += layer_entries(f"{side}/layers_{i}", layer)
-        return {name: in_our_layout(name, tensor[rows]).detach().clone() for name, tensor, rows in listed}
 
 
 def batch(dice: np.random.Generator, rows: int = 6, width: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,9 +31,9 @@ def batch(dice: np.random.Generator, rows: int = 6, width: int = 8) -> tuple[np.
 
 def main() -> None:
     torch.manual_seed(0)
-    model = Model()
-    for parameter in model.parameters():
-        parameter.data = parameter.data.float().double()
+    model = Model(layers=1)
+    model.table.data = torch.randn(VOCABULARY, D_MODEL) * D_MODEL**-0.5
+    model.double()
     dice = np.random.default_rng(0)
     batches = [batch(dice) for _ in range(STEPS)]
     stored: dict[str, np.ndarray] = {}
@@ -103,8 +62,8 @@ def main() -> None:
 
 
 def keep(stored: dict[str, np.ndarray], step: int, model: Model) -> None:
-    for name, tensor in model.entries().items():
-        stored[f"{step}/{name}"] = tensor.numpy().astype(np.float32)
+    for name, tensor, rows in model.entries():
+        stored[f"{step}/{name}"] = in_our_layout(name, tensor[rows]).detach().numpy().astype(np.float32)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def layered_step(tokens_R, cache):
     return logits_RV + cache["scale_L"][0], cache | {"node_L1R": node_L1R, "filled": cache["filled"] + 1}
 
 
-@pytest.mark.parametrize("layers", [8, 3, 2])  # as many as rows, and as sentences
+@pytest.mark.parametrize("layers", [8, 2])  # as many as rows, and as sentences
 def test_a_cache_is_reordered_where_its_rows_are_said_to_be(layers):
     tables = tables_of(0, 2)
     cache = {"table_BNV": start(tables)["table_BNV"], "node_L1R": jnp.zeros((layers, 1, 8), jnp.int32)}

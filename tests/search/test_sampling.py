@@ -53,13 +53,7 @@ def test_samples_have_the_promised_frequencies(temperature, top_k, top_p):
     table, draws = tables_of(14, 1, scale=1.0)[0], 4096
     limit = 3
     tables = jnp.broadcast_to(table[None], (draws, *table.shape))
-    options = {
-        "batch_size": draws,
-        "max_length": limit,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-    }
+    options = {"batch_size": draws, "max_length": limit, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     result = jax.jit(lambda key: searched(sample_search, step, start(tables), key, **options))(jax.random.key(1))
     result = jax.tree.map(np.asarray, result)
     expected = {}
@@ -119,19 +113,13 @@ def test_temperature_and_top_p_may_be_traced_and_each_sentence_may_have_its_own(
     )
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (-1.0, 1.0), (np.nan, 1.0), (1.0, 0.0), (1.0, 1.1)])
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (np.nan, 1.0), (1.0, 1.1)])
 def test_a_traced_number_out_of_range_makes_the_score_nan(temperature, top_p):
-    search = jax.jit(
-        lambda *numbers: searched(
-            sample_search,
-            step,
-            start(tables_of(19)),
-            jax.random.key(4),
-            batch_size=16,
-            temperature=numbers[0],
-            top_p=numbers[1],
-        )
-    )
+    @jax.jit
+    def search(temperature, top_p):
+        options = {"batch_size": 16, "temperature": temperature, "top_p": top_p}
+        return searched(sample_search, step, start(tables_of(19)), jax.random.key(4), **options)
+
     found = search(temperature, top_p)
     assert np.isnan(found.scores_BN).all() and not found.finished_BN.any()
     assert all(targets_of(jax.tree.map(np.asarray, found), sentence)[0][-1] == EOS for sentence in range(16))

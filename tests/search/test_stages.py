@@ -30,19 +30,12 @@ SEARCHES = {
     "greedy": greedy,
     "sample": lambda tables, **options: sample(tables, KEY, top_k=3, **options),
     "beam": lambda tables, **options: beam(tables, n_best=4, **options),
-    "beam to every limit": lambda tables, **options: beam(tables, early_stop=False, **options),
 }
 
 
 @pytest.mark.parametrize(
     ("search", "tail", "stages"),
-    [
-        ("greedy", 1, IN_TURNS),
-        ("sample", 4, IN_TURNS),
-        ("beam", 4, IN_TURNS),
-        ("beam", 11, ()),
-        ("beam to every limit", 4, IN_TURNS),
-    ],
+    [("greedy", 1, IN_TURNS), ("sample", 4, IN_TURNS), ("beam", 4, IN_TURNS), ("beam", 11, ())],
 )
 def test_the_tail_changes_nothing(search, tail, stages):
     """After two positions most sentences are still live: with that stage they take turns."""

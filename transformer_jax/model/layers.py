@@ -80,18 +80,22 @@ class Linear(nn.Module):
 _AT_ONCE: ContextVar[bool] = ContextVar("gradients_at_once", default=False)
 
 
-@contextlib.contextmanager
-def gradients_at_once(wanted: bool) -> Iterator[None]:
+def gradients_at_once(wanted: bool) -> contextlib.AbstractContextManager[None]:
     """While this is traced, no product's gradient of x is used before the gradient of its kernel is there, too.
 
     XLA for TPUs otherwise computes the kernels' gradients last, and moves what they need of all layers to memory and
     back. On GPUs it changes little, and delays messages.
     """
-    token = _AT_ONCE.set(wanted)
+    return _during(_AT_ONCE, wanted)
+
+
+@contextlib.contextmanager
+def _during(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _AT_ONCE.reset(token)
+        variable.reset(token)
 
 
 @jax.custom_vjp
@@ -153,17 +157,12 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return bits[:, :width].reshape(shape)
 
 
-@contextlib.contextmanager
-def rows_divided_over(axes: tuple[str, ...]) -> Iterator[None]:
+def rows_divided_over(axes: tuple[str, ...]) -> contextlib.AbstractContextManager[None]:
     """While this is traced inside a `jax.shard_map`, the rows of a batch are divided over these axes of the mesh.
 
     Only they count: devices along other axes compute with the same rows, and must drop the same elements.
     """
-    token = _ROW_AXES.set(axes)
-    try:
-        yield
-    finally:
-        _ROW_AXES.reset(token)
+    return _during(_ROW_AXES, axes)
 
 
 def _rows_before(rows: int) -> jax.Array:
@@ -294,7 +293,7 @@ class Residual(nn.Module):
     """The connection around each sub-layer, in two halves: y = pre(x), then add(x, sublayer(y)).
 
     - `placement`: where its norms are.
-        - "post" (sections 3.1 and 5.4): LayerNorm(x + Dropout(Sublayer(x))).
+        - "post", the paper's: LayerNorm(x + Dropout(Sublayer(x))).
         - "pre": x + Dropout(Sublayer(LayerNorm(x))).
         - "sandwich" (Ding et al. 2021, CogView): x + LayerNorm(Dropout(Sublayer(LayerNorm(x)))), with dropout where
           their code has it.

@@ -124,9 +124,9 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """The encoder's output, the decoder's "memory"."""
         check_ids("source", source_BS, self.config.vocab_size)
-        masks = self._checked(head_masks)
+        fields = {"head_mask": self._checked(head_masks).get("encoder"), "deterministic": deterministic}
         rows = inputs.source_mask, inputs.source_segments, inputs.source_positions
-        context = self._context(source_BS, *rows, False, masks.get("encoder"), deterministic)
+        context = self._context(source_BS, *rows, is_causal=False, **fields)
         memory_BSD: jax.Array = self.encoder(self.source_embedding(source_BS), context)
         return memory_BSD
 
@@ -144,51 +144,31 @@ class Transformer(nn.Module):
         return self.logits(self._decode(target_BT, memory_BSD, context, DEFAULT, head_masks))
 
     def _decode(
-        self,
-        target_BT: ArrayLike,
-        memory_BSD: ArrayLike,
-        cross_context: Context,
-        inputs: AttentionInputs,
-        head_masks: HeadMasks | None,
+        self, target_BT: ArrayLike, memory_BSD: ArrayLike, cross: Context, inputs: AttentionInputs, head_masks: Any
     ) -> jax.Array:
         check_ids("target", target_BT, self._target_size)
         masks = self._checked(head_masks)
+        fields = {"head_mask": masks.get("decoder"), "deterministic": cross.deterministic}
         rows = inputs.target_mask, inputs.target_segments, inputs.target_positions
-        context = self._context(target_BT, *rows, True, masks.get("decoder"), cross_context.deterministic)
-        cross_context = cross_context.replace(head_mask=masks.get("cross"))
+        context = self._context(target_BT, *rows, is_causal=True, **fields)
         x_BTD, memory_BSD = self._target_embedding(target_BT), jnp.asarray(memory_BSD)
-        decoded_BTD: jax.Array = self.decoder(x_BTD, memory_BSD, context, cross_context)[0]
-        return decoded_BTD
+        decoded: Any = self.decoder(x_BTD, memory_BSD, context, cross.replace(head_mask=masks.get("cross")))
+        return decoded[0]
 
     def _context(
-        self,
-        tokens_BT: ArrayLike,
-        mask: ArrayLike | None,
-        segments_BT: ArrayLike | None,
-        positions_BT: ArrayLike | None,
-        is_causal: bool,
-        head_mask_NH: ArrayLike | None,
-        deterministic: bool,
+        self, tokens_BT: ArrayLike, mask: Any, segments_BT: Any, positions_BT: Any, is_causal: bool, **fields: Any
     ) -> Context:
         """The context of a stack's self-attention; None is the default mask, and positions are counted."""
-        context = Context(
-            mask,
-            positions_BT=positions_BT,
-            head_mask=head_mask_NH,
-            is_causal=is_causal,
-            deterministic=deterministic,
-        )
+        lengths_B = None
         if segments_BT is not None:
             check_shapes(tokens_BL=tokens_BT, segments_BL=segments_BT)
-            if positions_BT is None:
-                context = context.replace(positions_BT=_counted_in_segments(segments_BT))
+            positions_BT = _counted_in_segments(segments_BT) if positions_BT is None else positions_BT
         if mask is None:
             of_later = causal_mask(jnp.shape(tokens_BT)[1]) if is_causal else None
             of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
             mask = combine_masks(of_later, padding_mask(tokens_BT, self.config.pad_id), of_segments)
             lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
-            context = context.replace(mask=mask, lengths_B=lengths_B)
-        return context
+        return Context(mask, positions_BT=positions_BT, lengths_B=lengths_B, is_causal=is_causal, **fields)
 
     def _checked(self, head_masks: HeadMasks | None) -> HeadMasks:
         """A mask of another name or shape would have no effect, or one on other heads."""
@@ -196,9 +176,7 @@ class Transformer(nn.Module):
         shapes = {"encoder": (encoder, heads), "decoder": (decoder, heads), "cross": (decoder, heads)}
         for name, mask_NH in (head_masks or {}).items():
             if jnp.shape(mask_NH) != shapes.get(name):
-                raise ValueError(
-                    f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: (layers, heads) are {shapes}"
-                )
+                raise ValueError(f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: must be {shapes}")
         return head_masks or {}
 
     def _lengths(self, tokens_BT: ArrayLike) -> jax.Array:
