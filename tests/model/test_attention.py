@@ -246,26 +246,6 @@ def test_a_memory_is_projected_once():
     np.testing.assert_array_equal(kept["keys"], remembered["keys"])  # only read
 
 
-def test_dropout_falls_on_the_weights_of_each_example_apart():
-    """Equal sentences, values all one: the sum of the surviving weights differs from sentence to sentence."""
-    attention = MultiHeadAttention(num_heads=2, dropout=0.5)
-    same = jnp.repeat(X_BTD[:1], 8, axis=0)
-    variables = variables_of(attention, same, same)
-    output = attention.apply(variables, same, same)
-    rngs = {"dropout": jax.random.key(1)}
-    dropped = attention.apply(variables, same, same, deterministic=False, rngs=rngs)
-    np.testing.assert_allclose(output[0], output[1], rtol=1e-5)
-    assert len(np.unique(np.asarray(dropped)[:, 0, 0])) > 4
-
-
-def test_heads_can_be_masked():
-    attention = MultiHeadAttention(num_heads=2)
-    variables = variables_of(attention, X_BTD, X_BTD)
-    context = Context(head_mask=jnp.zeros(2))
-    output, _ = attention.apply(variables, X_BTD, X_BTD, context, method="with_context")
-    assert (output == 0).all()
-
-
 @pytest.mark.parametrize(("dtype", "softcap"), [("bfloat16", None), ("float32", 0.5)])
 def test_the_backward_pass_keeps_the_weights_once_in_the_type_of_the_model(dtype, softcap):
     """Neither scores nor weights in float32 as well, and no short rows, which a TPU would pad."""

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 
 from tests.support.small_models import SOURCE, TARGET, small, variables_of
-from transformer_jax import MultiHeadAttention, Residual, Transformer, sinusoidal_positions
+from transformer_jax import MultiHeadAttention, Transformer
 from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
@@ -82,51 +82,6 @@ def test_a_part_of_ones_own_by_its_file_and_as_a_class(role, tmp_path):
 def test_a_class_that_is_not_derived_from_the_parts_is_an_error(role):
     with pytest.raises(BadInput, match=f"model.parts.{role} = .* derived"):
         logits_of(model_with(**{role: dict}))
-
-
-class Temperature(MultiHeadAttention):
-    """A learned temperature per head."""
-
-    @nn.compact
-    def queries(self, query):
-        factors_H = self.param("temperature", nn.initializers.ones_init(), (self.num_heads,))
-        return super().queries(query) * factors_H[None, None, :, None]
-
-
-class ReZero(Residual):
-    """Bachlechner et al. 2020."""
-
-    def setup(self):
-        super().setup()
-        self.weight = self.param("weight", nn.initializers.zeros_init(), ())
-
-    def pre(self, x):
-        return x
-
-    def add(self, x, sublayer, deterministic):
-        return x + self.weight * self.drop(sublayer, deterministic)
-
-
-class ReZeroLayer(EncoderLayer):
-    residual_class = ReZero
-
-
-def test_a_learned_temperature_per_head():
-    model = model_with(attention=Temperature)
-    variables = model.init(jax.random.key(0), SOURCE, TARGET)
-    params = variables["params"]
-    temperatures = [params[stack]["layers_0"]["self_attention"]["temperature"] for stack in ("encoder", "decoder")]
-    assert [array.shape for array in temperatures] == [(2,), (2,)]
-    plain = model_with().apply(variables, SOURCE, TARGET)
-    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET), plain)  # they are ones at first
-
-
-def test_a_layer_with_another_residual_connection_begins_as_the_identity():
-    model = model_with(encoder_layer=ReZeroLayer)
-    variables = model.init(jax.random.key(0), SOURCE, TARGET)
-    memory = model.apply(variables, SOURCE, method="encode")
-    embedded = model.apply(variables, SOURCE, method=lambda model, x: model.source_embedding(x))
-    np.testing.assert_allclose(memory, embedded + sinusoidal_positions(5, 8)[None], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -80,18 +80,6 @@ def encoding_of(name, causal=False, **changes):
     return ENCODINGS[name].from_config(small(positions=name, d_k=D_K, d_v=D_V, **changes), causal)
 
 
-def test_rotary_scores_depend_on_the_distance_alone():
-    """The same query and key at all pairs of places: along a diagonal the score is one number."""
-    kind = encoding_of("rotary")
-    q, k = (jnp.broadcast_to(drawn(1, 1, 1, D_K, seed=seed), (1, LENGTH, 1, D_K)) for seed in (1, 2))
-    turned_q, turned_k = kind.apply({}, q, COUNTED, method="rotate"), kind.apply({}, k, COUNTED, method="rotate")
-    scores = np.asarray(jnp.einsum("bthk,bshk->ts", turned_q, turned_k))
-    for distance in range(-LENGTH + 1, LENGTH):
-        np.testing.assert_allclose(np.ptp(np.diagonal(scores, distance)), 0, atol=1e-5)
-    assert np.ptp(scores[0]) > 0.1, "and it does depend on it"
-    np.testing.assert_allclose(scores[0, 0], q[0, 0, 0] @ k[0, 0, 0], rtol=1e-5)
-
-
 def test_relative_equals_shaws_sums_pair_by_pair():
     """Equations 3 and 4 of Shaw et al. 2018, in a loop; the sentence is longer than the reach of 16."""
     kind = encoding_of("relative")

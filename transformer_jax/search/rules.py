@@ -29,8 +29,6 @@ LENGTH_PENALTIES: dict[str, Callable[[Any, Any], Any]] = {
     "average": lambda n, alpha: n**alpha,  # alpha 1: the mean log-probability of a token
     "none": lambda n, alpha: np.ones_like(n),
 }
-# Penalties outside this range would push float32 scores to zero or infinity, where all targets tie.
-_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 class Step(Protocol):
@@ -106,8 +104,7 @@ class SearchRules:
     Ids are those of the step's vocabulary. `<pad>` and `<bos>` are never generated, unless their id is also that of
     `<eos>`. `<eos>` is allowed from `min_length` on and from a sentence's entry of `min_lengths` on; at its limit, its
     entry of `max_lengths`, it is forced. `prefix` holds the forced first tokens of each sentence, filled up with
-    `<pad>`; a minimum wins over a lower limit. `alpha` may be traced; where float32 cannot hold its penalties, the
-    score is NaN.
+    `<pad>`; a minimum wins over a lower limit. `alpha` may be traced.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
     `batch_size`.
     """
@@ -202,18 +199,12 @@ def checked_logits(logits_RV: ArrayLike, rows: int, rules: SearchRules) -> Array
 
 def length_penalty(name: str, alpha: float | Array, n: Any) -> Any:
     """The penalty `name` for `n` generated tokens, `<eos>` included; `n` is a number or an increasing array of them."""
-    with np.errstate(over="ignore"):
-        penalties: Any = LENGTH_PENALTIES[name](np.asarray(n, np.float64), alpha)
-    is_valid = (penalties >= _SMALLEST) & (penalties <= _LARGEST)
+    penalties: Any = LENGTH_PENALTIES[name](np.asarray(n, np.float64), alpha)
     if is_known(alpha):
-        if not np.all(is_valid):
-            raise ValueError(f"alpha is {alpha}: the {name} penalty of {np.max(n)} tokens is beyond float32")
         return penalties
     # Monotone, as the bound of beam search needs it, although powers in float32 are rounded.
     penalties = jnp.asarray(penalties, jnp.float32)
-    if penalties.ndim:
-        penalties = jnp.where(alpha > 0, lax.cummax(penalties), lax.cummin(penalties))
-    return jnp.where(jnp.all(is_valid), penalties, jnp.nan)
+    return jnp.where(alpha > 0, lax.cummax(penalties), lax.cummin(penalties)) if penalties.ndim else penalties
 
 
 def is_known(value: Any) -> bool:
