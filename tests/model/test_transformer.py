@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from tests.support.small_models import (
-    SOURCE,
-    TARGET,
-    assert_close,
-    built,
-    every_architecture,
-    every_encoding,
-    small,
-)
+from tests.support.small_models import SOURCE, TARGET, assert_close, built, every_architecture, every_encoding, small
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
 from transformer_jax.model.transformer import AttentionInputs
 

@@ -231,8 +231,7 @@ def test_a_model_may_reorder_its_cache_its_own_way():
     cache = {"table_BNV": jnp.asarray(tables), "position": jnp.int32(0), "tokens_RT": empty, "ancestors_RT": empty}
     options = {"batch_size": 8, "beam_size": 3, "n_best": 3, "reorder": custom_reorder}
     assert_same(
-        jax.jit(lambda: searched(beam_search, custom_step, cache, **options))(),
-        beam(tables, beam_size=3, n_best=3),
+        jax.jit(lambda: searched(beam_search, custom_step, cache, **options))(), beam(tables, beam_size=3, n_best=3)
     )
 
 

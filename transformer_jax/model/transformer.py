@@ -210,10 +210,7 @@ class Transformer(nn.Module):
         return decoded
 
     def cross_mask(
-        self,
-        source_BS: ArrayLike,
-        source_segments: ArrayLike | None = None,
-        target_segments: ArrayLike | None = None,
+        self, source_BS: ArrayLike, source_segments: ArrayLike | None = None, target_segments: ArrayLike | None = None
     ) -> jax.Array:
         """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
         if (source_segments is None) != (target_segments is None):
