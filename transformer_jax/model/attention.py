@@ -60,14 +60,6 @@ def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
     return functools.reduce(jnp.logical_and, given) if given else None
 
 
-def _checked_mask(mask: ArrayLike | None, shape_BHTS: Sequence[int]) -> jax.Array | None:
-    if mask is None:
-        return None
-    mask = _checked_boolean(mask)
-    _check_broadcasts("mask", mask, shape_BHTS)
-    return mask
-
-
 def _checked_boolean(mask: ArrayLike) -> jax.Array:
     """A mask that is to be added, 0 and -1e9, would mean its opposite."""
     mask = jnp.asarray(mask)
@@ -79,13 +71,15 @@ def _checked_boolean(mask: ArrayLike) -> jax.Array:
     return mask
 
 
-def _check_broadcasts(name: str, array: jax.Array, shape_BHTS: Sequence[int]) -> None:
+def _broadcasting(name: str, array: ArrayLike, shape_BHTS: Sequence[int]) -> jax.Array:
     """Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries."""
+    array = jnp.asarray(array)
     if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, shape_BHTS, strict=True)):
         raise ValueError(
             f"{name} has the shape {array.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
             f"where it is the same for all; [batch, keys] is {name}[:, None, None, :]"
         )
+    return array
 
 
 # Equation 1.
@@ -115,11 +109,10 @@ def scaled_dot_product_attention(
     check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
     q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
-    mask = _checked_mask(mask, shape_BHTS)
+    mask = None if mask is None else _broadcasting("mask", _checked_boolean(mask), shape_BHTS)
     if bias is not None:
         check_floating(bias=bias)
-        bias = jnp.asarray(bias)
-        _check_broadcasts("bias", bias, shape_BHTS)
+        bias = _broadcasting("bias", bias, shape_BHTS)
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 
@@ -226,7 +219,7 @@ def attended_values(
 
 
 class Context(flax.struct.PyTreeNode):
-    """What attention is given besides its inputs. A stack and its layers take the same tuple, for all their attentions.
+    """What attention is given besides its inputs. Stacks and layers take the same tuple, for all their attentions.
 
     - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each query attends
       to all keys; with a cache of self-attention, to the slots up to its own.
@@ -335,7 +328,9 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             k_BSHK, v_BSHV = (jnp.moveaxis(cache[name], -1, 1) for name in ("keys", "values"))
         check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
-        mask = _checked_mask(mask, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
+        if mask is not None:
+            shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
+            mask = _broadcasting("mask", _checked_boolean(mask), shape_BHTS)
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=mask))
         if context.head_mask is not None:
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)

@@ -18,18 +18,14 @@ from transformer_jax.model_config import ModelConfig
 
 
 def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
-    """The paper's table (section 3.5), [length, d_model].
-
-    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
-    """
+    """Section 3.5, [length, d_model]: sin(pos / 10000^(2i/d_model)) at 2i, the cosine of the same at 2i + 1."""
     return sinusoid(jnp.arange(length), d_model)
 
 
 def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> jax.Array:
     """The paper's sinusoids at any positions, on a new last axis.
 
-    `order`: "interleaved" is sine and cosine in turn; "halves" all sines first, then all cosines, as in Tensor2Tensor
-    and Marian.
+    `order`: "interleaved", sine and cosine in turn, or "halves", all sines first, as in Tensor2Tensor and Marian.
     """
     turns = angles(positions, d_model)
     join: Any = {"interleaved": jnp.stack, "halves": jnp.concatenate}[order]
@@ -71,8 +67,8 @@ def relative_distances(queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
 def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 128, causal: bool = False) -> jax.Array:
     """T5's bucket of each distance (Raffel et al. 2020): a row of a table of `buckets` biases.
 
-    Near distances have a bucket each, far ones share logarithmically wider buckets, up to `furthest`. If `causal`, keys
-    after the query have none of their own: all buckets are for the past.
+    Near distances have a bucket each, far ones share logarithmically wider buckets, up to `furthest`. If `causal`, all
+    buckets are for the past.
     """
     distances = jnp.asarray(distances)
     count = buckets if causal else buckets // 2
@@ -89,7 +85,7 @@ def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 12
 def alibi_slopes(heads: int) -> list[float]:
     """ALiBi's slope of each head (Press et al. 2022): 2^(-8/h), 2^(-16/h) ...
 
-    Where h is no power of two: the slopes of the next lower power, then every second slope of the next higher one.
+    If h is no power of two: the slopes of the next lower power, then every second slope of the next higher one.
     """
     check_positive(heads=heads)
     power = 2 ** math.floor(math.log2(heads))
@@ -184,10 +180,7 @@ class Learned(Positions):
 
 
 class Rotary(Positions):
-    """Su et al. 2021: pairs of numbers in queries and keys are rotated by an angle that grows with the position.
-
-    The angles are those of the sinusoids, over d_k; neighbours (2i, 2i + 1) are a pair.
-    """
+    """Su et al. 2021: queries and keys are rotated by `apply_rotary`."""
 
     theta: float = 10_000.0
 
@@ -291,10 +284,9 @@ class TransformerXL(Positions):
 
 
 class T5(Positions):
-    """Raffel et al. 2020: a trained number for each head and bucket of distance, added to the scores.
+    """Raffel et al. 2020: a trained number for each head and bucket of distance, see `relative_buckets`.
 
-    The buckets are those of `relative_buckets`. All layers share the table. Unlike in T5 itself, scores keep their
-    1 / sqrt(d_k).
+    All layers share the table. Unlike in T5 itself, scores keep their 1 / sqrt(d_k).
     """
 
     causal: bool = False
@@ -314,10 +306,7 @@ class T5(Positions):
 
 
 class ALiBi(Positions):
-    """Press et al. 2022: scores fall linearly with distance, with a fixed slope per head.
-
-    In the encoder the distance counts in both directions.
-    """
+    """Press et al. 2022: scores fall linearly with distance, in both directions, with a fixed slope per head."""
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         return alibi_bias(q_BTHK.shape[2], queries_BT, keys_BS)

@@ -12,7 +12,7 @@ from transformer_jax.model.layers import RESIDUAL, Dropout, LayerNorm, ModuleCla
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.shapes import check_shapes
 
-# The caches of a decoder layer's two attentions, "self" and "cross", and those of every layer.
+# The caches of a decoder layer's two attentions, "self" and "cross"; and of all layers.
 LayerCache = dict[str, Cache]
 DecoderCache = tuple[LayerCache, ...]
 
@@ -122,10 +122,7 @@ class _Stack(nn.Module):
             )
 
     def pre(self, x_BTD: jax.Array, context: Context, start: Any = None) -> tuple[jax.Array, Context]:
-        """The input of the first layer, embeddings with positions and dropout on the sum; and the positions.
-
-        They are counted where the context has none: 0, 1, 2 ..., or from `start`.
-        """
+        """Embeddings with positions and dropout on the sum; and the positions, by default counted from `start`."""
         check_shapes(x_BLD=x_BTD)
         if context.positions_BT is None:
             if start is None:
@@ -176,11 +173,7 @@ class Decoder(_Stack):
         cross_context: Context,
         cache: DecoderCache | None = None,
     ) -> tuple[jax.Array, DecoderCache | None]:
-        """The last layer's output, and the caches of all layers (None without a cache).
-
-        `context` is for self-attention, `cross_context` for attention to the memory, which is in the cache if there is
-        one; x then holds only new tokens.
-        """
+        """The last layer's output, and the caches of all layers (None without a cache), as in `DecoderLayer`."""
         x_BTD, context = self.pre(x_BTD, context, None if cache is None else cache[0]["self"]["filled"])
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):
@@ -207,9 +200,6 @@ def _of_layer(context: Context, layer: int, encoding: Positions | None, cache: A
 
 
 def attention_weights_of(shown: Any, attention: str) -> list[jax.Array]:
-    """The weights of "self_attention" or "cross_attention", BHTS for each layer, of a stack's "intermediates".
-
-    A shared layer has those of all its applications.
-    """
+    """The weights of "self_attention" or "cross_attention" in a stack's "intermediates", BHTS for each application."""
     layers = [shown[f"layers_{i}"] for i in range(sum(name.startswith("layers_") for name in shown))]
     return [weights_BHTS for layer in layers for weights_BHTS in layer[attention]["weights"]]
