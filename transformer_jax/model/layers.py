@@ -30,8 +30,8 @@ RESIDUAL = "residual_sum"
 def precision_of(x: jax.Array) -> jax.lax.Precision | None:
     """The `precision` of a product of arrays of this type; None for float32, which follows the caller's setting.
 
-    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: the gradient of a
-    product bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
+    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: that of a product
+    bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
     """
     return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT
 
@@ -145,8 +145,7 @@ class Dropout(nn.Module):
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Sixteen random bits per element, from the key, the element's row in the batch and its index in the row.
 
-    They do not depend on the number of devices. Threefry makes 64 bits from a key and two numbers, all of which are
-    used here; `jax.random.bits` discards 48 of them.
+    They do not depend on the number of devices. Of the 64 bits of Threefry `jax.random.bits` would discard 48.
     """
     rows, width = shape[0] if shape else 1, math.prod(shape[1:])
     batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
@@ -367,10 +366,9 @@ class Embedding(nn.Module):
 
 
 def initial_table(kind: EmbeddingInit, d_model: int) -> nn.initializers.Initializer:
-    """The initializer of an embedding table; `d_model` is that of muP's base model, if there is one.
+    """The initializer of an embedding table, "normal" or one of Csordás et al. 2021, section 3.1.
 
-    The alternatives are those of Csordás et al. 2021, section 3.1: "xavier" is then scaled up by sqrt(d_model), "unit"
-    is not, and "kaiming" is not either, but has its positions scaled down.
+    There "xavier" is scaled up by sqrt(d_model), and "kaiming" has its positions scaled down.
     """
 
     def uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:

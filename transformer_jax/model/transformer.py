@@ -40,10 +40,7 @@ class AttentionInputs(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What logits are computed from: the decoder's output, and the table and bias of the output.
-
-    The table is None if a custom embedding computes the logits, the bias without model.output_bias.
-    """
+    """What logits are computed from. The table is None if a custom embedding computes them."""
 
     decoded_BTD: jax.Array
     table_ND: jax.Array | None
