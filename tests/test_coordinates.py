@@ -16,10 +16,11 @@ WIDTHS = [8, 32]
 @pytest.fixture(scope="module")
 def checked():
     """Without muP, at a high rate, so that the widths differ."""
-    config = experiment(optimizer__learning_rate=0.03, train__accumulate=4)
+    config = experiment(optimizer__learning_rate=0.03)
     return config, coordinate_check(config, WIDTHS, [random_batch(config)] * 2)
 
 
+@pytest.mark.slow
 def test_layers_scores_and_logits_are_measured_before_and_after_each_update(checked):
     _, sizes = checked
     attentions = ("encoder self-attention", "decoder self-attention", "decoder cross-attention")
@@ -32,6 +33,7 @@ def test_layers_scores_and_logits_are_measured_before_and_after_each_update(chec
     assert verdict(sizes, WIDTHS).startswith("not flat: ")
 
 
+@pytest.mark.slow
 def test_sizes_are_means_of_absolute_values_where_there_are_tokens(checked):
     config, sizes = checked
     wide, batch = widened(config, 32), random_batch(config)
