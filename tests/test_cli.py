@@ -57,7 +57,6 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--program=/no/where/step.txt"], "/no/where"),
     (["train", BASE, "--workdir=run", "--profile=3"], "--profile: '3'"),
     (["train", BASE, "--workdir="], "--workdir"),
-    (["train", BASE, "--workdir=run", "--init-weights=best"], "--init-from"),
     (["average", "--workdir=run", "--last=1", "--config.seed=1"], "takes no --config"),
     (["inspect", f"--config={ROOT}"], "no such config file"),
     (["inspect", BASE, "--config.model.num_heads"], "needs a value"),

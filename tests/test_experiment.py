@@ -54,7 +54,7 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
 
 @pytest.mark.slow
 def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(first, tmp_path):
-    assert any("may soon forget" in line for line in errors(train_from(tmp_path / "fast", first, "train.steps=1")))
+    assert any("a tenth" in line for line in errors(train_from(tmp_path / "fast", first, "train.steps=1")))
     slow = ("train.steps=1", "optimizer.learning_rate=3e-4")
     assert not errors(train_from(tmp_path / "slow", first, *slow))
 

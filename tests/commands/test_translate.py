@@ -65,8 +65,7 @@ def test_a_line_of_100_000_words_is_cut_with_a_warning_that_names_it(translate):
     status, out, err = translate(b"the dog\n" + b"the dog " * 50_000 + b"\nthe dog\n")
     assert (status, out.count("\n")) == (0, 3)
     (warning,) = messages(err)
-    assert "in.txt:2: has " in warning
-    assert "was truncated to 40" in warning
+    assert "in.txt:2: " in warning and "truncated to 40" in warning
 
 
 def test_a_line_that_is_no_text_is_named_and_what_came_before_it_is_not_lost(translate):

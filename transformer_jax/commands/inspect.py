@@ -162,8 +162,8 @@ def program_report(experiment: ExperimentConfig, file: Path) -> str:
     write_text(file, str(program.as_text()))
     needed = memory(program)
     return (
-        f"{file}: the train step, compiled here. On each device it needs {amount(needed.peak)}:\n"
-        f"  {amount(needed.state)} of state and batch, {amount(needed.temporary)} of gradients, activations and logits"
+        f"{file}: the train step, compiled here. On each device it needs {amount(needed.state)} of state and batch, "
+        f"{amount(needed.temporary)} of gradients, activations and logits"
     )
 
 

@@ -67,13 +67,8 @@ def _flag(name: str) -> str:
 def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
     """Warns of a source that was truncated, and of a translation that reached the maximum length."""
     source, best = translation.source, translation.hypotheses[0]
-    if source.full_length > len(source.tokens):
-        tell(
-            f"warning: {place}: has {source.full_length:,} tokens and was truncated to {len(source.tokens):,}, the "
-            "maximum of this model (decode.max_source_length)"
-        )
+    if (kept := len(source.tokens)) < source.full_length:
+        tell(f"warning: {place}: {source.full_length:,} tokens, truncated to {kept:,} (decode.max_source_length)")
     if best.at_limit:
-        tell(
-            f"warning: {place}: its translation was cut off at {len(best.tokens):,} tokens (decode.extra_length = "
-            f"{decode.extra_length}, decode.max_length = {decode.max_length or 'none'} or learned positions' end)"
-        )
+        limits = f"decode.extra_length = {decode.extra_length}, decode.max_length = {decode.max_length or 'none'}"
+        tell(f"warning: {place}: its translation was cut off at {len(best.tokens):,} tokens ({limits})")

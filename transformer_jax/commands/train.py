@@ -20,47 +20,30 @@ from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
     add_run(parser)
-    parser.add_argument(
-        "--init-from",
-        type=path,
-        metavar="OTHER",
-        help="a run, or an exported or imported folder, whose weights, model and tokenizers a new run starts with",
-    )
-    parser.add_argument("--init-weights", type=path, metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
+    about = "a run, or an exported or imported folder, whose weights, model and tokenizers a new run starts with"
+    parser.add_argument("--init-from", type=path, metavar="OTHER", help=about)
+    parser.add_argument("--init-weights", type=path, default="latest", metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
     add_accept_changed_code(parser, "resume the run")
 
     looking = parser.add_argument_group("debugging and profiling", "docs/performance.md")
-    looking.add_argument(
-        "--profile",
-        type=span,
-        metavar="START:STEPS",
-        help="trace STEPS updates from update START (counted from 1) into RUN/profile (TensorBoard, Perfetto)",
-    )
-    looking.add_argument(
-        "--debug-nans",
-        action="store_true",
-        help="stop at the first non-finite gradient, and name the line of code that it comes from",
-    )
-
-    processes = parser.add_argument_group(
-        "several processes",
-        "detected on SLURM, TPU pods and Kubernetes; elsewhere give these to each (docs/scaling.md)",
-    )
+    about = "trace STEPS updates from update START (counted from 1) into RUN/profile (TensorBoard, Perfetto)"
+    looking.add_argument("--profile", type=span, metavar="START:STEPS", help=about)
+    about = "stop at the first non-finite gradient, and name the line of code that it comes from"
+    looking.add_argument("--debug-nans", action="store_true", help=about)
+    about = "detected on SLURM, TPU pods and Kubernetes; elsewhere give these to each (docs/scaling.md)"
+    processes = parser.add_argument_group("several processes", about)
     processes.add_argument("--coordinator", metavar="HOST:PORT", help="the host of process 0, and a free port there")
     processes.add_argument("--processes", type=int, metavar="N", help="their number; 1 = do not look for others")
     processes.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.init_weights is not None and arguments.init_from is None:
-        raise BadInput(f"--init-weights={arguments.init_weights}: has no effect without --init-from")
     experiment = configuration.load(arguments.config, arguments.overrides)
     params = None
 
@@ -100,7 +83,7 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     from transformer_jax.translation.load import read_weights
     from transformer_jax.update.optimizer import peak_rate
 
-    found = read_weights(arguments.init_from, arguments.init_weights or "latest")
+    found = read_weights(arguments.init_from, arguments.init_weights)
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
     replaced = {
         "model": schema.to_dict(found.config.model),
@@ -109,9 +92,6 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     experiment = configuration.load(arguments.config, arguments.overrides, replaced)
     rate, before = (peak_rate(config.optimizer, config.model.base_d_model) for config in (experiment, found.config))
     if rate > before / 3 and processes().is_first:
-        tell(
-            f"warning: --init-from: the peak learning rate is {rate:.2g}, that model's was {before:.2g}. A tenth is "
-            f"usual (--config.optimizer.learning_rate={before / 10:.1g}), or it forgets what it knows "
-            "(docs/training.md)"
-        )
+        change = f"--config.optimizer.learning_rate={before / 10:.1g}"
+        tell(f"warning: --init-from: the peak learning rate is {rate:.2g}; a tenth of that model's is usual: {change}")
     return experiment, found.params
