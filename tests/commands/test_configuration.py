@@ -66,13 +66,6 @@ def test_everything_wrong_is_reported_at_once(run):
     assert len(err.splitlines()) == 3
 
 
-def test_the_files_argument_reaches_get_config(run, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def get_config(heads):\n    return {'model': {'num_heads': int(heads)}}")
-    _, out, _ = run("inspect", f"--config={file}:16")
-    assert "model.num_heads                        16" in out
-
-
 def test_a_preset_is_its_file():
     changes = [("model.num_heads", "8")]
     assert configuration.load("preset:demo", changes) == configuration.load(str(ROOT / "configs/demo.py"), changes)

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import ModelConfig, cli
-from transformer_jax.commands.inspect import parameter_groups
 from transformer_jax.model.size import parameter_counts, training_flops
 
 BASE = f"--config={ROOT / 'configs/base.py'}"
@@ -38,19 +37,6 @@ def test_every_parameter_is_listed_and_the_sum_is_the_models(inspect):
     assert sum(sums[:-1]) == sums[-1] == sum(parameter_counts(ModelConfig.base()).values()) == 63_045_632
     assert "  source_embedding/table                                37000 x 512            18,944,000" in rows
     assert "  encoder/layers/self_attention/query/kernel              512 x 512     x 6     1,572,864" in rows
-
-
-@pytest.mark.parametrize(
-    ("positions", "row"),
-    [
-        ("learned", ("decoder/positions/table", (1024, 8), 1)),
-        ("relative", ("decoder/positions/keys", (33, 4), 6)),
-        ("t5", ("encoder/positions/table", (32, 2), 1)),
-    ],
-)
-def test_tables_of_positions_are_counted_as_often_as_there_are(positions, row):
-    groups = parameter_groups(ModelConfig(vocab_size=9, d_model=8, d_ff=12, num_heads=2, positions=positions))
-    assert row in [tuple(group) for group in groups]
 
 
 def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
@@ -86,13 +72,6 @@ def test_a_custom_module_is_shown_as_built_and_marked_as_outside_the_formula(ins
     assert "encoder/layers/feed_forward/gain" in parameters
     assert "feed_forward/inner" not in parameters
     assert "(counted with the built-in feed_forward)" in cost
-
-
-def test_an_unfit_part_is_bad_input(capsys, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("class Mine: pass")
-    assert cli.main(["inspect", BASE, f"--config.model.parts.attention={file}:Mine"]) == 2
-    assert "MultiHeadAttention" in capsys.readouterr().err
 
 
 def test_the_compiled_program_and_its_memory(tmp_path, capsys):

@@ -96,11 +96,9 @@ def parse_target(text: str) -> Target:
         count = int(gpu[1] or 1)
         if 1 <= count <= GPUS_PER_HOST or (count % GPUS_PER_HOST == 0 and 0 < count <= MAX_DEVICES):
             return _gpus(text, CHIPS[gpu[2]], count)
-    names = [f"8x{name}" if chip.gpu else f"{name}:2x2x1" for name, chip in CHIPS.items()]
-    raise BadInput(
-        f"--compile-for={text}: is not known; {nearest(text, [*names, 'v5e:2x4', 'v6e:2x4'])} "
-        f"At most {MAX_DEVICES:,} devices; GPUs 1 to {GPUS_PER_HOST}, or a multiple of {GPUS_PER_HOST}"
-    )
+    names = [f"8x{name}" if chip.gpu else f"{name}:2x2x1" for name, chip in CHIPS.items()] + ["v5e:2x4", "v6e:2x4"]
+    sizes = f"at most {MAX_DEVICES:,} devices, GPUs in machines of {GPUS_PER_HOST}"
+    raise BadInput(f"--compile-for={text}: is not known ({sizes}); {nearest(text, names)}")
 
 
 def _gpus(text: str, chip: Chip, count: int) -> Target:
