@@ -44,7 +44,7 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     for flag, path, text in typed:
         if path not in known:
             hint = schema.nearest(path, list(known))
-            raise BadInput(f"{flag}: {arguments.command} can change only decode.*, and of it what it uses; {hint}")
+            raise BadInput(f"{flag}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
         changes[known[path].path] = schema.parse(text, known[path].kind, flag)
 
     from transformer_jax.processes.compilation import use_cache
