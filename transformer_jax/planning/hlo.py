@@ -18,7 +18,7 @@ BITS = {
     "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8, "token": 0,
 }  # fmt: skip
 COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
-LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*)")
+LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)")
 ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
 IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 GROUPS = re.compile(
@@ -247,26 +247,13 @@ def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> f
 
 def parse_instruction(line: str) -> Instruction | None:
     """The instruction of a line; None for any other line."""
-    matched = LINE.match(line)
+    matched = LINE.match(re.sub(r"/\*.*?\*/", "", line))
     if not matched:
         return None
-    rest = re.sub(r"/\*.*?\*/", "", matched[3])
-    end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
-    result, rest = rest[:end], rest[end:].lstrip()
-    kind, _, rest = rest.partition("(")
+    root, name, result, kind, rest = matched.groups()
     arrays = tuple(Array(dtype, _numbers(shape), layout) for dtype, shape, layout in ARRAY.findall(result))
-    operands = tuple(re.findall(r"%([\w.\-]+)", rest[: _closing("(" + rest) - 1]))
-    return Instruction(matched[2], arrays, kind, operands, rest, bool(matched[1]))
-
-
-def _closing(text: str) -> int:
-    """Where the bracket closes that `text` begins with."""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return position
-    return len(text)
+    operands = re.findall(r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest)[0])
+    return Instruction(name, arrays, kind, tuple(operands), rest, bool(root))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
