@@ -67,7 +67,7 @@ def main() -> None:
         experiment = ExperimentConfig(model=MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype))
         mesh = mesh_of(experiment, target)
         programs = {
-            "transformer_jax": compiled_step(experiment, mesh, (rows, arguments.length, arguments.length), target),
+            "transformer_jax": compiled_step(experiment, mesh, (rows, arguments.length), target),
             "flax linen": linen_step(experiment.model, mesh, (rows, arguments.length), target),
         }
         found = {system: memory(program) for system, program in programs.items()}

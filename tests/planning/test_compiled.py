@@ -44,7 +44,7 @@ def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
 
 def test_packed_rows_come_with_segments_and_positions():
     rows, packed = (
-        memory(compiled_step(one, mesh_of(one), (8, 8, 8))).state
+        memory(compiled_step(one, mesh_of(one), (8, 8))).state
         for one in (experiment(), experiment(data__batching="packing"))
     )
     assert packed == rows + 4 * 8 * 8 * 4 // mesh_of(experiment()).size  # four arrays of int32

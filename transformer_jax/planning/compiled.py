@@ -55,7 +55,7 @@ def compile_for(config: ExperimentConfig, target: Target | None, program: str) -
         return compiled_search(config, mesh, (rows, LENGTH), target), mesh
     length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
     rows = divisible(config, max(1, data.tokens_per_batch // length), mesh)
-    return compiled_step(config, mesh, (rows, length, length), target), mesh
+    return compiled_step(config, mesh, (rows, length), target), mesh
 
 
 def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
@@ -65,16 +65,14 @@ def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
 
 
 def compiled_step(
-    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int, int], target: Target | None = None
+    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None = None
 ) -> jax.stages.Compiled:
-    """The train step for batches of the shape (rows, source length, target length)."""
-    rows, source, length = shape
-    source_BS, target_BT = (jax.ShapeDtypeStruct((rows, size), np.int32) for size in (source, length))
+    """The train step for batches of the shape (rows, length of both sides)."""
+    tokens: Any = jax.ShapeDtypeStruct(shape, np.int32)
+    batch = Batch(*[tokens] * (7 if config.data.batching == "packing" else 3))  # with segments and positions
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     steps = CompiledSteps([config], [schedule], mesh)
     step: Any = steps.step
-    packed = (source_BS, source_BS, target_BT, target_BT) if config.data.batching == "packing" else ()
-    batch = Batch(source_BS, target_BT, target_BT, *packed)  # type: ignore[arg-type]
     return _compiled(step.func.trace(*step.args, steps.abstract_state, batch), target)
 
 
@@ -173,19 +171,17 @@ def in_words(report: Mapping[str, Any]) -> str:
         products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
     kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
     mesh = " x ".join(f"{axis} {size}" for axis, size in report["mesh"].items())
-    collectives = [
-        f"{one['count']} x {one['kind']}{' in a loop' if one['in_loop'] else ''} over {' and '.join(one['axes'])}: "
-        f"{amount(one['sent'])}, " + (f"{one['asynchronous']} asynchronous" if one["asynchronous"] else "synchronous")
-        for one in report["collectives"]
-    ]
-    return "\n".join(
-        [
-            f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, {mesh}. "
-            "On each device:",
-            f"  memory       {amount(needed.peak)} of {amount(report['capacity'])}{fits}: {amount(needed.state)} "
-            f"of state and batch, {amount(needed.temporary)} temporary",
-            f"  arithmetic   {products}",
-            f"  attention    {kernels or 'plain matrix products'}",
-            "  collectives  " + ("\n               ".join(collectives) or "none"),
-        ]
+    collectives = []
+    for one in report["collectives"]:
+        where = f"{' in a loop' if one['in_loop'] else ''} over {' and '.join(one['axes'])}"
+        how = f"{one['asynchronous']} asynchronous" if one["asynchronous"] else "synchronous"
+        collectives.append(f"{one['count']} x {one['kind']}{where}: {amount(one['sent'])}, {how}")
+    return (
+        f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, {mesh}. "
+        "On each device:\n"
+        f"  memory       {amount(needed.peak)} of {amount(report['capacity'])}{fits}: {amount(needed.state)} of state "
+        f"and batch, {amount(needed.temporary)} temporary\n"
+        f"  arithmetic   {products}\n"
+        f"  attention    {kernels or 'plain matrix products'}\n"
+        "  collectives  " + ("\n               ".join(collectives) or "none")
     )
