@@ -1,15 +1,10 @@
 """What a compiled training step sends, read from the text of its HLO, and what memory it needs."""
 
-import json
 import math
-import os
-import subprocess
-import sys
 from typing import NamedTuple
 
 import jax
 
-from tests.support.places import ROOT
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.planning import hlo
 from transformer_jax.update.sharding import AXES
@@ -71,16 +66,6 @@ def compiled(devices: int, rows: int, width: int = 8, **options) -> Program:
     memory = step.memory_analysis()
     shards = [leaf.sharding.shard_shape(leaf.shape) for leaf in jax.tree.leaves(trainer.plan.params)]
     return Program(step.as_text(), shards, memory.argument_size_in_bytes, memory.temp_size_in_bytes)
-
-
-def compiled_elsewhere(devices: int, **options) -> Program:
-    """The same for more devices than this process has."""
-    code = f"import json; from tests.support import hlo; print(json.dumps(hlo.compiled({devices}, **{options})))"
-    env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    hlo, parameters, *memory = json.loads(done.stdout)
-    return Program(hlo, [tuple(shape) for shape in parameters], *memory)
 
 
 class Configuration(NamedTuple):
