@@ -29,10 +29,10 @@ RECORD = {**WANTED, "test_set": "test", "measures": {"words": {"signature": "min
         ({"decode": {**search(USUAL), "beam": 2}}, f"is of another search: beam = 2, not {USUAL.beam}"),
         ({"decode": {**search(USUAL), "eos": "ignored"}}, "is of another search: eos = ignored, not normal"),
         ({"decode": {}}, ""),  # an earlier version's
-        ({"weights_sha256": "2"}, "is of another set of weights (2)"),
+        ({"weights_sha256": "2"}, "is of other weights (2)"),
         ({"measures": {}}, "has no words of mine.py:words"),
-        ({"bleu_tokenize": "zh"}, "is of another tokenizer of BLEU (zh)"),
-        ({"version": "0"}, "is of another version of the library (0)"),
+        ({"bleu_tokenize": "zh"}, "has another tokenizer of BLEU (zh)"),
+        ({"version": "0"}, "was made by another version (0)"),
     ],
 )
 def test_how_a_record_differs_from_the_wanted_one(changes, told):

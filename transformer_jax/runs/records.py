@@ -21,13 +21,13 @@ DEFAULTS = {name: getattr(DecodeConfig(), name) for name in SEARCH}
 NAMED_WEIGHTS = ("latest", "best", "averaged")
 # The fields of a record and of a sweep's result.json that identify the scores.
 IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
-# Other fields that a record is compared by, and what they are of.
-KINDS = {
-    "test_set_sha256": "test set",
-    "steps": "step",
-    "weights_sha256": "set of weights",
-    "bleu_tokenize": "tokenizer of BLEU",
-    "version": "version of the library",
+# Other fields that a record is compared by, and what it is if they differ.
+DIFFERENCES = {
+    "test_set_sha256": "is of another test set",
+    "steps": "is of another step",
+    "weights_sha256": "is of other weights",
+    "bleu_tokenize": "has another tokenizer of BLEU",
+    "version": "was made by another version",
 }
 # Hexadecimal digits of a digest in a file name.
 SHORT = 8
@@ -61,9 +61,9 @@ def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig
 def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record differs from the wanted one; empty if it does not."""
     record = {"bleu_tokenize": "13a", **record}  # records of version 1.0.0 have no other
-    for key, kind in KINDS.items():
+    for key, words in DIFFERENCES.items():
         if key in wanted and record.get(key) != wanted[key]:
-            return f"is of another {kind} ({str(record.get(key))[:12]})"
+            return f"{words} ({str(record.get(key))[:12]})"
     for name, signature in wanted.get("metrics", {}).items():
         if record.get("measures", {}).get(name, {}).get("signature") != signature:
             return f"has no {name} of {signature}"
@@ -74,7 +74,9 @@ def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record's search differs from the wanted one: beam = 2, not 4."""
     found = {**DEFAULTS, **record.get("decode", {})}
-    return ", ".join(f"{name} = {found[name]}, not {value}" for name, value in wanted.items() if found[name] != value)
+    return ", ".join(
+        f"{name} = {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value
+    )
 
 
 def translations(path: Path, record: Mapping[str, Any]) -> list[str] | None:
