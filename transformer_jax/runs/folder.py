@@ -188,9 +188,7 @@ class RunFolder:
         changed = [f"{name} {old} there, {now.get(name)} here" for name, old in made_by.items() if old != now.get(name)]
         earlier = [*before.get(EARLIER, []), *([{"until": step, **made_by}] if changed else [])]
         if changed:
-            tell(
-                f"warning: {self.path}: {', '.join(changed)}: the run goes on, but perhaps not bit for bit as it would have"
-            )
+            tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, perhaps not bit for bit")
         return {EARLIER: earlier} if earlier else {}
 
     def drop_metrics_after(self, step: int) -> None:
