@@ -11,6 +11,7 @@ import scipy.special
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.update.loss import (
+    LogitLimits,
     Objective,
     check_loss,
     label_smoothed_cross_entropy,
@@ -141,18 +142,18 @@ WHOLE, UNEVEN, ONE_TIME = 10**9, 12 * 3 * 50 // 5, 1
 
 
 @pytest.mark.parametrize(
-    ("max_live", "dtype", "objective", "has_bias"),
+    ("limits", "dtype", "objective", "has_bias"),
     [
-        (WHOLE, "float32", Objective(0.1, "others"), False),
-        (UNEVEN, "float32", Objective(0.1, "all", z_loss=0.01), True),
-        (UNEVEN, "bfloat16", Objective(0.1, "others"), True),
-        (ONE_TIME, "bfloat16", Objective(0.1, "all", z_loss=0.01), False),
+        (LogitLimits(WHOLE), "float32", Objective(0.1, "others"), False),
+        (LogitLimits(UNEVEN, ONE_TIME), "float32", Objective(0.1, "all", z_loss=0.01), True),
+        (LogitLimits(WHOLE, UNEVEN), "bfloat16", Objective(0.1, "others"), True),
+        (LogitLimits(ONE_TIME), "bfloat16", Objective(0.1, "all", z_loss=0.01), False),
     ],
 )
-def test_sliced_equals_plain_in_value_and_gradient(max_live, dtype, objective, has_bias):
+def test_sliced_equals_plain_in_value_and_gradient(limits, dtype, objective, has_bias):
     """And the sums are the same where no gradient is asked for."""
     features, table, bias, targets, weights = operands(dtype)
-    run = functools.partial(sums_of_features, max_live_logits=max_live)
+    run = functools.partial(sums_of_features, limits=limits)
     given = (features, table, bias if has_bias else None)
 
     def value_and_gradients(function):
@@ -195,7 +196,7 @@ def test_holds_a_slice_of_the_logits_and_not_all(differentiated):
 
     logits = 4 * 2 * length * classes
     assert needed(plainly) >= logits
-    assert needed(functools.partial(sums_of_features, max_live_logits=2**20)) < logits / 8
+    assert needed(functools.partial(sums_of_features, limits=LogitLimits(2**20))) < logits / 8
 
 
 CUSTOM = """

@@ -25,8 +25,9 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import (
-    MAX_LIVE_LOGITS,
+    LIMITS,
     CustomLoss,
+    LogitLimits,
     Objective,
     TokenSums,
     load_loss,
@@ -188,9 +189,10 @@ def train_step(
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
     at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
-    # Where XLA partitions the program, the loss sees the rows of all devices.
-    shards = 1 if sums_gradients_once(mesh) else sharding.batch_devices(mesh)
-    gradient = functools.partial(summed_gradients, config, mesh, MAX_LIVE_LOGITS * shards)
+    limits = LogitLimits.on(mesh.devices.flat[0].device_kind)
+    if not sums_gradients_once(mesh):  # XLA partitions the program: the loss sees the rows of all devices
+        limits = LogitLimits(limits.held * sharding.batch_devices(mesh), limits.computed if mesh.size == 1 else None)
+    gradient = functools.partial(summed_gradients, config, mesh, limits)
     with matmul_precision(config.model), at_once:
         summed = sum_over_devices(gradient, mesh)(state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here they become means.
@@ -262,7 +264,7 @@ def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., 
 
 
 def summed_gradients(
-    config: ExperimentConfig, mesh: Mesh, max_live_logits: int, params: Any, batch: Batch, key: jax.Array
+    config: ExperimentConfig, mesh: Mesh, limits: LogitLimits, params: Any, batch: Batch, key: jax.Array
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """The gradient of the loss summed over a batch, its sums and source tokens, in `train.accumulate` microbatches.
 
@@ -272,7 +274,7 @@ def summed_gradients(
 
     def total_loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
         gather = functools.partial(sharding.gathered, config=config, mesh=mesh)
-        sums = batch_sums(config, loss, params, batch, key, max_live_logits, gather)
+        sums = batch_sums(config, loss, params, batch, key, limits, gather)
         return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient = jax.grad(total_loss, has_aux=True)
@@ -296,7 +298,7 @@ def batch_sums(
     params: Any,
     batch: Any,
     key: jax.Array | None = None,
-    max_live_logits: int = MAX_LIVE_LOGITS,
+    limits: LogitLimits = LIMITS,
     gather: Callable[[Any], Any] = lambda params: params,
 ) -> TokenSums:
     """The sums of one batch. With a key it is for training: with dropout, and activations may be recomputed.
@@ -316,7 +318,7 @@ def batch_sums(
     decoded_BTD, table_ND, bias_N = features(params)
     targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
     if isinstance(loss, Objective) and table_ND is not None:
-        return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, max_live_logits)
+        return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
     logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
     return loss.sums(logits_BTN, targets_BT, weights_BT)
 
