@@ -77,11 +77,14 @@ def test_bfloat16_stays_near_float32_and_its_parameters_are_float32(changes):
 def test_packed_sentences_equal_separate_ones(positions):
     """Two pairs in one row, told apart by segment ids, each with positions from 0."""
     model, variables = built(positions=positions)
-    apart = model.apply(variables, np.array([[3, 4, 5], [8, 9, 0]]), np.array([[11, 12], [15, 0]]))
-    pairs = np.array([[3, 4, 5, 8, 9]]), np.array([[11, 12, 15, 0]])
-    segments = AttentionInputs(source_segments=np.array([[1, 1, 1, 2, 2]]), target_segments=np.array([[1, 1, 2, 0]]))
+    sources, targets = np.array([[3, 4, 5, 0, 0], [8, 9, 0, 0, 0]]), np.array([[11, 12, 0, 0], [15, 0, 0, 0]])
+    apart = model.apply(variables, sources, targets)
+    # A second, empty row: all shapes are those of the other tests, and compiled already.
+    pairs = np.array([[3, 4, 5, 8, 9], [0] * 5]), np.array([[11, 12, 15, 0], [0] * 4])
+    of_source, of_target = np.array([[1, 1, 1, 2, 2], [0] * 5]), np.array([[1, 1, 2, 0], [0] * 4])
+    segments = AttentionInputs(source_segments=of_source, target_segments=of_target)
     positioned = segments._replace(
-        source_positions=np.array([[0, 1, 2, 0, 1]]), target_positions=np.array([[0, 1, 0, 0]])
+        source_positions=np.array([[0, 1, 2, 0, 1], [0] * 5]), target_positions=np.array([[0, 1, 0, 0], [0] * 4])
     )
     for inputs in (segments, positioned):  # positions count within segments by default
         packed = model.apply(variables, *pairs, inputs)
