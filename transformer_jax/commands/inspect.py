@@ -21,7 +21,6 @@ from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import add_run, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.model_config import ModelConfig
 
 # The model's modules in the order of the forward pass.
 ORDER = ("source_embedding", "encoder", "target_embedding", "decoder", "output_embedding", "output_bias")
@@ -113,31 +112,25 @@ def resolved(experiment: ExperimentConfig) -> str:
     return "\n".join(lines)
 
 
-def parameter_groups(model: ModelConfig) -> list[tuple[str, tuple[int, ...], int]]:
-    """The name, shape and number of layers of the parameters, as the model is built, with custom modules."""
+def size_report(experiment: ExperimentConfig) -> str:
+    """All parameters as the model is built, with custom modules, and the FLOPs of a token and a batch."""
     import jax
 
+    from transformer_jax.model.size import forward_flops, training_flops
     from transformer_jax.model.transformer import abstract_params
+    from transformer_jax.planning.compiled import LENGTH
 
+    model, tokens = experiment.model, experiment.data.tokens_per_batch
     counted: collections.Counter[tuple[str, tuple[int, ...]]] = collections.Counter()
     leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
     for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
         name = "/".join(key.key for key in keys)
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
-    return [(name, shape, times) for (name, shape), times in counted.items()]
-
-
-def size_report(experiment: ExperimentConfig) -> str:
-    """All parameters, their number, and the FLOPs of a token and a batch."""
-    from transformer_jax.model.size import forward_flops, training_flops
-    from transformer_jax.planning.compiled import LENGTH
-
-    model, tokens = experiment.model, experiment.data.tokens_per_batch
-    lines, total = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"], 0
-    for name, sizes, layers in parameter_groups(model):
+    lines = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"]
+    for (name, sizes), layers in counted.items():
         shape, times = " x ".join(map(str, sizes)), f"x {layers}" if layers > 1 else ""
         lines.append(f"  {name:<50} {shape:>14} {times:>7} {layers * math.prod(sizes):>13,}")
-        total += layers * math.prod(sizes)
+    total = sum(layers * math.prod(sizes) for (_, sizes), layers in counted.items())
     forward, training = (flops(model, LENGTH, LENGTH) for flops in (forward_flops, training_flops))
     lines += [
         f"  {'all':<50} {'':>14} {'':>7} {total:>13,}\n",

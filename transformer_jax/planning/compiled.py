@@ -166,7 +166,9 @@ def in_words(report: Mapping[str, Any]) -> str:
     """The report of `examine` as `inspect` prints it."""
     needed = CompiledMemory(**report["memory"])
     fits = "" if needed.peak <= report["capacity"] else ": it does not fit"
-    products = "unknown" if report["flops"] is None else f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
+    products = f"unknown: {report['flops_type']}"
+    if report["flops"] is not None:
+        products = f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
     if report["flops_ms"] is not None:
         products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
     kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
