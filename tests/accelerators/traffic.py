@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from transformer_jax.planning.hlo import Array, Collective, Instruction, Program, is_collective
 
 # They move nothing: names for what is there already, or the end of what was started before.
@@ -22,11 +20,10 @@ HIDING_MS = 0.5  # of work: behind as much a collective counts as hidden
 
 
 class Sent(NamedTuple):
-    """A collective, and the seconds and FLOPs of what is scheduled between its start and its end."""
+    """A collective, and the seconds of what is scheduled between its start and its end."""
 
     collective: Collective
     seconds: float
-    flops: float
 
 
 def in_memory(array: Array) -> int:
@@ -106,9 +103,9 @@ class Traffic(Program):
         """The collectives with what is scheduled meanwhile; `seconds` is the time for so many bytes and FLOPs."""
         work = {name: self._work(name, seconds) for name in self.times}
         meanwhile = [
-            work[name][start + 1 : self._end(name, start, message)].sum(0) for name, start, message in self.messages()
+            sum(work[name][start + 1 : self._end(name, start, message)]) for name, start, message in self.messages()
         ]
-        return [Sent(one, *found.tolist()) for one, found in zip(self.collectives(), meanwhile, strict=True)]
+        return list(map(Sent, self.collectives(), meanwhile))
 
     def _end(self, computation: str, start: int, message: Instruction) -> int:
         """The position of the last step of a message sent in steps, or of the instruction that waits for it."""
@@ -126,19 +123,18 @@ class Traffic(Program):
                     name = instruction.name
         return start
 
-    def _work(self, name: str, seconds: Callable[[float, float], float]) -> np.ndarray:
-        """Seconds and FLOPs of each instruction of a computation, with those of the loops and calls that it makes.
+    def _work(self, name: str, seconds: Callable[[float, float], float]) -> list[float]:
+        """Seconds of each instruction of a computation, with those of the loops and calls that it makes.
 
         A collective is no work: another cannot hide behind it.
         """
-        by_name = {each.name: each for each in self.computations[name]}
-        work = np.zeros((len(by_name), 2))
-        for row, each in zip(work, by_name.values(), strict=True):
+        by_name, work = {each.name: each for each in self.computations[name]}, []
+        for each in by_name.values():
             flops = self.flops_of(each, by_name)
-            if flops or not any(is_collective(part) for part in self.inside(each)):
-                row[:] = seconds(self._accessed(each, by_name), flops), flops
-            for called, times in self.calls(each):
-                row += times * self._work(called, seconds).sum(axis=0)
+            is_work = flops or not any(is_collective(part) for part in self.inside(each))
+            own = seconds(self._accessed(each, by_name), flops) if is_work else 0.0
+            called = (times * sum(self._work(inner, seconds)) for inner, times in self.calls(each))
+            work.append(own + sum(called))
         return work
 
 
