@@ -13,7 +13,7 @@ READ_BYTES = 1 << 16
 
 
 def parallel(source: str, target: str) -> tuple[list[str], list[str]]:
-    """The lines of two files, which must have as many."""
+    """The lines of two files, which must have the same number."""
     sources, targets = ([line for block in blocks([path]) for line in block.lines] for path in (source, target))
     if len(sources) != len(targets):
         raise BadInput(f"{source} has {len(sources):,} lines and {target} {len(targets):,}: must have the same number")

@@ -24,7 +24,7 @@ MAX_DEVICES = 4096
 class Chip(NamedTuple):
     """One device of a kind: its name in JAX, its memory in bytes and the memory's bytes per second.
 
-    What JAX calls a device is a chip, except that of TPU v4 and TPU7x it is one of a chip's two cores.
+    A JAX device is a chip; on TPU v4 and TPU7x it is one of a chip's two cores.
     """
 
     kind: str
@@ -39,8 +39,8 @@ class Chip(NamedTuple):
         return None if peak is None else self.share * peak * 1e12, name
 
 
-# The parts of a GpuTargetConfigProto that all of these GPUs have, and those of each. From Hopper on, XLA also uses what
-# only this one architecture has. From openxla/xla, xla/backends/gpu/target_config/specs/.
+# XLA's description of a GPU (GpuTargetConfigProto): what all of these have, then what differs. From Hopper on, XLA also
+# uses features of a single architecture. From openxla/xla, xla/backends/gpu/target_config/specs/.
 GPU = (
     'platform_name: "CUDA"\ndnn_version_info {{ major: 9 minor: 10 }}\ndevice_description_str: "{chip.kind}"\n'
     "gpu_device_info {{ memory_bandwidth: {chip.bandwidth} device_memory_size: {chip.memory} {chip.gpu}\n"

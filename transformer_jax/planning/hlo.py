@@ -1,7 +1,7 @@
 """A compiled program, read from XLA's text (HLO): its collectives, its kernels and its matrix products.
 
-Only scheduled programs are read: those of `compiled.as_text()`. Sizes are bytes on one device. Text that has another
-meaning than what is known here raises `UnknownHlo`, so that no figure is silently too small.
+It reads scheduled programs, as `compiled.as_text()` returns them. Sizes are bytes on one device. Text that it does not
+know raises `UnknownHlo`, so that no figure is silently too small.
 """
 
 import collections
