@@ -344,7 +344,7 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     # The damaged run may have failed before its start was reported; that it was started, `tries` shows below.
     assert "h = 4, seed 0  running" in printed.out and "base, seed 0  running" not in printed.out
     assert "1 runs failed" in printed.err and "dropout, seed 0" in printed.err
-    assert "config.json:1: is" in printed.out
+    assert "config.json: is" in printed.out
     assert (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns == before
     tries = [json.loads(p.read_text())["tries"] for p in sorted(folder.path.glob("runs/*/seed-0/attempt.json"))]
     assert tries[1:] == [2, 2] and folder.find(definition, "h-=-4/seed-0").is_finished()

@@ -19,7 +19,7 @@ def result_of(folder):
 
 def test_a_failure_is_reported_and_affects_no_other_run(worked):
     folder, definition, ended = worked
-    for run_id, reason in (("dropout/seed-0", "config.json:1: is"), ("h-=-4/seed-0", "the disk is full")):
+    for run_id, reason in (("dropout/seed-0", "config.json: is"), ("h-=-4/seed-0", "the disk is full")):
         assert ended[run_id] == 1
         run = folder.find(definition, run_id)
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
