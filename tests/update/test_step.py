@@ -132,13 +132,6 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted():
     assert int(run.train(batches(1), run.new().replace(bad_in_a_row=state.bad_in_a_row)).bad_in_a_row) == 0
 
 
-def test_the_old_state_is_given_to_the_new_one():
-    run = trainer()
-    old = run.new()
-    run.train(batches(1), old)
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((old.params, old.optimizer)))
-
-
 def test_bfloat16_trains_with_float32_parameters():
     run = trainer(model__dtype="bfloat16", train__steps=100)
     state, losses = run.new(), []

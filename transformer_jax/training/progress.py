@@ -145,7 +145,7 @@ def header(
         + (f"; earlier by {earlier}" if earlier else ""),
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        + f"; {processes().count} processes"
+        + (f"; {processes().count} processes" if processes().count > 1 else "")
         + ("; compiled without an optimization that this jaxlib has a bug in" if steps.compiler_options else ""),
         "peak": str(speed),
     }
