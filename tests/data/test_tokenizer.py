@@ -90,14 +90,6 @@ def test_size_and_special_ids(subwords):
     assert "".join(subwords.pieces(ids)).replace("▁", " ").strip() == "the old tower"
 
 
-def test_normalization_is_a_switch():
-    text = "ﬁne ²"
-    identity = train_sentencepiece(lambda: TEXTS, "bpe", 300)
-    nfkc = train_sentencepiece(lambda: TEXTS, "bpe", 300, normalization="nmt_nfkc")
-    assert identity.decode(identity.encode(text)) == text
-    assert nfkc.decode(nfkc.encode(text)) == "fine 2"
-
-
 def test_a_foreign_model_gets_our_special_ids():
     """A model as SentencePiece makes it by default: other special ids, no padding, no bytes, a normalising rule."""
     from sentencepiece import SentencePieceTrainer

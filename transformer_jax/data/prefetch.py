@@ -30,7 +30,9 @@ class Prefetcher(Generic[T]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Stops the thread and waits for it, at most until the current item is made."""
+        self._ahead.clear()
+        self._thread.shutdown(cancel_futures=True)
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -45,8 +47,3 @@ class Prefetcher(Generic[T]):
 
     def _submit(self) -> None:
         self._ahead.append(self._thread.submit(self._make, next(self._steps)))
-
-    def close(self) -> None:
-        """Stops the thread and waits for it, at most until the current item is made."""
-        self._ahead.clear()
-        self._thread.shutdown(cancel_futures=True)

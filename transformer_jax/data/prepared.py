@@ -120,9 +120,7 @@ class Prepared:
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
-        digest = self._facts(split).get("texts_sha256")
-        if digest is None:
-            raise BadInput(f"{self.directory}: texts are kept of every split but {split}")
+        digest = self._facts(split, "texts_sha256")["texts_sha256"]
         records = _read_records(texts_path(self.directory, split), digest)
         return [record["source"] for record in records], [record["target"] for record in records]
 
@@ -217,10 +215,12 @@ class Prepared:
             if "groups_sha256" in facts:
                 _require(groups_path(self.directory, split), facts["groups_sha256"])
 
-    def _facts(self, split: str) -> dict[str, Any]:
-        if split not in self.manifest["splits"]:
-            raise BadInput(f"{self.directory}: has no split {split!r}; there are: {', '.join(self.splits)}")
-        return self.manifest["splits"][split]
+    def _facts(self, split: str, needed: str = "arrays") -> dict[str, Any]:
+        having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
+        if split not in having:
+            what = "texts of the split" if needed == "texts_sha256" else "split"
+            raise BadInput(f"{self.directory}: has no {what} {split!r}; there are: {', '.join(having)}")
+        return having[split]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

@@ -203,12 +203,13 @@ class HuggingFaceTokenizer(Tokenizer):
         try:
             self._tokenizer: Any = tokenizers.Tokenizer.from_str(content.decode())
             self._number(json.loads(content))
-            loses_text = not self.encode(RARE)
+            problem = "" if self.encode(RARE) else "it drops characters that it does not know"
         except Exception as error:  # the package's own errors have no class
-            raise BadInput(f"{name}: is not a tokenizer.json that can encode every text: {error}") from None
-        if loses_text:
+            problem = str(error)
+        if problem:
             raise BadInput(
-                f"{name}: drops characters that it does not know: it needs an unk_token, byte_fallback or ByteLevel"
+                f"{name}: is not a tokenizer.json that encodes every text, with an unk_token, byte_fallback or "
+                f"ByteLevel: {problem}"
             )
 
     def _number(self, stored: dict[str, Any]) -> None:
@@ -275,14 +276,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     kind, model, symbols = stored.get("kind"), stored.get("model"), stored.get("tokens", stored.get("symbols"))
     if kind is None and isinstance(model, dict):
         return HuggingFaceTokenizer(read_bytes(path), str(path))
+    try:
+        content = base64.b64decode(model or "", validate=True)
+    except (TypeError, ValueError):
+        symbols = None
     if isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols):
         if kind in get_args(SymbolKind):
             return SymbolTokenizer(cast(SymbolKind, kind), symbols)
-        if kind == "marian" and isinstance(model, str):
-            try:
-                content = base64.b64decode(model, validate=True)
-            except ValueError:
-                raise BadInput(f"{path}: its model is not base64") from None
+        if kind == "marian":
             return MarianTokenizer(content, symbols, str(path))
     raise BadInput(f"{path}: is not a tokenizer of this library")
 

@@ -74,15 +74,6 @@ def test_several_files_are_read_in_turn(tmp_path):
     assert [source["lines"] for source in corpus.sources()] == [40, 40, 61, 61]
 
 
-def test_windows_line_ends_and_byte_order_mark_are_stripped_and_counted(tmp_path):
-    config = DataConfig(**two_files(tmp_path, end="\r\n"))
-    path = Path(config.source[0])
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read(config) == PAIRS
-    (chunk,) = open_corpus(config).chunks("train", 1000)
-    assert chunk.oddities == {"carriage return stripped": 2 * len(PAIRS), "byte order mark stripped": 1}
-
-
 def test_the_keys_of_a_split_are_part_of_the_identity(tmp_path):
     train = written(tmp_path / "train.tsv", ["a\tb"])
     valid = written(tmp_path / "valid.jsonl", ['{"en": "a", "de": "b", "fr": "c"}'])

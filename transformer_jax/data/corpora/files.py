@@ -92,10 +92,15 @@ class FileCorpus(TextCorpus):
         files: Files = {}
         for split, prefix in (("train", ""), ("valid", "valid_"), ("test", "test_")):
             sources, targets = getattr(config, f"{prefix}source"), getattr(config, f"{prefix}target")
-            if not sources and (targets or split == "train"):
-                raise BadInput(f"data.{prefix}source: names no file; give data.source and data.target, or data.corpus")
-            if sources and not targets and any(_kind(path) == "lines" for path in sources):
-                raise BadInput(f"data.{prefix}target: names no file, and {sources[0]} is no .tsv or .jsonl")
+            missing = ""
+            if not sources:
+                missing = "source" if targets or split == "train" else ""
+            elif not targets and any(_kind(path) == "lines" for path in sources):
+                missing = "target"
+            if missing:
+                raise BadInput(
+                    f"data.{prefix}{missing}: names no file; give source and target, or .tsv or .jsonl files with both"
+                )
             if sources:
                 files[split] = list(zip(sources, targets or [None] * len(sources), strict=True))
         return files

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice, product
+from string import ascii_lowercase
 from typing import Any
 
 from transformer_jax.config import DataConfig
@@ -32,7 +33,8 @@ class TaskCorpus(Corpus):
 
     def __init__(self, config: DataConfig):
         self._name = config.corpus
-        self._sizes = {split: _size(config.task, split) for split in splits(self._name)}
+        sizes = {"train": config.task.train_size, "valid": config.task.valid_size}
+        self._sizes = {split: sizes.get(split, config.task.test_size) for split in splits(self._name)}
         self.splits = tuple(split for split, size in self._sizes.items() if size)
         self._seed, self._split_seed = config.task.seed, config.split_seed
         named = ("alphabet", "min_length", "max_length") if self._name in TOY_TASKS else ()
@@ -54,17 +56,11 @@ def splits(task: str) -> tuple[str, ...]:
     return (*_COMMON_SPLITS, *_SPECIAL_SPLITS) if task == "grammar" else _COMMON_SPLITS
 
 
-def _size(config: TaskConfig, split: str) -> int:
-    return {"train": config.train_size, "valid": config.valid_size}.get(split, config.test_size)
-
-
-def generate(task: str, split: str, *, size: int | None = None, seed: int = 0, **options: Any) -> list[Pair]:
+def generate(task: str, split: str, *, size: int, seed: int = 0, **options: Any) -> list[Pair]:
     """`size` pairs with distinct sources. The toy tasks have the options alphabet, min_length and max_length."""
     if task not in TASKS or split not in splits(task):
         raise BadInput(f"{task}/{split}: no such task and split; tasks: {', '.join(TASKS)}; splits: {splits(task)}")
     config = TaskConfig(seed=seed, **options)
-    if size is None:
-        size = _size(config, split)
     seed_text = f"{task}/{split}/{seed}"
     if task == "grammar":
         stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text)
@@ -80,15 +76,8 @@ def generate(task: str, split: str, *, size: int | None = None, seed: int = 0, *
 
 def symbols(alphabet: int) -> list[str]:
     """a, b, ... z, and after these aa, ab, ...; sorted as the task `sort` sorts."""
-    names = []
-    for index in range(alphabet):
-        name = ""
-        rest = index + 1
-        while rest:
-            rest, letter = divmod(rest - 1, 26)
-            name = chr(ord("a") + letter) + name
-        names.append(name)
-    return names
+    names = ("".join(letters) for length in count(1) for letters in product(ascii_lowercase, repeat=length))
+    return list(islice(names, alphabet))
 
 
 def _toy_pairs(task: str, seed_text: str, alphabet: int, lengths: range) -> Iterator[Pair]:
