@@ -1,6 +1,5 @@
 """The custom code of a run: recorded, compared on resume, kept as a copy, found for inference."""
 
-import json
 import shutil
 
 import pytest
@@ -9,7 +8,6 @@ from tests.support.custom_loss import LOSS, in_folder_with_loss
 from tests.support.small_runs import experiment
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import CustomCode, load_object
-from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.folder import RunFolder
 
@@ -95,18 +93,6 @@ def test_a_damaged_record_is_refused(mine):
     kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
     with pytest.raises(BadInput, match="is damaged"):
         kept.latest()
-
-
-def test_another_library_version_is_noted(mine):
-    config = experiment()
-    begun(RunFolder(mine / "run"), config)
-    versions = mine / "run" / "versions.json"
-    record = json.loads(versions.read_text())
-    record.pop("crc32")
-    write_json(versions, {**record, "jax": "0.1"})
-    RunFolder(mine / "run").record(config)
-    RunFolder(mine / "run").record(config)
-    assert RunFolder(mine / "run").notes() == ["steps up to 6 were made by jax 0.1"]
 
 
 def test_changes_are_of_what_both_name(mine):

@@ -118,7 +118,7 @@ def test_a_run_notes_where_it_was_started(tmp_path):
     assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
 
 
-def test_another_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):
+def test_another_version_or_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):
     config = from_config_dict({})
     folder = RunFolder(tmp_path)
     folder.record(config)
@@ -130,6 +130,10 @@ def test_another_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, c
     folder.record(config)
     assert f"cores {len(others) + 1} there, {len(others) + 2} here" in capsys.readouterr().err
     assert folder.notes() == [f"steps up to 6 were made by cores {len(others) + 1}"]
+    write_json(folder.path / "versions.json", {**folder.versions(), "earlier": [], "jax": "0.1"})
+    folder.record(config)
+    folder.record(config)
+    assert folder.notes() == ["steps up to 6 were made by jax 0.1"]
 
 
 def contents(folder):
