@@ -61,8 +61,8 @@ def test_an_empty_file_and_ten_thousand_blank_lines(translate):
     assert translate(b"\n" * 10_000) == (0, "\n" * 10_000, "")
 
 
-def test_a_line_of_100_000_words_is_cut_with_a_warning_that_names_it(translate):
-    status, out, err = translate(b"the dog\n" + b"the dog " * 50_000 + b"\nthe dog\n")
+def test_a_line_of_10_000_words_is_cut_with_a_warning_that_names_it(translate):
+    status, out, err = translate(b"the dog\n" + b"the dog " * 5_000 + b"\nthe dog\n")
     assert (status, out.count("\n")) == (0, 3)
     (warning,) = messages(err)
     assert "in.txt:2: " in warning and "truncated to 40" in warning
@@ -86,11 +86,6 @@ def test_a_translation_is_one_line_whatever_bytes_the_model_spells():
     assert Hypothesis("a\nb\rc\0d\u2028e", (), 0.0, 0.0, False).line == "a b c d\u2028e"
 
 
-def test_lengths_of_references_are_not_known_here(translate):
-    status, out, err = translate(b"the dog\n", "--config.decode.eos=oracle_length")
-    assert (status, out) == (2, "") and err.endswith("which only evaluation has; set decode.eos = normal\n")
-
-
 def test_n_best_with_scores(translate, model):
     _, out, _ = translate(b"the dog\n\n", "--n-best=3", "--scores")
     lines = out.split("\n")[:-1]
@@ -112,12 +107,6 @@ def test_json_has_it_all(translate, model):
     assert set(record["attention"]) == {"encoder", "decoder", "cross"}
     assert len(record["attention"]["cross"][0][0]) == len(record["translations"][0]["tokens"])
     assert blank["translations"][0]["text"] == ""
-
-
-def test_the_same_seed_draws_the_same(translate):
-    drawn = [translate(b"the dog\nthe dog\n", "--sample", f"--seed={seed}")[1] for seed in (1, 1)]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0].splitlines())) == 2, "equal lines are drawn for apart"
 
 
 def test_without_its_data_a_model_warns_of_unknown_tokens_only(model, tmp_path, monkeypatch):
