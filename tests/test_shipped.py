@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax import cli, shipped
+from transformer_jax import shipped
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import spec
 
@@ -52,9 +52,3 @@ def test_an_experiment_that_is_not_there_is_answered_with_its_name_or_all_names(
         BadInput, match=r"^elsewhere/width\.py: no such experiment file; preset:width is available by name$"
     ):
         spec.load("elsewhere/width.py")
-
-
-def test_help_names_them(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
-    assert "multi30k_tiny" in capsys.readouterr().out

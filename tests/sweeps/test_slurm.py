@@ -1,7 +1,6 @@
 """SLURM, with squeue and sbatch replaced by functions; on a real one: test_slurm_cluster.py."""
 
 import io
-import signal
 import sys
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.commands.sweep import overview
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
@@ -169,18 +168,6 @@ def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue):
     assert "2 running, 2 waiting" in overview(folder) and "squeue" in overview(folder)
     squeue("echo JOBID ST; echo 7_0 NF; echo 7_1 R; echo 7_2 PD")
     assert overview(folder).endswith("1 running, 1 queued, 1 waiting, 1 interrupted")
-
-
-def test_signals_are_ignored_while_a_worker_starts():
-    with slurm.ignored(signal.SIGUSR2):
-        assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGUSR2) is not signal.SIG_IGN
-
-
-def test_a_machine_without_slurm_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
-    with pytest.raises(BadInput, match="--slurm"):
-        Slurm({}, 10).executor(tmp_path)
 
 
 def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path):
