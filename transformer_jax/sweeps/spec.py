@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -170,6 +171,7 @@ def tune_text(factors: Sequence[float] | None) -> str:
     return ",".join(repr(float(factor)).removesuffix(".0") for factor in factors or ()) or "none"
 
 
+@functools.cache  # the model is traced to count them
 def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
     return sum(size.parameter_counts(model).values())
