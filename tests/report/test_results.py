@@ -95,18 +95,13 @@ def test_no_value_in_the_files_of_a_sweep_is_a_crash(sweep):
         write(sweep / file, content)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [("tokens", -1, "impossible"), ("log_probabilities", float("nan"), "impossible"), ("tokens", None, "differ")],
-)
-def test_impossible_numbers_are_damage(sweep, key, value, message):
+@pytest.mark.parametrize(("key", "value"), [("tokens", -1), ("log_probabilities", float("nan")), ("tokens", None)])
+def test_impossible_numbers_and_missing_ones_are_damage(sweep, key, value):
     path = record_file(sweep, "A h=1", 1)
     record = json.loads(path.read_text())
-    last = record["sentences"][key].pop()
-    if value is not None:
-        record["sentences"][key].append(value)
+    record["sentences"][key][-1:] = [] if value is None else [value]
     write(path, record)
-    assert message in load_sweep(sweep).problems[0] and last
+    assert "impossible numbers" in load_sweep(sweep).problems[0]
 
 
 def test_record_of_something_else_is_refused(sweep):

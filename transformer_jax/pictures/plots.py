@@ -42,10 +42,8 @@ def save(figure: Figure, path: str | Path) -> None:
 
 def check_format(path: str | Path, formats: Sequence[str] = FORMATS) -> None:
     """Raises an error for a file that no figure can be written to, before anything is drawn."""
-    if Path(path).suffix.lower() not in formats:
-        raise BadInput(f"{path}: the name of a picture must end in one of {' '.join(formats)}")
-    if not Path(path).resolve().parent.is_dir():
-        raise BadInput(f"{path}: the directory {Path(path).parent} does not exist")
+    if Path(path).suffix.lower() not in formats or not Path(path).resolve().parent.is_dir():
+        raise BadInput(f"{path}: must end in one of {' '.join(formats)}, in a directory that exists")
 
 
 def attention_map(

@@ -336,12 +336,12 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.clusters_N]
         lists += [measured.statistics_N10[:, 0], measured.exact.right_N if measured.exact else None]
-        if len({array.shape for array in lists if array is not None}) != 1 or not measured.tokens_N.size:
-            raise ValueError("its lists of sentences differ in length")
+        shapes = {array.shape for array in lists if array is not None}
         counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
         scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]
-        if counts.min() < 0 or counts.max() > MOST_NGRAMS or not measured.words or not np.isfinite(scores).all():
-            raise ValueError("it has impossible numbers")
+        is_possible = measured.words and counts.min() >= 0 and counts.max() < MOST_NGRAMS and np.isfinite(scores).all()
+        if len(shapes) > 1 or not is_possible:
+            raise ValueError("its lists of sentences differ in length, or it has impossible numbers")
         return measured
 
 
