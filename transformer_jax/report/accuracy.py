@@ -46,23 +46,15 @@ def accuracies(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[Accura
 
 def _on(sweep: SweepResult, findings: TestFindings) -> Accuracy:
     compared = findings.by_metric[EXACT_MATCH.key]
-    runs = {name: findings.runs[name] for name in compared.scores}
-    first = next(iter(runs.values()))[0]
-    # Only lengths in the tokens of the same vocabulary compare.
-    limits = [
-        limit
-        for run in sweep.runs
-        if (measured := run.measured.get(findings.split)) is not None
-        and measured.digest == first.digest
-        and np.array_equal(measured.tokens_N, first.tokens_N)
-        and (limit := run.number("longest_target")) is not None
-    ]
-    longest = int(max(limits)) - 1 if limits else None  # without <eos>
-    exact = {name: [run.exact for run in same if run.exact] for name, same in runs.items()}
+    exact = {name: [run.exact for run in findings.runs[name] if run.exact] for name in compared.scores}
+    # The lengths in tokens are those of the first variant; others may divide the same targets into other tokens.
+    variant = next(variant for variant in sweep.variants if variant.name in exact)
+    lengths_N = findings.runs[variant.name][0].tokens_N.astype(int) - 1  # without <eos>
+    limits = [limit for run in variant.finished if (limit := run.number("longest_target")) is not None]
+    longest = int(max(limits)) - 1 if limits else None
     tables = []
     for label in dict.fromkeys(label for seeds in exact.values() for seed in seeds for label in seed.groups):
         tables.append(_by_group(label, {n: [seed.groups.get(label, {}) for seed in s] for n, s in exact.items()}))
-    lengths_N = first.tokens_N.astype(int) - 1
     if longest is not None and lengths_N.max() > longest:
         ranges = _ranges(lengths_N, longest)
         groups = {name: [_counts(seed.right_N, ranges) for seed in seeds] for name, seeds in exact.items()}
