@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.errors import visible
 from transformer_jax.report.metrics import percent
-from transformer_jax.report.statistics import CONFIDENCE, POWER
+from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.report.table import Table
 from transformer_jax.sweeps.definition import SOURCES
 
@@ -73,7 +73,7 @@ def _environment(escape: Callable[[str], str]) -> "Environment":
         finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
     )
     environment.globals |= {"level": percent(CONFIDENCE), "power": percent(POWER)}
-    environment.globals |= {"one_seed": ONE_SEED, "sources": list(SOURCES)}
+    environment.globals |= {"one_seed": ONE_SEED, "sources": list(SOURCES), "samples": SAMPLES}
     environment.filters |= {
         "code": lambda text: Markup("`" + text.replace("`", " ") + "`"),
         "digits": "{:g}".format,
