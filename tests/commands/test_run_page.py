@@ -37,10 +37,8 @@ def test_plot_attention_refuses_what_it_cannot_show_and_warns_of_a_truncated_tex
     plot = ["plot", "attention", f"--workdir={folder}", f"--output={tmp_path / 'a.html'}"]
     assert cli.main([*plot, "--text=a\udcff"]) == 2
     assert cli.main([*plot, "--text=a", "--head=1"]) == 2
-    assert messages(capsys.readouterr().err) == [
-        "error: argument --text: is not UTF-8: byte 0xff at 2 (see transformer-jax plot attention --help)",
-        "error: --which, --layer and --head have no effect on an .html page, which shows them all",
-    ]
+    not_utf8, without_effect = messages(capsys.readouterr().err)
+    assert "byte 0xff" in not_utf8 and "--head" in without_effect
     assert cli.main([*plot, f"--text={'the dog ' * 20}"]) == 0
     assert "warning: --text: " in capsys.readouterr().err
 
