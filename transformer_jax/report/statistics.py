@@ -33,7 +33,7 @@ SAMPLES = 2000
 # variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs the other.
 OUTLYING = 100.0
 # A smaller difference or error is one of rounding.
-ROUNDING = 1e-9
+ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
 # Sweeps that are simulated for the minimum detectable difference, and the shares of sentences for which they are.
