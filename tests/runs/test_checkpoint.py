@@ -187,15 +187,34 @@ CAUSED.__cause__ = EMFILE
 )
 def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, monkeypatch, error, kind):
     saved(tmp_path, [1])
+    monkeypatch.setattr(checkpoint, "RETRIES", ())
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
         monkeypatch.setattr(checkpoints._manager, "restore", lambda step, args: (_ for _ in ()).throw(error))
         with pytest.raises(kind):
             checkpoints.restore(1, plan_of(state_of(0)))
 
 
+def test_an_error_that_passes_is_overcome(tmp_path, monkeypatch):
+    saved(tmp_path, [1])
+    monkeypatch.setattr(checkpoint, "RETRIES", (0.0, 0.0))
+    errors = [EIO, ESTALE]
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        read = checkpoints._manager.restore
+
+        def failing(step, args):
+            if errors:
+                raise errors.pop()
+            return read(step, args=args)
+
+        monkeypatch.setattr(checkpoints._manager, "restore", failing)
+        checkpoints.restore(1, plan_of(state_of(0)))
+    assert not errors
+
+
 def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch):
     """orbax takes a file whose status cannot be read for a missing one."""
     saved(tmp_path, [1])
+    monkeypatch.setattr(checkpoint, "RETRIES", ())
     is_open = open
 
     def failing(path, *arguments, **options):

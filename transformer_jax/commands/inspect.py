@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     one.add_argument("--compile-for", metavar="DEVICES", help=about)
     about = "what --compile-for compiles: the train step (default), or the search"
-    parser.add_argument("--program-of", choices=("train", "decode"), default="train", help=about)
+    parser.add_argument("--program-of", choices=("train", "decode"), help=about)
     parser.add_argument("--json", action="store_true", help="with --compile-for: print JSON")
 
 
@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.options:
         print(options_table())
         return
+    if arguments.compile_for is None and (arguments.json or arguments.program_of):
+        raise BadInput("--json and --program-of need --compile-for")
     experiment = inspected(arguments)
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.program is not None:
         print(program_report(experiment, Path(arguments.program)))
     elif arguments.compile_for is not None:
-        print(compiled_report(experiment, arguments.compile_for, arguments.program_of, arguments.json))
+        print(compiled_report(experiment, arguments.compile_for, arguments.program_of or "train", arguments.json))
     else:
         print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
 

@@ -20,6 +20,7 @@ from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     about = "a run, or an exported or imported folder, whose weights, model and tokenizers a new run starts with"
     parser.add_argument("--init-from", type=path, metavar="OTHER", help=about)
-    parser.add_argument("--init-weights", type=path, default="latest", metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
+    parser.add_argument("--init-weights", type=path, metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
     add_accept_changed_code(parser, "resume the run")
 
     looking = parser.add_argument_group("debugging and profiling", "docs/performance.md")
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.init_weights is not None and arguments.init_from is None:
+        raise BadInput("--init-weights needs --init-from")
     experiment = configuration.load(arguments.config, arguments.overrides)
     params = None
 
@@ -83,7 +86,7 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     from transformer_jax.translation.load import read_weights
     from transformer_jax.update.optimizer import peak_rate
 
-    found = read_weights(arguments.init_from, arguments.init_weights)
+    found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
     replaced = {
         "model": schema.to_dict(found.config.model),

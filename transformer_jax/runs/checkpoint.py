@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +30,18 @@ from transformer_jax.update.sharding import path_name
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
 # Errors of the operating system that pass, and so say nothing about the files.
-PASSING = {errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT, errno.ENOMEM, errno.EINTR}
+PASSING = {
+    errno.EIO,
+    errno.ESTALE,
+    errno.EACCES,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ETIMEDOUT,
+    errno.ENOMEM,
+    errno.EINTR,
+}
+# Seconds before each further attempt to read a checkpoint after such an error.
+RETRIES = (1.0, 5.0)
 # The number of such an error in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
@@ -167,17 +179,25 @@ class Checkpoints:
             ) from error
 
     def _read(self, step: int, items: Any) -> Any:
-        """Reads items of a checkpoint. An error is damage, unless a lack of memory or of access is its cause."""
-        try:
-            return self._manager.restore(step, args=items)
-        except Exception as error:
-            where = self.directory / str(step)
-            if number := _passing_error(error, where):
-                reason = os.strerror(number)
-                raise Failed(f"{where}: cannot be read now: {reason}; the same command tries again") from error
-            if any(isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause) for cause in _causes(error)):
-                raise
-            raise DamagedCheckpoint(_first_line(error)) from error
+        """Reads items of a checkpoint. An error is damage, unless a lack of memory or of access is its cause.
+
+        What cannot be read now is tried again; an error of the disk that lasts is damage.
+        """
+        where, waits = self.directory / str(step), list(RETRIES)
+        while True:
+            try:
+                return self._manager.restore(step, args=items)
+            except Exception as error:
+                number = _passing_error(error, where)
+                if number and waits:
+                    time.sleep(waits.pop(0))
+                    continue
+                if number and number != errno.EIO:
+                    reason = os.strerror(number)
+                    raise Failed(f"{where}: cannot be read now: {reason}; the same command tries again") from error
+                if any(isinstance(each, MemoryError) or "RESOURCE_EXHAUSTED" in str(each) for each in _causes(error)):
+                    raise
+                raise DamagedCheckpoint(_first_line(error)) from error
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:
