@@ -38,7 +38,7 @@ from transformer_jax.model.stacks import attention_weights_of
 from transformer_jax.model.transformer import Transformer, matmul_precision
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.translation.load import Run
-from transformer_jax.translation.score import token_log_probabilities, token_pairs
+from transformer_jax.translation.log_probabilities import token_log_probabilities, token_pairs
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES

@@ -71,7 +71,7 @@ class MeshConfig(Section, affects="computation"):
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Section, affects="stopping"):
-    """The training loop. One step is one update."""
+    """The training loop. A step is an update, unless its gradient is not finite."""
 
     steps: int = option(100_000, "maximum number of updates; the first limit that is reached ends the run", at_least=1)
     epochs: float | None = option(None, "maximum number of passes over the data", above=0)

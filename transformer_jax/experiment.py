@@ -245,8 +245,8 @@ def in_updates(experiment: ExperimentConfig, prepared: Prepared, folder: RunFold
             warmup_steps = stored.warmup_steps
         optimizer = dataclasses.replace(optimizer, warmup_steps=warmup_steps)
     if train.validations is not None and (every := max(1, updates // train.validations)) < train.eval_every:
-        log_every = min(train.log_every, every)
-        train = dataclasses.replace(train, eval_every=every, checkpoint_every=every, log_every=log_every)
+        checkpoint_every, log_every = min(train.checkpoint_every, every), min(train.log_every, every)
+        train = dataclasses.replace(train, eval_every=every, checkpoint_every=checkpoint_every, log_every=log_every)
     return dataclasses.replace(experiment, optimizer=optimizer, train=train)
 
 

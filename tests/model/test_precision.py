@@ -14,7 +14,7 @@ import pytest
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax import Transformer
 from transformer_jax.config import DecodeConfig
-from transformer_jax.translation.score import token_log_probabilities
+from transformer_jax.translation.log_probabilities import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import make_eval_step

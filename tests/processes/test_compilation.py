@@ -18,7 +18,7 @@ from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
 from transformer_jax.processes.compilation import FUSION, announced_when_slow, unfused, unfused_if_custom
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.translation.score import Scorer
+from transformer_jax.translation.log_probabilities import Scorer
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update import sharding
 from transformer_jax.update.step import make_eval_step

@@ -16,7 +16,7 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
-from transformer_jax.sweeps.run import Outcome
+from transformer_jax.sweeps.state import Outcome
 from transformer_jax.sweeps.status import Progress
 
 

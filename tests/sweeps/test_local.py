@@ -12,7 +12,7 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import local
 from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.local import WorkerProcess
-from transformer_jax.sweeps.run import Outcome
+from transformer_jax.sweeps.state import Outcome
 from transformer_jax.sweeps.status import Progress
 
 

@@ -13,8 +13,8 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
-from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.slurm import NoAnswer, Slurm, SlurmPool
+from transformer_jax.sweeps.state import read_json
 from transformer_jax.sweeps.status import Progress
 
 

@@ -127,7 +127,6 @@ class TrainingBatches(_Batches, ABC):
             )
         _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
         self._seed = seed
-        # The plan before is kept as well: prefetching and evaluation alternate at the border of two epochs.
         self._plan_of = functools.lru_cache(maxsize=2)(self._make_plan)
         self._source_lengths = self._source_lengths[self._kept]
         self._target_lengths = self._target_lengths[self._kept]

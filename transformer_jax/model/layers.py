@@ -143,7 +143,7 @@ class Dropout(nn.Module):
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sixteen random bits per element, from the key, the element's row in the batch and its index in the row.
+    """Sixteen random bits per element, from the key, the element's row in the microbatch and its index in the row.
 
     They do not depend on the number of devices. Of the 64 bits of Threefry `jax.random.bits` would discard 48.
     """

@@ -19,7 +19,7 @@ from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
 from transformer_jax.schema import flattened
 from transformer_jax.sweeps.definition import SOURCES
-from transformer_jax.sweeps.run import state_of
+from transformer_jax.sweeps.state import state_of
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.

@@ -2,7 +2,7 @@
 
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
-SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
+SWEEP/runs/SLUG/seed-N/           a run (sweeps/state.py)
 SWEEP/runs/SLUG/untuned-seed-N/   the same without the tuned learning rate, if the sweep has both
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
@@ -30,8 +30,8 @@ from transformer_jax.files.atomic import Locked, explained, locked, made, write_
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEED
-from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.sweeps.state import SweepRun, read_json
 
 # Of prepared data, of unfinished preparation, and of its lock.
 DATA_NAME = re.compile(r"[0-9a-f]{12}(\.partial|\.lock)?")

@@ -21,9 +21,9 @@ from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.checks import TUNING_SEED
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.run import Job, Outcome, SweepRun, now
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
+from transformer_jax.sweeps.state import Job, Outcome, SweepRun, now
 from transformer_jax.sweeps.status import Progress, RunStatus, failure, table, tracker_failures
 
 # The exit status after a signal, as shells have it.

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import Job, Outcome, SweepRun, outcome_of
+from transformer_jax.sweeps.state import Job, Outcome, SweepRun, outcome_of
 
 # Without -P, `python -m` imports from the current directory first: a copy of the package that lies there, or a file
 # called random.py, would be run in place of what is installed.

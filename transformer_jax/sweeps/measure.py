@@ -22,8 +22,8 @@ from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import provenance
-from transformer_jax.sweeps.run import SweepRun, digest, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.sweeps.state import SweepRun, digest, read_json
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate

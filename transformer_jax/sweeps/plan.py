@@ -37,8 +37,8 @@ from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, Slot, pinned, slots
-from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
+from transformer_jax.sweeps.state import SweepRun
 from transformer_jax.sweeps.status import aligned, status_of
 from transformer_jax.training.steps import CompiledSteps, planned_steps
 from transformer_jax.update import sharding

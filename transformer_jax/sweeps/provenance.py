@@ -12,8 +12,8 @@ from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.sweeps.state import SweepRun
 
 # The most runs that are named in a line.
 SHOWN_RUNS = 8

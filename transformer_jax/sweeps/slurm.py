@@ -22,7 +22,7 @@ from transformer_jax.extras import require
 from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
-from transformer_jax.sweeps.run import Job, Outcome, SweepRun, outcome_of, read_json
+from transformer_jax.sweeps.state import Job, Outcome, SweepRun, outcome_of, read_json
 from transformer_jax.sweeps.status import Progress
 
 # So many answers of squeue without a job mean that it is over; and the seconds between them before jobs are submitted.

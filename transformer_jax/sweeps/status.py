@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
 from transformer_jax.runs.tracking import failure as failure_of_tracker
-from transformer_jax.sweeps.run import Outcome, SweepRun, state_of
+from transformer_jax.sweeps.state import Outcome, SweepRun, state_of
 
 SECONDS_BETWEEN_LOOKS = 1.0
 # In the order of the summary.

@@ -28,8 +28,8 @@ from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.measure import finish, labels_of
-from transformer_jax.sweeps.run import SweepRun, now
 from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.sweeps.state import SweepRun, now
 from transformer_jax.training.train import Ending
 
 # Lines of a traceback that are kept as the reason of a failure.

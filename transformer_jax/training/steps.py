@@ -104,7 +104,7 @@ def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
 
 
 class CompiledSteps:
-    """The programs of n >= 1 runs, which start from `params` if they are given, or from random parameters.
+    """The programs of n >= 1 runs, which start from random parameters; one run may start from `params`.
 
     `abstract_state` is the state of one run. With several runs the states, and what is computed of them, have one more
     axis in front: the runs.

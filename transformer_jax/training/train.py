@@ -67,9 +67,9 @@ def train(
     params: Any = None,
     debugging: Debugging | None = None,
 ) -> list[Ending]:
-    """Trains runs, or resumes them, until they end; returns how each ended. A new run starts from `params`.
+    """Trains runs, or resumes them, until they end; returns how each ended.
 
-    Several runs must be compatible (steps.py).
+    One new run may start from `params`. Several runs must be compatible (steps.py).
     """
     setup = RunSetup(configs[0], prepared, has_evaluators=bool(evaluators))
     steps = CompiledSteps(configs, [setup.schedule(config) for config in configs], setup.mesh, params)
@@ -112,7 +112,7 @@ class RunSetup:
         self.last_step = self.last_step_of(config.train)
         shapes = self.batches.shapes
         self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # in a batch
-        # The devices' sums are collected at least this often, so that they stay exact.
+        # The devices' sums are collected at least this often, so that their counts stay exact.
         self.collect_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
         if problems := list(self._problems(has_evaluators)):
             raise ConfigError(problems)
@@ -293,9 +293,10 @@ class Trainer:
             step, losses = self.step - len(self._metrics) + 1, []
             for run, metrics in zip(self.runs, self.steps.fetch(self._metrics.popleft()), strict=True):
                 if metrics.bad_in_a_row >= self.config.max_bad_steps and not run.diverged:
+                    rate = float(run.schedule(step - metrics.bad_in_a_row))
                     run.diverged = (
                         f"the gradient was not finite in {metrics.bad_in_a_row} steps in a row, up to step {step:,} "
-                        f"(learning rate {float(run.schedule(step)):.3g}); these updates were skipped. A lower "
+                        f"(learning rate {rate:.3g}); these updates were skipped. A lower "
                         "optimizer.learning_rate, more warmup, or optimizer.clip_norm may help"
                     )
                     if len(self.runs) > 1:
@@ -493,13 +494,13 @@ class Recorder:
         return line
 
     def divergence(self, step: int) -> str:
-        """A message if training has diverged: its perplexity is far worse than that of guessing blindly."""
+        """A message if training has diverged: its perplexity is far above the number of classes, that of guessing."""
         classes = self.config.model.target_vocab_size or self.config.model.vocab_size
         if step <= self.config.optimizer.warmup_steps or self.perplexity <= classes**2:
             return ""
         return (
-            f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is worse than guessing "
-            f"blindly ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
+            f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is far worse than "
+            f"guessing's ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
         )
 
     def write_validation(self, step: int, sums: TokenSums | None, translated: Mapping[str, float]) -> None:

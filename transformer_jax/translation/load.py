@@ -18,7 +18,7 @@ from transformer_jax.files.record import read_record
 from transformer_jax.model.build import position_limit
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
-from transformer_jax.translation.score import Attention, Scorer, attention_of_pair, token_pairs
+from transformer_jax.translation.log_probabilities import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
 from transformer_jax.update.sharding import make_mesh, replicated_patterns, state_shardings
 

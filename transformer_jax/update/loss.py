@@ -205,9 +205,9 @@ def sums_of_features(
 ) -> TokenSums:
     """The sums of the logits features @ table.T + bias, which are never computed all at once.
 
-    It runs over slices of time, since the batch may be sharded. The forward pass already computes the gradient of each
-    slice, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to features, table and
-    bias.
+    It runs over slices of time, since the batch may be sharded. When a gradient is asked for, the forward pass already
+    computes that of each slice, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to
+    features, table and bias.
     """
     (rows, length, _), classes = features_BTD.shape, len(table_ND)
     is_symbolic = any(jax.export.is_symbolic_dim(size) for size in (rows, length))  # jax.export, for any size
@@ -215,7 +215,8 @@ def sums_of_features(
     if not is_symbolic:
         slices = min(length, -(-rows * length * classes // limits.held))
         slice_length = -(-length // slices)
-        pieces = min(slice_length, -(-rows * slice_length * classes // (limits.computed or limits.held)))
+        if limits.computed is not None:
+            pieces = min(slice_length, -(-rows * slice_length * classes // limits.computed))
     cuts, terms = (slices, pieces), objective.terms(classes)
     weights_BT = weights_BT.astype(jnp.float32)
     return _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts)

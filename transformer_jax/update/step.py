@@ -42,7 +42,7 @@ PACKING = ("source_segments", "target_segments", "source_positions", "target_pos
 
 @flax.struct.dataclass
 class IntervalSums:
-    """Sums since the last line of metrics. They stay on the devices: the loop never waits for them."""
+    """Sums since they were last fetched, for a line of metrics or to keep them exact. Skipped steps add nothing."""
 
     loss: jax.Array
     nll: jax.Array
@@ -54,8 +54,8 @@ class IntervalSums:
 
     @classmethod
     def zero(cls) -> "IntervalSums":
-        zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, target_tokens=none, source_tokens=none, gradient_norm=zero, steps=none)
+        zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+        return cls(zero, zero, zero, target_tokens=count, source_tokens=count, gradient_norm=zero, steps=count)
 
 
 @flax.struct.dataclass
@@ -183,9 +183,9 @@ def train_step(
     config: ExperimentConfig, optimizer: Optimizer, state: TrainState, batch: Batch, mesh: Mesh
 ) -> tuple[TrainState, StepMetrics]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
-    # A dropout mask depends on the seed, the step, the microbatch (below), the module's path (flax) and on the
-    # element's row and place in the microbatch (model/layers.py). It depends neither on the number of devices, nor on
-    # where a run was interrupted.
+    # A dropout mask depends on the seed, the step, the microbatch (below), the module's path and number of calls (flax)
+    # and on the element's row and place in the microbatch (model/layers.py). It depends neither on the number of
+    # devices, nor on where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
     at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
@@ -195,7 +195,7 @@ def train_step(
     gradient = functools.partial(summed_gradients, config, mesh, limits)
     with matmul_precision(config.model), at_once:
         summed = sum_over_devices(gradient, mesh)(state.params, batch, key)
-    # All are sums over the tokens of all microbatches and devices. Here they become means.
+    # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
     gradients, (sums, source_tokens) = summed
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)

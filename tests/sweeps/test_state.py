@@ -8,7 +8,7 @@ import pytest
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import is_held, state_of
+from transformer_jax.sweeps.state import is_held, state_of
 
 
 def test_a_result_counts_only_for_the_config_and_the_tests_it_was_made_with(tmp_path):
