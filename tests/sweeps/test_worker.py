@@ -76,7 +76,7 @@ def test_a_file_system_without_locks_is_named_in_a_line(folder, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", flock)
-    with pytest.raises(BadInput, match=r"^\S+: .*flock"), folder.held():
+    with pytest.raises(BadInput, match="lock"), folder.held():
         pass
-    with pytest.raises(BadInput, match=r"^\S+: .*flock"), folder.runs(definition)[0].held():
+    with pytest.raises(BadInput, match="lock"), folder.runs(definition)[0].held():
         pass

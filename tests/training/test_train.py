@@ -289,17 +289,6 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12")
 
 
-def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
-    (tmp_path / "own.py").write_text(
-        "import jax.numpy as jnp\nimport optax\n\ndef four_bits(learning_rate):\n"
-        "    init = lambda params: {'moment': jnp.zeros(2, jnp.int4)}\n"
-        "    return optax.GradientTransformation(init, lambda gradients, state, params: (gradients, state))\n"
-    )
-    (line,) = errors(train_here(tmp_path / "run", f"optimizer.name={tmp_path / 'own.py'}:four_bits", status=2))
-    assert line == "error: the state's optimizer/moment is of type int4, which a checkpoint cannot hold"
-    assert not (tmp_path / "run/config.json").exists()
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     place = tmp_path / "disk"

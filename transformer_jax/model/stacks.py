@@ -174,7 +174,9 @@ class Decoder(_Stack):
         cache: DecoderCache | None = None,
     ) -> tuple[jax.Array, DecoderCache | None]:
         """The last layer's output, and the caches of all layers (None without a cache), as in `DecoderLayer`."""
-        x_BTD, context = self.pre(x_BTD, context, None if cache is None else cache[0]["self"]["filled"])
+        # A custom layer's cache need not count its slots where positions are given.
+        filled = None if cache is None or context.positions_BT is not None else cache[0]["self"]["filled"]
+        x_BTD, context = self.pre(x_BTD, context, filled)
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):
             own = _of_layer(context, i, encoding, cache and cache[i]["self"])
