@@ -267,10 +267,11 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts
         cut = _sliced(time_slice, pieces)
         sums, gradient_N, error_PMN, gradient_PBTD = jax.lax.map(errors, cut)
         x_PMD = cut[0].reshape(pieces, -1, width)
-        precision = precision_of(x_PMD)
-        gradient_ND = jnp.einsum(
-            "pmn,pmd->nd", error_PMN, x_PMD, preferred_element_type=jnp.float32, precision=precision
-        )
+        if pieces == 1:
+            gradient_ND = _product(error_PMN[0].T, x_PMD[0])
+        else:  # both axes are summed over as they are: merged, the errors would be copied on TPUs
+            options: Any = {"preferred_element_type": jnp.float32, "precision": precision_of(x_PMD)}
+            gradient_ND = jnp.einsum("pmn,pmd->nd", error_PMN, x_PMD, **options)
         sums, gradient_N = jax.tree.map(lambda each: each.sum(0), (sums, gradient_N))
         carried = jax.tree.map(jnp.add, carried, (sums, gradient_ND, gradient_N))
         return carried, _joined(gradient_PBTD, time_slice[0].shape[1])
