@@ -20,6 +20,7 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.update import sharding
+from transformer_jax.update.step import sum_over_devices
 
 # Five updates in float32, summed in another order.
 WITHIN = 5e-5
@@ -224,6 +225,20 @@ def test_keys_and_values_whose_heads_tensor_does_not_divide_are_replicated():
     program = configuration.compiled()
     summed = shapes_sent(program, configuration.mesh, "all-reduce", ("tensor",))
     assert max(map(math.prod, summed)) < 16 * 4 * 32 * 32
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_kernels_that_xla_cannot_partition_see_no_axis_unless_tensor_divides(tensor):
+    """cuDNN's attention compiles for several GPUs only where every axis of the mesh is manual."""
+    mesh = sharding.make_mesh(MeshConfig(data=8 // tensor, tensor=tensor))
+    axes = []
+
+    def gradient(params, rows, key):
+        axes.append(jax.sharding.get_abstract_mesh().manual_axes)
+        return rows.sum(), params
+
+    jax.eval_shape(sum_over_devices(gradient, mesh), 0.0, np.ones((8, 1)), jax.random.key(0))
+    assert set(axes[0]) == {"data", "fsdp", *(["tensor"] if tensor == 1 else [])}
 
 
 def test_a_mesh_of_explicit_axes_is_an_error_that_names_auto():

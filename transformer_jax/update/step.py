@@ -253,10 +253,12 @@ def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., 
             return jax.lax.psum(gradient(params, rows, key), sharding.BATCH_AXES)
 
     everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
+    # XLA cannot partition cuDNN's attention, not even over an axis of one device: then no axis is left to it.
+    axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
     return jax.shard_map(
         of_rows,
         mesh=mesh,
-        axis_names=set(sharding.BATCH_AXES),
+        axis_names=set(axes),
         in_specs=(everywhere, rows, everywhere),
         out_specs=(everywhere, everywhere),
         check_vma=False,
