@@ -213,13 +213,17 @@ def sums_of_features(
     is_symbolic = any(jax.export.is_symbolic_dim(size) for size in (rows, length))  # jax.export, for any size
     slices, pieces = 1, 1
     if not is_symbolic:
-        slices = min(length, -(-rows * length * classes // limits.held))
-        slice_length = -(-length // slices)
+        slices = _cuts(length, limits.held // (rows * classes))
         if limits.computed is not None:
-            pieces = min(slice_length, -(-rows * slice_length * classes // limits.computed))
+            pieces = _cuts(-(-length // slices), limits.computed // (rows * classes))
     cuts, terms = (slices, pieces), objective.terms(classes)
     weights_BT = weights_BT.astype(jnp.float32)
     return _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts)
+
+
+def _cuts(length: int, longest: int) -> int:
+    """The number of slices of a length, none of which is longer than `longest`, or than 1."""
+    return -(-length // max(longest, 1))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
