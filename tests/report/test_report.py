@@ -295,6 +295,16 @@ def test_flops_of_custom_modules_are_not_taken_for_known(sweep):
     assert any("trained together" in text for text in remarks)
 
 
+def test_runs_that_trained_together_share_the_time_of_their_program(sweep):
+    """In the table as in the time per run."""
+    path = seed_folder(sweep, "base", 0) / "result.json"
+    edit(path, train_seconds=60.0, together=1)
+    alone = Report(sweep).json["tests"][0]["rows"][0]["train_seconds"]
+    edit(path, together=3)
+    together = Report(sweep).json["tests"][0]["rows"][0]["train_seconds"]
+    assert alone - together == pytest.approx(40 / len(list(sweep.glob("runs/base/seed-*"))))
+
+
 def test_runs_by_several_versions_are_named(sweep):
     for seed, version in ((0, "0.10.2"), (1, "0.10.3")):
         edit(seed_folder(sweep, "base", seed) / "result.json", versions={"jax": version})

@@ -197,7 +197,7 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
             found["BLEU"] = test.signature
     found["seeds"] = ", ".join(map(str, sweep.seeds))
     found["devices of a run"] = "; ".join(dict.fromkeys(str(run.result.get("devices")) for run in finished))
-    if seconds := [run.seconds for run in finished]:
+    if seconds := [run.number("train_seconds") or 0 for run in finished]:
         found["training time"] = (
             f"{duration(sum(seconds))} in all, {duration(float(np.mean(seconds)))} per run: {TRAINING_TIME}"
         )

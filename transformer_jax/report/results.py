@@ -83,13 +83,11 @@ class RunResult:
         return self.state == "finished"
 
     def number(self, name: str) -> float | None:
-        """A number of result.json."""
-        return number(self.result.get(name))
-
-    @property
-    def seconds(self) -> float:
-        """Its share of the training time of all runs in its program."""
-        return (self.number("train_seconds") or 0) / max(self.number("together") or 1, 1)
+        """A number of result.json. Runs that trained together share the time of their program."""
+        found = number(self.result.get(name))
+        if name == "train_seconds" and found is not None:
+            return found / max(self.number("together") or 1, 1)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ def note(sweep: SweepResult, untuned: TestFindings | None) -> str:
     """Which scores the table has, and what tuning took."""
     runs = [run for run in sweep.all_runs if run.finished]
     updates, flops = (sum(run.number(name) or 0 for run in runs) for name in ("steps", "training_flops"))
-    compared = (len(runs), updates, sum(run.seconds for run in runs), flops)
+    compared = (len(runs), updates, sum(run.number("train_seconds") or 0 for run in runs), flops)
     spent = [
         f"{count:g} runs, {updates:,.0f} updates, {duration(seconds)}, {count_text(flops)} FLOPs"
         for count, updates, seconds, flops in (cost(sweep).values(), compared)
