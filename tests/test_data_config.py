@@ -3,7 +3,8 @@
 import pytest
 
 from transformer_jax.config import from_config_dict, unused_options
-from transformer_jax.data_config import DataConfig, TaskConfig
+from transformer_jax.data.corpora import NAMED
+from transformer_jax.data_config import OWN_SPLITS, TASKS, DataConfig, TaskConfig
 from transformer_jax.errors import ConfigError
 
 
@@ -69,3 +70,8 @@ def test_an_option_with_effect_is_not_refused():
     assert unused_options(["data.task.alphabet", "data.valid_size", "data.byte_fallback"], [config]) == []
     config = from_config_dict({"data": {"corpus": "scan", "task": {"split": "length"}}})
     assert unused_options(["data.task.cutoff", "data.valid_size", "data.seed"], [config]) == []
+
+
+def test_every_named_corpus_says_which_splits_it_has():
+    """One that does not would be taken for a data set of TFDS."""
+    assert {*NAMED} == {"", *TASKS, *OWN_SPLITS}

@@ -19,7 +19,7 @@ ScanSplit = Literal[
     "template_around_right", "template_jump_around_right",
 ]  # fmt: skip
 # Published corpora, and which of valid and test they have: SCAN is generated, the others are read from files.
-PUBLISHED = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
+OWN_SPLITS = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
 
 
 # When options have an effect that depends on others.
@@ -35,7 +35,7 @@ OF_FILES = Condition(
     lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
 )
 OF_TFDS = Condition(
-    lambda config: config.data.corpus not in ("", *TASKS, *PUBLISHED) and not is_meant_as_address(config.data.corpus),
+    lambda config: config.data.corpus not in ("", *TASKS, *OWN_SPLITS) and not is_meant_as_address(config.data.corpus),
     "the name of a TFDS data set as data.corpus",
 )
 OF_LENGTH = Condition(
@@ -54,8 +54,8 @@ def _held_out(split: str, name: str) -> Condition:
 
     def holds(config: Any) -> bool:
         data = config.data
-        if data.corpus in PUBLISHED:
-            return split not in PUBLISHED[data.corpus]
+        if data.corpus in OWN_SPLITS:
+            return split not in OWN_SPLITS[data.corpus]
         return not (getattr(data.task, f"{split}_size") if data.corpus in TASKS else getattr(data, f"{split}_source"))
 
     return Condition(holds, f"a corpus without {name} data")

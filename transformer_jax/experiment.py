@@ -132,7 +132,7 @@ def train_runs_together(
 
 
 def resumable_together(saved: Sequence[set[int]]) -> list[list[int]]:
-    """The runs in groups that can go on from one step: all of them, or those with the same newest checkpoint.
+    """The runs in groups that can resume from one step: all of them, or those with the same newest checkpoint.
 
     A kill while they were saving leaves some with the step before the newest of the others.
     """

@@ -1,4 +1,4 @@
-"""Drill: eight seeds are trained together, killed at random moments and taken up each time, and end undisturbed."""
+"""Drill: eight seeds train together, are killed at random moments and resumed, and end as an uninterrupted run."""
 
 import json
 import random

@@ -1,6 +1,7 @@
 """Corpora: text files, TFDS data sets, embedded and published tasks, custom functions, behind one interface.
 
-A new corpus is a class of `corpus.py` in a file of its own, and a line in `NAMED`.
+A new corpus is a class of `corpus.py` in a file of its own, a line in `NAMED`, and one in `OWN_SPLITS`
+(data_config.py).
 """
 
 from transformer_jax.config import DataConfig
