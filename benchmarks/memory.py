@@ -22,8 +22,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.planning.accelerators import Target, parse_target
 from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory, mesh_of
+from transformer_jax.planning.target import Target, parse_target
 from transformer_jax.update import sharding
 
 sys.path.append(str(Path(__file__).parents[1]))

@@ -22,7 +22,7 @@ NAME = "transformer_jax"
 PACKAGE = ROOT / NAME
 # From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
 LAYERS = [
-    ["errors", "version", "table3"],
+    ["errors", "version", "table3", "accelerators"],
     ["extras", "shipped", "exact_match"],
     ["files"],
     ["schema"],

@@ -13,14 +13,14 @@ from jax.sharding import Mesh
 from tests.accelerators.traffic import Traffic, hidden
 from transformer_jax.commands import configuration
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.planning.accelerators import Target, parse_target
 from transformer_jax.planning.compiled import compile_for, examine
+from transformer_jax.planning.target import Target, parse_target
 
 
 def traffic(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: ModelConfig) -> dict[str, Any]:
     """What the text of a program that was compiled for the target says besides what `inspect` reports."""
     program = Traffic(str(compiled.as_text()))
-    peak, _ = target.chip.flops(model)
+    peak, _ = target.flops(model)
 
     def seconds(accessed: float, flops: float) -> float:
         return max(accessed / target.chip.bandwidth, flops / peak if peak else 0.0)

@@ -6,7 +6,6 @@ import jax
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.planning.accelerators import CHIPS, Target
 from transformer_jax.planning.compiled import (
     compile_for,
     compiled_search,
@@ -16,6 +15,7 @@ from transformer_jax.planning.compiled import (
     memory,
     mesh_of,
 )
+from transformer_jax.planning.target import CHIPS, Target
 
 HERE = Target("8 CPUs", "cpu", CHIPS["H100"], tuple(jax.devices()), {})
 

@@ -166,7 +166,7 @@ def compiled_report(experiment: ExperimentConfig, devices: str, program: str, as
     """What a program of the config needs on accelerators that need not be here."""
     from transformer_jax.files.progress import tell
     from transformer_jax.planning import compiled
-    from transformer_jax.planning.accelerators import parse_target
+    from transformer_jax.planning.target import parse_target
 
     target = parse_target(devices)
     tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")

@@ -16,8 +16,8 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.model import build
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.planning.accelerators import Target
 from transformer_jax.planning.hlo import Program, UnknownHlo
+from transformer_jax.planning.target import Target
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
@@ -125,7 +125,7 @@ def amount(size: float) -> str:
 def examine(compiled: jax.stages.Compiled, mesh: Mesh, target: Target, model: ModelConfig) -> dict[str, Any]:
     """What a program that was compiled for the target needs on each device, as `inspect --json` prints it."""
     program = Program(str(compiled.as_text()))
-    peak, flops_type = target.chip.flops(model)
+    peak, flops_type = target.flops(model)
     try:
         flops = program.flops()
     except UnknownHlo as unknown:
