@@ -101,6 +101,25 @@ def test_an_internal_error_is_one_line_and_exit_1(run, monkeypatch):
     assert "Traceback" in Path(err.split()[-1]).read_text()
 
 
+def test_a_platform_without_its_plugin_is_bad_input(run, monkeypatch):
+    raising = compile("raise AssertionError", "/jax/_src/xla_bridge.py", "exec")
+    monkeypatch.setattr(cli, "_run", lambda arguments: exec(raising))
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    status, _, err = run("train")
+    assert status == 2 and err.startswith("error: JAX_PLATFORMS=cuda: ") and err.count("\n") == 1
+
+
+def test_the_first_process_of_a_container_ends_by_sigterm(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(cli, "_run", lambda arguments: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(SystemExit, match="1"):
+            cli.entry()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_ctrl_c_is_not_lost_in_a_callback_of_jax():
     """Python swallows what is raised while it collects garbage: the command went on."""
     with pytest.raises(KeyboardInterrupt):

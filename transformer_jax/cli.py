@@ -1,6 +1,7 @@
 """transformer-jax: runs a command and reports its errors.
 
-Exit status 0: done. 2: bad input, a line on stderr for each problem. 1: any other failure.
+Exit status 0: done. 2: bad input, a line on stderr for each problem. 75: stopped, saved and unfinished. 1: any other
+failure.
 """
 
 import argparse
@@ -68,12 +69,21 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             _report(f"failed: not enough memory ({visible(str(error)[:200])}); {LESS_MEMORY}")
+        elif "JAX_PLATFORMS" in os.environ and _is_of_backends(error):
+            platforms = os.environ["JAX_PLATFORMS"]
+            _report(f"error: JAX_PLATFORMS={platforms}: JAX finds no such devices; is the plugin of JAX installed?")
+            return 2
         else:
             with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
                 file.write(traceback.format_exc().encode(errors="backslashreplace"))
             _report(f"error: {type(error).__name__}: {visible(str(error))}")
             _report(f"This is a bug. The traceback is in {file.name}")
     return 1
+
+
+def _is_of_backends(error: Exception) -> bool:
+    """Whether JAX raised this error because a backend could not be initialized."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py")
 
 
 def prepare_streams() -> None:
@@ -154,6 +164,8 @@ def entry() -> NoReturn:
     """The console script."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
         signal.signal(signal.SIGINT, interrupt)
+    if os.getpid() == 1:  # in a container, where the kernel ignores a signal without a handler
+        signal.signal(signal.SIGTERM, interrupt)
     sys.exit(main())
 
 

@@ -92,6 +92,7 @@ def train_run(
     accept_changed_code: bool = False,
     labels: Labels | None = None,
     init_from: str | None = None,
+    must_resume: bool = False,
 ) -> Ending:
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
@@ -99,7 +100,7 @@ def train_run(
     code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
     """
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
-    folder.init_from = init_from
+    folder.init_from, folder.must_resume = init_from, must_resume
     (ending,) = _train([experiment], [folder], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)

@@ -8,6 +8,7 @@ from tests.processes.test_distributed import OPTIONS, assert_agree
 from tests.support import training_runs
 from tests.support.many_processes import job, train
 from tests.support.training_runs import errors
+from transformer_jax.errors import EXIT_UNFINISHED
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,6 @@ def test_stopped_and_taken_up_by_another_number_of_processes(place, by_one):
     with job(workdir, 2, *OPTIONS) as running:
         running.wait_for("step       6")
         running.processes[1].send_signal(signal.SIGTERM)
-        assert "stopped by SIGTERM at step" in running.finish()
+        assert "stopped by SIGTERM at step" in running.finish(EXIT_UNFINISHED)
     assert "resuming from the checkpoint of step" in training_runs.train(workdir, *OPTIONS)
     assert_agree(workdir, by_one)

@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files import atomic
 from transformer_jax.runs import checkpoint
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, digests, regular
 
@@ -187,26 +188,26 @@ CAUSED.__cause__ = EMFILE
 )
 def test_what_is_only_unreadable_now_is_not_called_damaged(tmp_path, monkeypatch, error, kind):
     saved(tmp_path, [1])
-    monkeypatch.setattr(checkpoint, "RETRIES", ())
+    monkeypatch.setattr(atomic, "WAITS", ())
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
-        monkeypatch.setattr(checkpoints._manager, "restore", lambda step, args: (_ for _ in ()).throw(error))
+        monkeypatch.setattr(checkpoints._reader, "restore", lambda step, args: (_ for _ in ()).throw(error))
         with pytest.raises(kind):
             checkpoints.restore(1, plan_of(state_of(0)))
 
 
 def test_an_error_that_passes_is_overcome(tmp_path, monkeypatch):
     saved(tmp_path, [1])
-    monkeypatch.setattr(checkpoint, "RETRIES", (0.0, 0.0))
+    monkeypatch.setattr(atomic, "WAITS", (0.0, 0.0))
     errors = [EIO, ESTALE]
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
-        read = checkpoints._manager.restore
+        read = checkpoints._reader.restore
 
         def failing(step, args):
             if errors:
                 raise errors.pop()
             return read(step, args=args)
 
-        monkeypatch.setattr(checkpoints._manager, "restore", failing)
+        monkeypatch.setattr(checkpoints._reader, "restore", failing)
         checkpoints.restore(1, plan_of(state_of(0)))
     assert not errors
 
@@ -214,7 +215,7 @@ def test_an_error_that_passes_is_overcome(tmp_path, monkeypatch):
 def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch):
     """orbax takes a file whose status cannot be read for a missing one."""
     saved(tmp_path, [1])
-    monkeypatch.setattr(checkpoint, "RETRIES", ())
+    monkeypatch.setattr(atomic, "WAITS", ())
     is_open = open
 
     def failing(path, *arguments, **options):
@@ -223,7 +224,7 @@ def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch):
         return is_open(path, *arguments, **options)
 
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
-        monkeypatch.setattr(checkpoints._manager, "restore", lambda step, args: (_ for _ in ()).throw(ENOENT))
+        monkeypatch.setattr(checkpoints._reader, "restore", lambda step, args: (_ for _ in ()).throw(ENOENT))
         monkeypatch.setattr("builtins.open", failing)
         with pytest.raises(Failed, match="cannot be read now"):
             checkpoints.restore(1, plan_of(state_of(0)))

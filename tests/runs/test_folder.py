@@ -1,5 +1,6 @@
 """A run's folder: read back, also when it was damaged or changed; locked; never begun in a folder of something else."""
 
+import errno
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import pytest
 
 from transformer_jax import cli
 from transformer_jax.config import from_config_dict
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.folder import RunFolder, refuse_foreign
 
@@ -47,12 +48,62 @@ def test_a_folder_of_one_training_keeps_others_out(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.held():
         holder = f"process {os.getpid()} on {socket.gethostname()} is training here"
-        with pytest.raises(BadInput, match=re.escape(holder)), RunFolder(folder.path).held():
+        with pytest.raises(Failed, match=re.escape(holder)), RunFolder(folder.path).held():
             pass
         (folder.path / "data").mkdir()
     assert sorted(folder.path.iterdir()) == [folder.path / "data"]
     with folder.held():
         assert folder.lock.is_file()
+
+
+def test_a_lock_of_another_machine_is_waited_for(tmp_path, monkeypatch):
+    """It may have died, and its lock goes away later."""
+    folder, paused = RunFolder(tmp_path / "run"), []
+    with folder.held():
+        monkeypatch.setattr("socket.gethostname", lambda: "another")
+        monkeypatch.setattr("time.sleep", paused.append)
+        with pytest.raises(Failed, match="is training here"), RunFolder(folder.path).held():
+            pass
+    assert sum(paused) == 120
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, None])
+def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, monkeypatch, number, capsys):
+    """Or only within a machine, without an error."""
+
+    def flock(file, operation):
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with first.held():
+        first.refuse_other_training()
+        with second.held():
+            second.refuse_other_training()
+            with pytest.raises(Failed, match=f"process {os.getpid()} on {socket.gethostname()} has begun to train"):
+                first.refuse_other_training()
+        with pytest.raises(Failed, match="has begun to train"):
+            first.refuse_other_training()
+    assert ("locks do not work on this file system" in capsys.readouterr().err) == (number is not None)
+
+
+def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
+    folder, config = RunFolder(tmp_path), from_config_dict({"train": {"checkpoint_every": 10, "eval_every": 10}})
+    folder.record(config)
+    for last in (10, 20):  # it may have been killed before a checkpoint was complete
+        folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
+        assert not folder.holds_run(config)
+    folder.metrics.write_text('{"step": 21, "loss": 1.0}\n')
+    with pytest.raises(BadInput, match="its checkpoints are gone"):
+        folder.holds_run(config)
+    (folder.checkpoints / "10").mkdir(parents=True)
+    assert folder.holds_run(config)
+
+
+def test_must_resume_never_starts_a_run(tmp_path, capsys):
+    assert cli.main(["train", "--must-resume", *FLAGS, f"--workdir={tmp_path}/run"]) == 1
+    assert "has no checkpoint to resume from" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_stopped_between_checkpoints_and_resumed_alone(place, runs, apart, monke
 def test_an_error_of_one_folder_ends_all_and_the_same_command_resumes_them(place, runs, apart, joined, monkeypatch):
     """It is in use, or holds another run, or takes no checkpoint."""
     folders = folders_in(place, "in use", 2)
-    with RunFolder(folders[0]).held(), pytest.raises(BadInput, match="is training here"):
+    with RunFolder(folders[0]).held(), pytest.raises(Failed, match="is training here"):
         train_runs_together(runs[:2], folders)
     with pytest.raises(BadInput, match="holds another run"):
         train_runs_together(runs[:2], [joined / "0", joined / "3"])

@@ -27,6 +27,7 @@ from tests.support.training_runs import (
 from transformer_jax import load_run
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
+from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs.export import SavedWeights
 from transformer_jax.runs.folder import RunFolder
 
@@ -97,7 +98,7 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight):
     process = started(workdir, until="step      10")
     process.send_signal(number)
     printed = process.stderr.read()
-    assert process.wait() == 0, printed
+    assert process.wait() == EXIT_UNFINISHED, printed
     assert f"{number.name}: saving, then ending" in printed and f"stopped by {number.name} at step" in printed
     assert "; the same command resumes the run; " in printed
     assert_quiet(printed)
@@ -139,7 +140,9 @@ def test_a_limit_of_tokens(place):
 
 
 def test_a_limit_of_hours(place):
-    assert "stopped after train.hours = 1e-12 at step 0" in train_here(place / "hours", "train.hours=1e-12")
+    assert "stopped after train.hours = 1e-12 at step 0" in train_here(
+        place / "hours", "train.hours=1e-12", status=EXIT_UNFINISHED
+    )
 
 
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
@@ -286,7 +289,7 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     (line,) = errors(train_here(tmp_path / "run", "optimizer.name=addam", status=2))
     assert "did you mean adam?" in line
     assert not (tmp_path / "run/config.json").exists()
-    assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12")
+    assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12", status=EXIT_UNFINISHED)
 
 
 @pytest.fixture

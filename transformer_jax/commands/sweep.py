@@ -13,7 +13,8 @@ and everything that is wrong is reported.
 Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
 does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. What a
 run is made from may not change; variants, seeds, test sets and analyses may be added. Without FILE it resumes the sweep
-in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 when one failed, 2 for bad input.
+in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 when one failed, 2 for bad input,
+75 when the sweep was stopped.
 """
 
 import argparse

@@ -8,7 +8,8 @@ With --init-from the model starts with another run's weights, architecture (mode
 file says; options on the command line still count.
 
 Everything about the run is in its folder: config.json, versions.json, metrics.jsonl, tensorboard/, checkpoints/.
-SIGTERM or Ctrl-C saves and ends; a second one ends at once.
+SIGTERM, SIGUSR1, SIGHUP or Ctrl-C saves and ends, and a later one ends at once. Exit status: 0 finished, 75 saved and
+not finished, 1 failed, 2 bad input.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.files.progress import tell
 
 
@@ -31,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init-from", type=path, metavar="OTHER", help=about)
     parser.add_argument("--init-weights", type=path, metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
     add_accept_changed_code(parser, "resume the run")
+    about = "fail if RUN has no checkpoint, because its file system is not mounted, for example"
+    parser.add_argument("--must-resume", action="store_true", help=about)
 
     looking = parser.add_argument_group("debugging and profiling", "docs/performance.md")
     about = "trace STEPS updates from update START (counted from 1) into RUN/profile (TensorBoard, Perfetto)"
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     processes.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.init_weights is not None and arguments.init_from is None:
         raise BadInput("--init-weights needs --init-from")
     experiment = configuration.load(arguments.config, arguments.overrides)
@@ -68,9 +71,11 @@ def run(arguments: argparse.Namespace) -> None:
             debugging,
             arguments.accept_changed_code,
             init_from=arguments.init_from and str(Path(arguments.init_from).absolute()),
+            must_resume=arguments.must_resume,
         )
         if ending.final and processes().is_first:
             tell(f"next: transformer-jax evaluate --workdir={arguments.workdir}")
+    return 0 if ending.final else EXIT_UNFINISHED
 
 
 def span(text: str) -> tuple[int, int]:

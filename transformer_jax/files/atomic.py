@@ -1,4 +1,4 @@
-"""Atomic file writes, locks, and clear messages for errors of a disk."""
+"""Atomic file writes, locks, errors of a disk: those that pass, and clear messages for the others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import json
 import os
 import shutil
 import socket
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import sealed
+
+T = TypeVar("T")
 
 NO_ROOM = {
     errno.ENOSPC: "the disk is full",
@@ -25,9 +28,16 @@ NO_ROOM = {
 }
 NOT_WRITABLE = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),  # of flock
+    *(errno.EACCES, errno.EPERM),
 }
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of flock
+# Errors that may pass by themselves, and so say nothing about the files.
+PASSING = {
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR, errno.EACCES),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+}
+# Seconds before each further attempt after such an error: two minutes.
+WAITS = (1.0, 4.0, 15.0, 40.0, 60.0)
 # The end of the name of a file that is being written.
 UNFINISHED = ".unfinished"
 
@@ -98,35 +108,66 @@ def explained(directory: Path) -> Iterator[None]:
         raise
 
 
+def patiently(act: Callable[[], T]) -> T:
+    """What `act` returns. An error that may pass is tried again for two minutes."""
+    waits = list(WAITS)
+    while True:
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in PASSING or not waits:
+                raise
+            if len(waits) == len(WAITS):
+                tell(f"warning: {error}: trying again for {sum(WAITS):.0f} s")
+            time.sleep(waits.pop(0))
+
+
 class Locked(Exception):
     """Another process holds a lock; the text is that process."""
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Holds a lock file; other processes wait, or raise Locked. The kernel releases the lock of a killed process."""
+def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
+    """Holds a lock file; other processes wait, or raise Locked. The kernel releases the lock of a killed process.
+
+    Some file systems have no locks, or keep them within a machine. So this gives a function that returns which process
+    has taken the file since, or "".
+    """
+    own = f"process {os.getpid()} on {socket.gethostname()}\n{uuid.uuid4().hex}\n"
+
+    def taken_by() -> str:
+        try:
+            content = patiently(path.read_text)
+        except FileNotFoundError:
+            content = "a process that has ended"
+        return "" if content == own else content.partition("\n")[0] or "another process"
+
     while True:
         with open(path, "a+") as file:
             try:
-                with explained(path):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                holder = file.read().strip()
+                holder = file.readline().strip()
                 if not wait:
                     raise Locked(holder) from None
                 tell(f"{path}: waiting for {holder}")
                 fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                tell(f"warning: {path}: locks do not work on this file system ({error.strerror})")
             # The previous holder removed the file, and another process may have made a new one.
             if not _is_same_file(file, path):
                 continue
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.write(own)
             file.flush()
             try:
-                yield
+                yield taken_by
             finally:
-                path.unlink(missing_ok=True)
+                if not taken_by():
+                    path.unlink(missing_ok=True)
             return
 
 

@@ -77,7 +77,7 @@ class Processes:
         deadline = time.monotonic() + SHARED_WITHIN
         while _content(seen_by_all) != content:
             if time.monotonic() > deadline:
-                raise BadInput(
+                raise Failed(
                     f"{self} does not see {seen_by_all}, which process 0 has written: --workdir, and data.directory if "
                     "it is given, must lie on a file system that all processes share"
                 )

@@ -1,8 +1,9 @@
-"""SIGTERM and SIGINT: the first makes a run save and stop, the second ends it at once."""
+"""SIGTERM, SIGINT, SIGUSR1 and SIGHUP: the first makes a run save and stop, another one ends it at once."""
 
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -10,6 +11,9 @@ from jax.experimental import multihost_utils
 
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import processes
+
+# Supervisors often send two signals at once. Ctrl-C is not counted among these: people press it twice.
+SECONDS_UNTIL_THE_SECOND = 5.0
 
 
 class StopSignals:
@@ -21,13 +25,15 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.asked: str | None = None
-        self._is_sent = False
+        self._is_sent, self._asked_at = False, 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
-        handled = (signal.SIGTERM, signal.SIGINT) if processes().count == 1 else (signal.SIGINT,)
+        handled = [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, *[signal.SIGTERM] * (processes().count == 1)]
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._handle) for number in handled}
+            for number in handled:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,8 +52,9 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self.asked:
+        if not self.asked:
+            self.asked, self._asked_at = f"by {name}", time.monotonic()
+            tell(f"{name}: saving, then ending (once more ends at once)")
+        elif number == signal.SIGINT or time.monotonic() > self._asked_at + SECONDS_UNTIL_THE_SECOND:
             tell(f"{name} again: ending at once; the last checkpoint is kept")
             os._exit(1)
-        self.asked = f"by {name}"
-        tell(f"{name}: saving, then ending (once more ends at once)")

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,25 +23,13 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import sync_directory
+from transformer_jax.files.atomic import PASSING, patiently, sync_directory
+from transformer_jax.processes.distributed import processes
 from transformer_jax.update.sharding import path_name
 
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
-# Errors of the operating system that pass, and so say nothing about the files.
-PASSING = {
-    errno.EIO,
-    errno.ESTALE,
-    errno.EACCES,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ETIMEDOUT,
-    errno.ENOMEM,
-    errno.EINTR,
-}
-# Seconds before each further attempt to read a checkpoint after such an error.
-RETRIES = (1.0, 5.0)
-# The number of such an error in a message of tensorstore.
+# The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
 
@@ -71,7 +58,12 @@ class Checkpoints:
             create=not read_only,
             async_options=ocp.AsyncOptions(post_finalization_callback=self._sync_unfinished),
         )
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self._manager = self._reader = ocp.CheckpointManager(self.directory, options=options)
+        if (count := jax.process_count()) > 1:  # each reads alone, so that none waits for another that cannot
+            own = jax.process_index()
+            alone = ocp.options.MultiprocessingOptions(own, {own}, barrier_sync_key_prefix=f"{own} of {count}")
+            options = ocp.CheckpointManagerOptions(read_only=True, multiprocessing_options=alone)
+            self._reader = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -122,17 +114,31 @@ class Checkpoints:
     def restore(self, step: int, wanted: Any) -> tuple[Any, dict[str, Any]]:
         """The state, sharded like the abstract state `wanted`, and the notes of a checkpoint.
 
-        Raises DamagedCheckpoint, BadInput if it is of another model, or Failed if it cannot be read now.
+        Raises DamagedCheckpoint, BadInput if it is of another model, or Failed if it cannot be read now; of several
+        processes in all of them, and Failed if only some can read it.
         """
-        record = self.record(step)
-        if differences := _differences(record["leaves"], _shapes(wanted)):
-            raise BadInput(
-                f"{self.directory / str(step)}: is a checkpoint of another model or optimizer; "
-                f"{len(differences)} arrays differ:\n  " + "\n  ".join(differences[:SHOWN_DIFFERENCES])
+        problem: Exception | None = None
+        try:
+            record = self.record(step)
+            if differences := _differences(record["leaves"], _shapes(wanted)):
+                raise BadInput(
+                    f"{self.directory / str(step)}: is a checkpoint of another model or optimizer; "
+                    f"{len(differences)} arrays differ:\n  " + "\n  ".join(differences[:SHOWN_DIFFERENCES])
+                )
+            state = self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
+        except (BadInput, DamagedCheckpoint, Failed) as found:
+            problem = found
+        reasons = processes().gather(f"{type(problem).__name__}: {problem}" if problem else "")
+        if problem and len({reason.partition(":")[0] for reason in reasons}) == 1:
+            raise problem
+        if any(reasons):
+            number, reason = next((number, reason) for number, reason in enumerate(reasons) if reason)
+            raise Failed(
+                f"process {number} cannot read the checkpoint of step {step} ({reason}), and others can: do all see "
+                f"the files in {self.directory}? Nothing was changed; the same command tries again"
             )
-        state = self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
-        found = digests(state)
-        if changed := [name for name, digest in record["digests"].items() if found[name] != digest]:
+        found_digests = digests(state)
+        if changed := [name for name, digest in record["digests"].items() if found_digests[name] != digest]:
             raise DamagedCheckpoint(f"not as saved: {', '.join(changed[:3])}")
         return state, record["notes"]
 
@@ -179,25 +185,25 @@ class Checkpoints:
             ) from error
 
     def _read(self, step: int, items: Any) -> Any:
-        """Reads items of a checkpoint. An error is damage, unless a lack of memory or of access is its cause.
+        """Reads items of a checkpoint. An error is damage, unless a lack of memory or of access is its cause."""
+        where = self.directory / str(step)
 
-        What cannot be read now is tried again; an error of the disk that lasts is damage.
-        """
-        where, waits = self.directory / str(step), list(RETRIES)
-        while True:
+        def attempt() -> Any:
             try:
-                return self._manager.restore(step, args=items)
+                return self._reader.restore(step, args=items)
             except Exception as error:
-                number = _passing_error(error, where)
-                if number and waits:
-                    time.sleep(waits.pop(0))
-                    continue
-                if number and number != errno.EIO:
-                    reason = os.strerror(number)
-                    raise Failed(f"{where}: cannot be read now: {reason}; the same command tries again") from error
+                if number := _passing_error(error, where):
+                    raise OSError(number, os.strerror(number), str(where)) from error
                 if any(isinstance(each, MemoryError) or "RESOURCE_EXHAUSTED" in str(each) for each in _causes(error)):
                     raise
                 raise DamagedCheckpoint(_first_line(error)) from error
+
+        try:
+            return patiently(attempt)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise DamagedCheckpoint(str(error)) from error
+            raise Failed(f"{where}: cannot be read now: {error.strerror}; the same command tries again") from error
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:

@@ -11,7 +11,9 @@ import os
 import platform
 import re
 import shlex
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,18 @@ from typing import Any
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import UNFINISHED, Locked, explained, locked, made, write_atomically, write_record
+from transformer_jax.files.atomic import (
+    UNFINISHED,
+    WAITS,
+    Locked,
+    explained,
+    locked,
+    made,
+    write_atomically,
+    write_record,
+)
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
@@ -60,6 +71,8 @@ class RunFolder:
         self.path, self.writes, self._labels = Path(paths.expanded(path)), writes, labels or Labels()
         self.accept_changed_code = accept_changed_code
         self.init_from: str | None = None  # the run with whose weights a new one starts
+        self.must_resume = False  # whether a new run is an error
+        self._taken_by: Callable[[], str] = str  # the other training here, if there is one
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
@@ -77,19 +90,37 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Makes the folder and locks it against every other training.
 
-        A training that fails before it writes anything leaves nothing behind.
+        A lock of another machine is waited for a while: the machine may have died. A training that fails before it
+        writes anything leaves nothing behind.
         """
         refuse_patterns(self.path)
         with contextlib.ExitStack() as stack:
             if self.writes:
-                try:
-                    with explained(self.path):
-                        refuse_foreign(self.path)
-                        stack.enter_context(made(self.path))
-                        stack.enter_context(locked(self.lock, wait=False))
-                except Locked as holder:
-                    raise BadInput(f"{self.path}: {holder} is training here; wait, or use another --workdir") from None
+                if self.must_resume and not self.saved_steps():
+                    raise Failed(f"{self.path}: has no checkpoint to resume from (--must-resume): is it mounted?")
+                with explained(self.path):
+                    refuse_foreign(self.path)
+                    stack.enter_context(made(self.path))
+                    self._lock(stack)
             yield
+
+    def _lock(self, stack: contextlib.ExitStack) -> None:
+        waits = list(WAITS)
+        while True:
+            try:
+                self._taken_by = stack.enter_context(locked(self.lock, wait=False))
+                return
+            except Locked as holder:
+                if not waits or str(holder).endswith(f" on {socket.gethostname()}"):
+                    message = f"{self.path}: {holder} is training here; wait, or use another --workdir"
+                    raise Failed(message) from None
+                tell(f"{self.path}: {holder} is training here, or has died: waiting")
+                time.sleep(waits.pop(0))
+
+    def refuse_other_training(self) -> None:
+        """Raises Failed if another training has taken over the folder; not every file system's locks prevent that."""
+        if other := self._taken_by():
+            raise Failed(f"{self.path}: {other} has begun to train here, so this process ends and writes no more")
 
     def load_config(self) -> ExperimentConfig:
         """The config of the run, with the places where its custom code is now."""
@@ -105,7 +136,7 @@ class RunFolder:
 
     def versions(self) -> dict[str, Any]:
         """The content of versions.json; empty if it is missing or damaged."""
-        with contextlib.suppress(OSError, BadInput):
+        with contextlib.suppress(BadInput):
             return read_record(self._versions)
         return {}
 
@@ -122,9 +153,20 @@ class RunFolder:
     def holds_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> bool:
         """Whether the run of this config has a checkpoint here. Another run raises BadInput."""
         if self._newest_step() is None:
+            self._refuse_lost_checkpoints()
             return False
         self._refuse_another_run(config, schedule_end)
         return True
+
+    def _refuse_lost_checkpoints(self) -> None:
+        """Raises BadInput if metrics.jsonl goes on after a checkpoint must have been complete, and none is there."""
+        last = max((line["step"] for line in read_metrics(self.metrics)), default=0)
+        # A checkpoint is complete before the next one begins.
+        if self.writes and self.config.is_file() and last > 2 * self.stored_config().train.checkpoint_every:
+            raise BadInput(
+                f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
+                f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
+            )
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; another run raises BadInput. Only the first process writes."""

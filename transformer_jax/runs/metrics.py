@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
-from transformer_jax.files.atomic import explained
+from transformer_jax.files.atomic import explained, patiently
 from transformer_jax.runs.tracking import Tracking
 
 # Options of decoding on which scores of validation translations depend.
@@ -51,7 +51,7 @@ class Metrics:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with explained(self._path), open(self._path, "a") as file:
+        with explained(self._path), patiently(lambda: open(self._path, "a")) as file:
             file.write(json.dumps({"step": step, **line}) + "\n")
         if self._board is not None:
             for name, value in values.items():

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
-from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
@@ -25,9 +25,6 @@ from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
 from transformer_jax.sweeps.state import Job, Outcome, SweepRun, now
 from transformer_jax.sweeps.status import Progress, RunStatus, failure, table, tracker_failures
-
-# The exit status after a signal, as shells have it.
-EXIT_STATUS = {"by SIGINT": 130, "by SIGTERM": 143}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +183,7 @@ class Launcher:
     def _conclude(self) -> int:
         if self.signals.asked:
             print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
-            return EXIT_STATUS[self.signals.asked]
+            return EXIT_UNFINISHED
         if self._is_detached():
             then = "when they are done, the same command submits what is left, if anything"
             print(f"\n{len(self.unfinished)} runs are left to the cluster; --status shows their state; {then}")

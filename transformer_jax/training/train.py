@@ -21,7 +21,7 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes.compilation import CompileWatch, announced_when_slow
@@ -192,7 +192,7 @@ class Trainer:
     def restore(self) -> None:
         """Continues from the newest step of which all runs have an undamaged checkpoint; or starts at step 0.
 
-        With several processes the first chooses the step, and all must be able to read it.
+        With several processes the first chooses the step, and all must be able to read it before anything is moved.
         """
         damaged: dict[int, list[str]] = {}
         restored: list[Any] = [(None, {})] * len(self.runs)
@@ -227,15 +227,6 @@ class Trainer:
                 problem = ""
             except DamagedCheckpoint as damage:
                 problem = str(damage)
-                if processes().count > 1:  # the others may be waiting for this one inside of their reading
-                    tell(f"{processes()} cannot read the checkpoint of step {step}: {problem}")
-            everywhere = processes().gather(problem)
-            if any(everywhere) and not all(everywhere):
-                number, reason = next((number, text) for number, text in enumerate(everywhere) if text)
-                raise Failed(
-                    f"process {number} cannot read the checkpoint of step {step} ({reason}), and others can: do all "
-                    f"see the files in {run.checkpoints.directory}? The same command tries again"
-                )
             problems.append(problem)
         return restored, problems
 
@@ -408,7 +399,7 @@ class Recorder:
         """Opens the folder's checkpoints and metrics. Raises an error if it holds another run."""
         train, folder = self.config.train, self.folder
         schedule_end = self.setup.last_step_of if ends_with_the_run(self.config.optimizer) else None
-        self.is_new = not folder.holds_run(self.config, schedule_end)
+        self.is_new = processes().broadcast(not folder.holds_run(self.config, schedule_end))
         if self.is_new:
             self.record_config()
         kept = (train.keep_latest, train.keep_best, train.checkpoint_every)
@@ -471,6 +462,7 @@ class Recorder:
 
     def log(self, step: int, updates: int, speed: Throughput) -> dict[str, Any]:
         """Writes a line of metrics about the steps since the last one."""
+        self.folder.refuse_other_training()
         total, self.unlogged = self.unlogged, {}
         tokens, steps = int(total["target_tokens"]), int(total["steps"])
         self.logged_tokens += tokens
@@ -526,6 +518,7 @@ class Recorder:
 
     def save(self, step: int, state: Any) -> None:
         """Starts to write a checkpoint."""
+        self.folder.refuse_other_training()
         notes = {
             "memory": {"target_tokens": self.logged_tokens, "since": self.unlogged},
             "batches": self.setup.batches.digest,

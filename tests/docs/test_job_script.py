@@ -1,0 +1,45 @@
+"""docs/clusters/train.sbatch under a pretended SLURM: which ends of a training are queued again."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.places import ROOT
+
+SCRIPT = ROOT / "docs/clusters/train.sbatch"
+
+
+@pytest.fixture
+def submitted(tmp_path):
+    """Runs the job once, whose training ends with a status; whether it was queued again, and its own status."""
+    for name, line in {"srun": 'exit "$STATUS"', "scontrol": "touch requeued", "scancel": "exit 1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+
+    def run(status, checkpoint=None):
+        if checkpoint is not None:  # made by this training
+            made = f'#!/bin/sh\nmkdir -p run/checkpoints/{checkpoint}\nexit "$STATUS"\n'
+            (tmp_path / "srun").write_text(made)
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "STATUS": str(status)}
+        ended = subprocess.run(["bash", SCRIPT, "config.py", "run"], cwd=tmp_path, env=environment, capture_output=True)
+        requeued = tmp_path / "requeued"
+        again = requeued.exists()
+        requeued.unlink(missing_ok=True)
+        return again, ended.returncode
+
+    return run
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, False), (2, False), (75, True), (1, True), (137, True)])
+def test_what_is_queued_again(submitted, status, again):
+    assert submitted(status) == (again, 0 if again else status)
+
+
+def test_failures_without_progress_are_counted(submitted):
+    """A run that diverges would otherwise be repeated for days, and one with a weak node be given up."""
+    assert submitted(1) == submitted(1) == (True, 0)
+    assert submitted(1, checkpoint=100) == (True, 0)
+    assert submitted(1) == (True, 0) and submitted(75) == (True, 0)
+    assert submitted(1) == submitted(1) == (True, 0)
+    assert submitted(1) == (False, 1)
