@@ -42,6 +42,17 @@ pathlib.Path(workdir, f"rows.{number}").write_text(" ".join(map(str, rows)))
 sys.exit(status)
 """
 
+STALE = """
+import sys
+from transformer_jax import cli
+from transformer_jax.runs.checkpoint import Checkpoints
+
+if "--process-id=1" in sys.argv:
+    listed = Checkpoints.steps.fget
+    Checkpoints.steps = property(lambda self: listed(self)[:-1])
+sys.exit(cli.main())
+"""
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -64,10 +75,20 @@ def killed(place):
 
 
 @pytest.fixture(scope="module")
-def restarted(killed):
-    with job(killed, 2, *OPTIONS, program=SPY) as running:
-        assert "resuming from the checkpoint of step" in running.finish()
+def stopped(killed):
+    """Resumed, where a file system shows process 1 an older listing, and stopped again, by a signal to process 1."""
+    with job(killed, 2, *OPTIONS[:1], "train.steps=100000", program=STALE) as running:
+        running.wait_for("resuming from the checkpoint of step")
+        running.processes[1].send_signal(signal.SIGINT)
+        assert "stopped by SIGTERM at step" in running.finish(EXIT_UNFINISHED)
     return killed
+
+
+@pytest.fixture(scope="module")
+def restarted(stopped):
+    with job(stopped, 2, *OPTIONS, program=SPY) as running:
+        assert "resuming from the checkpoint of step" in running.finish()
+    return stopped
 
 
 def assert_agree(ours, theirs):
@@ -80,7 +101,7 @@ def assert_agree(ours, theirs):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_and_resume_where_a_kill_left_them(place, restarted):
+def test_two_processes_train_as_one_and_resume_where_a_kill_and_a_signal_left_them(place, restarted):
     train_here(place / "one", *OPTIONS)
     assert_agree(restarted, place / "one")
 
@@ -101,43 +122,21 @@ def test_the_restart_is_the_straight_run(place, restarted):
     assert_same_run(restarted, place / "two")
 
 
-STALE = """
-import sys
-from transformer_jax import cli
-from transformer_jax.runs.checkpoint import Checkpoints
-
-if "--process-id=1" in sys.argv:
-    listed = Checkpoints.steps.fget
-    Checkpoints.steps = property(lambda self: listed(self)[:-1])
-sys.exit(cli.main())
-"""
-
-
 @pytest.mark.slow
-def test_process_0_chooses_the_checkpoint(restarted):
-    """A file system may show another process an older listing."""
-    with job(restarted, 2, OPTIONS[0], "train.steps=37", program=STALE) as running:
-        assert "resuming from the checkpoint of step 36" in running.finish()
-
-
-@pytest.mark.slow
-def test_two_processes_agree_where_to_stop(place):
-    """By a signal to one of them, whichever it is."""
-    with job(place / "stopped", 2, *OPTIONS[:1], "train.steps=100000") as running:
-        running.wait_for("step      12")
-        running.processes[1].send_signal(signal.SIGINT)
-        assert "stopped by SIGTERM at step" in running.finish(EXIT_UNFINISHED)
-    assert metrics(place / "stopped")[-1]["step"] >= 12
-
-
-@pytest.mark.slow
-def test_one_that_never_starts_ends_the_others(place):
+def test_one_that_never_starts_ends_the_others():
     """Each says who it is and for what it waits, before JAX ends it."""
-    with job(place / "waiting", 3, "mesh.start_within=3", present=2) as running:
-        assert all(running.statuses(60))
-        for number in (0, 1):
-            assert f"process {number} of 3 (" in running.told(number) and "waits up to 3 s" in running.told(number)
-    assert not (place / "waiting").exists()
+    address = free_address()
+    waiting = "import sys; from transformer_jax.processes.distributed import joined\nwith joined(*{}, 3, 10): pass"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", waiting.format((address, 3, number))],
+            env=environment(1), stderr=subprocess.PIPE, text=True,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    for number, process in enumerate(started):
+        _, told = process.communicate(timeout=60)
+        assert process.returncode and f"process {number} of 3 (" in told and "waits up to 3 s" in told
 
 
 def test_the_others_may_be_lost_while_a_checkpoint_is_written():
