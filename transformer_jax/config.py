@@ -62,6 +62,9 @@ class MeshConfig(Section, affects="computation"):
     replicate: tuple[str, ...] = option((), "patterns of parameters of custom modules that every device has whole")
     start_within: float = option(300.0, "seconds that the processes of a run wait for each other at the start", above=0)
     lost_after: float = option(60.0, "seconds without a heartbeat after which a process counts as lost", above=0)
+    stalled_after: float = option(
+        600.0, "seconds that processes wait for one that takes no steps, before all end and name it", above=0
+    )
 
     def contradictions(self) -> Iterator[str]:
         for pattern in self.replicate:

@@ -126,7 +126,7 @@ def test_the_restart_is_the_straight_run(place, restarted):
 def test_one_that_never_starts_ends_the_others():
     """Each says who it is and for what it waits, before JAX ends it."""
     address = free_address()
-    waiting = "import sys; from transformer_jax.processes.distributed import joined\nwith joined(*{}, 3, 10): pass"
+    waiting = "import sys; from transformer_jax.processes.distributed import joined\nwith joined(*{}, 3, 10, 60): pass"
     started = [
         subprocess.Popen(
             [sys.executable, "-c", waiting.format((address, 3, number))],
@@ -171,7 +171,7 @@ def make():
 def refused():
     raise BadInput("no such file")
 
-with joined(address, 2, number, 60, 30):
+with joined(address, 2, number, 60, 30, 60):
     here = processes()
     found["first"] = here.is_first
     found["broadcast"] = here.broadcast({"step": 7, "é": None} if number == 0 else None)

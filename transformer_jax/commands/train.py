@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.training.debugging import Debugging, Span
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
-    with joined(*flags, experiment.mesh.start_within, experiment.mesh.lost_after):
+    mesh = experiment.mesh
+    with joined(*flags, mesh.start_within, mesh.lost_after, mesh.stalled_after):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         profile = None if arguments.profile is None else Span(*arguments.profile)

@@ -19,6 +19,7 @@ from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
+from transformer_jax.processes.watchdog import watching
 
 T = TypeVar("T")
 
@@ -95,12 +96,17 @@ def processes() -> Processes:
 
 @contextlib.contextmanager
 def joined(
-    coordinator: str | None, count: int | None, number: int | None, start_within: float, lost_after: float
+    coordinator: str | None,
+    count: int | None,
+    number: int | None,
+    start_within: float,
+    lost_after: float,
+    stalled_after: float,
 ) -> Iterator[None]:
     """Connects the processes of a run, which the flags or the cluster's environment describe.
 
     JAX ends a process that waits for others longer than `start_within` seconds, and all of them when one has been
-    silent for `lost_after` seconds.
+    silent for `lost_after` seconds. They end themselves when one takes no step for `stalled_after` seconds.
     """
     global _processes
     is_asked = check_flags(coordinator, count, number)
@@ -114,7 +120,8 @@ def joined(
     _processes = Processes(jax.process_index(), jax.process_count())
     try:
         show_hosts()
-        yield
+        with watching(str(_processes), _processes.number, stalled_after):
+            yield
         jax.distributed.shutdown()
     except (Exception, KeyboardInterrupt) as error:
         atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # JAX's own exit handler waits for the others

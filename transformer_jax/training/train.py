@@ -24,6 +24,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 from transformer_jax.model.build import position_limit
+from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import CompileWatch, announced_when_slow
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import seconds_since_start
@@ -161,6 +162,7 @@ class RunSetup:
         totals: Any = [np.float64(0)] * len(TokenSums._fields)
         for number in range(len(self.validation)):
             batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
+            watchdog.advance()
             sums = jax.device_get(evaluate(params, batch))
             totals = [total + np.asarray(summand, np.float64) for total, summand in zip(totals, sums, strict=True)]
         return TokenSums(*totals)
@@ -276,6 +278,7 @@ class Trainer:
             self.states, metrics = self.steps.step(self.states, batch)
         self._is_compiled = True
         self.step += 1
+        watchdog.advance()
         self._metrics.append(metrics)
 
     def check_metrics(self) -> None:
