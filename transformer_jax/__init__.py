@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from transformer_jax.model.transformer import AttentionInputs, Transformer
     from transformer_jax.model_config import ModelConfig
     from transformer_jax.search.beam import beam_search
-    from transformer_jax.search.greedy import greedy_search
     from transformer_jax.search.rules import SearchRules
-    from transformer_jax.search.sampling import sample_search
+    from transformer_jax.search.sampling import greedy_search, sample_search
     from transformer_jax.translation.load import load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy
     from transformer_jax.update.optimizer import inverse_sqrt_schedule
@@ -67,9 +66,8 @@ MODULES = {
         "model.transformer": "AttentionInputs Transformer",
         "model_config": "ModelConfig",
         "search.beam": "beam_search",
-        "search.greedy": "greedy_search",
         "search.rules": "SearchRules",
-        "search.sampling": "sample_search",
+        "search.sampling": "greedy_search sample_search",
         "translation.load": "load_run",
         "update.loss": "label_smoothed_cross_entropy",
         "update.optimizer": "inverse_sqrt_schedule",

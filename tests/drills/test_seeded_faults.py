@@ -182,10 +182,10 @@ FAULTS = [
     ),
     Fault(
         "the GNMT penalty is off by one",
-        "search/rules.py",
+        "search/length_penalty.py",
         "((5 + n) / 6)",
         "((6 + n) / 6)",
-        "search/test_rules.py search/test_beam.py",
+        "search/test_beam.py",
     ),
     Fault(
         "<eos> is allowed too early",

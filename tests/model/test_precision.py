@@ -67,13 +67,11 @@ FUSED = {"attention_implementation": "jax", "activation": "swiglu", "norm": "pre
 @pytest.mark.parametrize(
     ("program", "model"),
     [
-        (train, {}),
         (train, RELATIVE),
-        (decode, TRANSFORMER_XL),
         (train, FUSED),
         (evaluate, {}),
         (score, {}),
-        (decode, {}),
+        (decode, TRANSFORMER_XL),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

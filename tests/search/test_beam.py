@@ -32,7 +32,7 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
-from transformer_jax.search.greedy import greedy_search
+from transformer_jax.search.sampling import greedy_search
 
 PENALTIES = [("gnmt", 0.6), ("average", 1.0), ("average", -0.7)]
 
@@ -51,21 +51,20 @@ def test_a_wide_beam_finds_the_best_targets_there_are(name, alpha):
     assert (np.diff(result.scores_BN, axis=1) <= 0).all()
 
 
-NARROW = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("beam_size", "n_best", "name", "alpha"),
     [(2, 1, "gnmt", 0.6), (2, 2, "none", 0.0), (3, 1, "average", 1.0), (3, 3, "average", -0.7)],
 )
-
-
-@NARROW
-def test_a_narrow_beam_is_the_documented_one(beam_size, n_best, name, alpha):
+def test_a_narrow_beam_is_the_documented_one_and_stopping_early_changes_nothing(beam_size, n_best, name, alpha):
+    """Theirs goes on to every limit."""
     options = {"beam_size": beam_size, "length_penalty": name, "alpha": alpha, "n_best": n_best}
-    for seed in range(6):
-        tables = tables_of(seed)
-        result = beam(tables, **options)
-        for sentence, table in enumerate(tables):
-            expected = slow_beam(table, beam_size, name, alpha, n_best)
-            assert_found(result, sentence, expected)
+    for seed in range(16):
+        tables = tables_of(seed, scale=0.5 + seed % 8)
+        tables[:, :, [PAD, BOS]] = -20  # or they take so much that no late hypothesis ever wins
+        limits = np.random.default_rng(seed).integers(1, LENGTH + 1, BATCH)
+        result = beam(tables, max_lengths=limits, **options)
+        for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
+            assert_found(result, sentence, slow_beam(table, beam_size, name, alpha, n_best, limit))
 
 
 def test_equals_rank_by_parent_then_by_token():
@@ -74,19 +73,6 @@ def test_equals_rank_by_parent_then_by_token():
     # Every score is log 1/5. The first step ranks <eos>, A, B; the second A<eos>, AA, AB and ends one more; the third
     # continues AA and AB before B.
     assert targets_of(result, 1) == [(EOS,), (A, EOS), (A, A, EOS)]
-
-
-# Stopping early changes nothing.
-
-
-@NARROW
-def test_stopping_early_changes_nothing(beam_size, n_best, name, alpha):
-    options = {"beam_size": beam_size, "length_penalty": name, "alpha": alpha, "n_best": n_best}
-    for seed in range(16):
-        tables = tables_of(seed, scale=0.5 + seed % 8)
-        tables[:, :, [PAD, BOS]] = -20  # or they take so much that no late hypothesis ever wins
-        options["max_lengths"] = np.random.default_rng(seed).integers(1, LENGTH + 1, BATCH)
-        assert_same(beam(tables, **options), beam(tables, early_stop=False, **options))
 
 
 def chain(*steps):
@@ -122,22 +108,20 @@ def test_the_batch_ends_with_its_last_sentence():
         jax.debug.callback(lambda: taken.append(1))
         return step(tokens_R, cache)
 
-    @functools.partial(jax.jit, static_argnames="early_stop")
-    def search(tables, limits, early_stop):
-        options = {"batch_size": 2, "beam_size": 2, "max_lengths": limits, "early_stop": early_stop}
-        return searched(beam_search, counting_step, start(tables, 2), **options)
+    @jax.jit
+    def search(tables, limits):
+        return searched(beam_search, counting_step, start(tables, 2), batch_size=2, beam_size=2, max_lengths=limits)
 
-    def steps_taken(tables, limits=(LENGTH, LENGTH), early_stop=True):
+    def steps_taken(tables, limits=(LENGTH, LENGTH)):
         taken.clear()
-        jax.block_until_ready(search(np.stack(tables), jnp.asarray(limits), early_stop))
+        jax.block_until_ready(search(np.stack(tables), jnp.asarray(limits)))
         jax.effects_barrier()
         return len(taken)
 
     short, longer = chain(0.999), chain(0.001, 0.001, 0.999)
     assert steps_taken([short, short]) == 1
     assert steps_taken([short, longer]) == 3
-    assert steps_taken([short, longer], early_stop=False) == LENGTH
-    assert steps_taken([short, longer], limits=(2, 4), early_stop=False) == 4
+    assert steps_taken([short, longer], limits=(2, 2)) == 2
 
 
 def test_a_beam_of_one_is_greedy_search():
@@ -207,32 +191,6 @@ def test_a_cache_is_reordered_where_its_rows_are_said_to_be(layers):
     )
     with pytest.raises(ValueError, match="axes"):
         search(reorder=gather_beams)  # the table has sentences first
-
-
-def test_a_model_may_reorder_its_cache_its_own_way():
-    # Rows keep their own history and are never moved; a table of ancestors says whose history a row continues.
-    def custom_step(tokens_R, cache):
-        position, rows = cache["position"], jnp.arange(tokens_R.size)
-        written_RT = cache["tokens_RT"].at[:, position].set(tokens_R)
-        ancestors_RT = cache["ancestors_RT"].at[:, position].set(rows)
-        history_RT = written_RT[ancestors_RT, jnp.arange(LENGTH)[None, :]]
-        is_past_T = (jnp.arange(LENGTH) <= position) & (jnp.arange(LENGTH) > 0)
-        node_R = jnp.ones_like(tokens_R)
-        for t in range(LENGTH):
-            node_R = jnp.where(is_past_T[t], jnp.clip(2 * node_R + history_RT[:, t] - A, 0, NODES - 1), node_R)
-        logits_RV = cache["table_BNV"][rows // 3, node_R]
-        return logits_RV, cache | {"position": position + 1, "tokens_RT": written_RT, "ancestors_RT": ancestors_RT}
-
-    def custom_reorder(cache, parents_BK):
-        return cache | {"ancestors_RT": gather_beams(cache["ancestors_RT"], parents_BK)}
-
-    tables = tables_of(13, 8)
-    empty = jnp.zeros((24, LENGTH), jnp.int32)
-    cache = {"table_BNV": jnp.asarray(tables), "position": jnp.int32(0), "tokens_RT": empty, "ancestors_RT": empty}
-    options = {"batch_size": 8, "beam_size": 3, "n_best": 3, "reorder": custom_reorder}
-    assert_same(
-        jax.jit(lambda: searched(beam_search, custom_step, cache, **options))(), beam(tables, beam_size=3, n_best=3)
-    )
 
 
 def test_a_large_vocabulary_is_searched_like_a_small_one():

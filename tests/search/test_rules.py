@@ -29,8 +29,7 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.beam import beam_search, repeat_beams
-from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.sampling import sample_search
+from transformer_jax.search.sampling import greedy_search, sample_search
 from transformer_jax.search.stages import Stage
 
 
@@ -125,7 +124,6 @@ def test_what_the_model_rules_out_is_returned_only_for_want_of_better_and_marked
 
 SEARCHES = {
     "beam": beam,
-    "to every limit": lambda tables, **options: beam(tables, early_stop=False, **options),
     "greedy": greedy,
     "sample": lambda tables, **options: sample(tables, jax.random.key(0), **options),
     "nucleus": lambda tables, **options: sample(tables, jax.random.key(0), top_p=0.9, **options),
@@ -133,19 +131,20 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize(
-    "where", [(slice(None), slice(None)), (slice(None), B), (slice(None), PAD), (slice(4, None), A)]
-)
-def test_a_nan_among_the_logits_makes_the_score_nan_and_the_target_unfinished(search, where):
+def test_a_nan_among_the_logits_makes_the_score_nan_and_the_target_unfinished(search):
     """All logits, one, that of <pad>, or some from the third position on, as of a cache without room for it."""
-    tables = tables_of(8, 2) - 20 * np.eye(VOCABULARY, dtype=np.float32)[EOS]
-    alone = SEARCHES[search](tables)
-    tables[0][where] = np.nan
+    tables = tables_of(8, 8) - 20 * np.eye(VOCABULARY, dtype=np.float32)[EOS]
+    usual = SEARCHES[search](tables)
+    places = [(slice(None), slice(None)), (slice(None), B), (slice(None), PAD), (slice(4, None), A)]
+    for sentence, where in enumerate(places):
+        tables[sentence][where] = np.nan
     found = SEARCHES[search](tables)
-    assert np.isnan([found.scores_BN[0], found.log_probabilities_BN[0]]).all() and not found.finished_BN[0].any()
-    (target,) = targets_of(found, 0)
-    assert target.index(EOS) == len(target) - 1 and not {PAD, BOS} & set(target)
-    assert_same(*(jax.tree.map(lambda leaf: leaf[1], result) for result in (found, alone)))
+    for sentence in range(len(places)):
+        scores = found.scores_BN[sentence], found.log_probabilities_BN[sentence]
+        assert np.isnan(scores).all() and not found.finished_BN[sentence].any()
+        (target,) = targets_of(found, sentence)
+        assert target.index(EOS) == len(target) - 1 and not {PAD, BOS} & set(target)
+    assert_same(*(jax.tree.map(lambda leaf: leaf[len(places) :], result) for result in (found, usual)))
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
@@ -161,17 +160,6 @@ def test_a_traced_prefix_beyond_the_vocabulary_makes_the_score_nan(search, token
     found = run(jnp.asarray([[token], [A]]))
     np.testing.assert_array_equal(np.isnan(found.scores_BN[:, 0]), [True, False])
     assert not found.finished_BN[0, 0]
-
-
-def test_the_exponent_of_the_penalty_may_be_traced():
-    tables = tables_of(20)
-    traced = jax.jit(lambda alpha: searched(beam_search, step, start(tables, 4), batch_size=16, n_best=4, alpha=alpha))
-    for alpha in (0.6, -0.7):
-        found, known = traced(alpha), beam(tables, n_best=4, alpha=alpha)
-        np.testing.assert_array_equal(found.tokens_BNT, known.tokens_BNT)
-        np.testing.assert_allclose(found.scores_BN, known.scores_BN, rtol=1e-6)
-    assert traced._cache_size() == 1
-    assert np.isnan(traced(np.nan).scores_BN).all()
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])

@@ -1,4 +1,4 @@
-"""Sampling has the promised distribution, and follows the key."""
+"""Greedy search, written again slowly; sampling has the promised distribution, and follows the key."""
 
 import math
 
@@ -10,8 +10,10 @@ import scipy.stats
 
 from tests.support.searches import (
     EOS,
+    LENGTH,
     A,
     B,
+    assert_found,
     assert_same,
     every_target,
     greedy,
@@ -26,6 +28,19 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.sampling import sample_search
+
+
+def test_greedy_takes_the_most_probable_token_until_the_end():
+    tables = tables_of(9)
+    result = greedy(tables, length_penalty="average", alpha=1.0)
+    for sentence, table in enumerate(tables):
+        target = ()
+        while EOS not in target:
+            logits = table[node_of(target)]
+            target += (
+                EOS if len(target) == LENGTH - 1 else max((EOS, A, B), key=lambda token, row=logits: row[token]),
+            )
+        assert_found(result, sentence, [(log_probability(table, target) / len(target), target)])
 
 
 def frequencies(result):

@@ -1,5 +1,7 @@
 """Decoding with the cache that beams share is decoding without a cache."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +9,10 @@ import pytest
 
 from tests.support.small_models import ATTENTION, SOURCE, assert_close, built
 from transformer_jax.config import DecodeConfig
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
-from transformer_jax.search.greedy import greedy_search
 from transformer_jax.search.rules import SearchRules
-from transformer_jax.search.sampling import sample_search
+from transformer_jax.search.sampling import greedy_search, sample_search
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.translation.translate import Rows, search
 
@@ -18,17 +20,23 @@ BEAMS, LENGTH, GROWS_AT = 6, 5, 3  # more beams than positions
 IDS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 
-# What the encodings do depends on positions, and so on the cache; a norm comes before or after it, whatever it is.
+# What the encodings do depends on positions, and so on the cache; what else there is goes around.
+OTHERS = [
+    {},
+    {"norm": "pre"},
+    {"num_key_value_heads": 1, "mup_base_d_model": 4},
+    {"norm_kind": "rms", "activation": "swiglu"},
+    {"num_heads": 4, "num_key_value_heads": 2},
+]
+
+
 @pytest.mark.parametrize(
     ("changes", "grows"),
     [
-        ({"positions": "sinusoidal"}, True),
-        ({"positions": "learned", "norm": "pre"}, False),
-        ({"positions": "rotary"}, False),
-        ({"positions": "relative", "norm": "pre"}, False),
-        ({"positions": "transformer_xl", "num_key_value_heads": 1, "mup_base_d_model": 4}, False),
-        ({"positions": "t5", "norm_kind": "rms", "activation": "swiglu"}, False),
-        ({"positions": "alibi", "num_heads": 4, "num_key_value_heads": 2}, False),
+        *(
+            ({"positions": name, **others}, name == "sinusoidal")
+            for name, others in zip(ENCODINGS, itertools.cycle(OTHERS), strict=False)
+        ),
         (ATTENTION, True),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",

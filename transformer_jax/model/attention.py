@@ -12,14 +12,15 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
 from transformer_jax.model import fused
-from transformer_jax.model.layers import Dropout, Linear, Rate, drops, precision_of, xavier
+from transformer_jax.model.layers import Dropout, Linear, Rate, drops, product, xavier
 from transformer_jax.model.positions import Positions
-from transformer_jax.model.shapes import check_floating, check_positive, check_shapes
+from transformer_jax.model.shapes import broadcasting, check_multiple, check_positive, check_shapes, check_type
 
 # Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
 MASKED = -1e30
 # The name of the weights for a `jax.checkpoint` policy.
 WEIGHTS = "attention_weights"
+NO_POSITIONS = Positions(parent=None)
 
 # What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values; the cache
 # of self-attention also has "filled", the number of slots L in use. Slots come last because the products with them run
@@ -56,30 +57,10 @@ def cache_mask(filled: ArrayLike, new: int, slots: int) -> jax.Array:
 
 def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
     """Attends where every mask allows it; None allows everything."""
-    given = [_checked_boolean(mask) for mask in masks if mask is not None]
+    given = [jnp.asarray(mask) for mask in masks if mask is not None]
+    for mask in given:
+        check_type(jnp.bool_, mask=mask)
     return functools.reduce(jnp.logical_and, given) if given else None
-
-
-def _checked_boolean(mask: ArrayLike) -> jax.Array:
-    """A mask that is to be added, 0 and -1e9, would mean its opposite."""
-    mask = jnp.asarray(mask)
-    if mask.dtype != bool:
-        raise ValueError(
-            f"mask is {mask.dtype}: must be bool, True = may attend; for ones and zeros use mask == 1, for a mask that "
-            "is to be added, 0 and -1e9, mask == 0"
-        )
-    return mask
-
-
-def _broadcasting(name: str, array: ArrayLike, shape_BHTS: Sequence[int]) -> jax.Array:
-    """Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries."""
-    array = jnp.asarray(array)
-    if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, shape_BHTS, strict=True)):
-        raise ValueError(
-            f"{name} has the shape {array.shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 "
-            f"where it is the same for all; [batch, keys] is {name}[:, None, None, :]"
-        )
-    return array
 
 
 # Equation 1.
@@ -109,10 +90,8 @@ def scaled_dot_product_attention(
     check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
     q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
-    mask = None if mask is None else _broadcasting("mask", _checked_boolean(mask), shape_BHTS)
-    if bias is not None:
-        check_floating(bias=bias)
-        bias = _broadcasting("bias", bias, shape_BHTS)
+    mask = broadcasting("mask", mask, jnp.bool_, shape_BHTS)
+    bias = broadcasting("bias", bias, jnp.floating, shape_BHTS)
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 
@@ -127,7 +106,7 @@ def attention_weights(
     dtype: Any = jnp.float32,
 ) -> jax.Array:
     """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), computed in float32 and rounded to `dtype`."""
-    scores_BHTS = _products(q_BTHK, k_BSHK) * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
+    scores_BHTS = _scores(q_BTHK, k_BSHK) * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
     if softcap is not None:
         scores_BHTS = softcap * jnp.tanh(scores_BHTS / softcap)
     if bias is not None:
@@ -162,57 +141,46 @@ def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     """The second half of equation 1, weights times V."""
     weights_BHTS, groups = weights_BHTS.astype(v_BSHV.dtype), v_BSHV.shape[2]
     if groups == weights_BHTS.shape[1]:
-        return jnp.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV, precision=precision_of(v_BSHV))
-    weights_BGRTS = _grouped(weights_BHTS, 1, groups)
-    heads_BTGRV = jnp.einsum("bgrts,bsgv->btgrv", weights_BGRTS, v_BSHV, precision=precision_of(v_BSHV))
+        return product("bhts,bshv->bthv", weights_BHTS, v_BSHV)
+    heads_BTGRV = product("bgrts,bsgv->btgrv", _grouped(weights_BHTS, 1, groups), v_BSHV)
     return heads_BTGRV.reshape(*heads_BTGRV.shape[:2], -1, heads_BTGRV.shape[-1])
 
 
-def _products(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
+def _scores(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
     """Q K^T in float32, BHTS."""
-    product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
-    heads, groups = q_BTHK.shape[2], k_BSHK.shape[2]
+    (batch, length, heads, _), groups = q_BTHK.shape, k_BSHK.shape[2]
     if groups == heads:
-        return jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK, **product)
+        return product("bthk,bshk->bhts", q_BTHK, k_BSHK, jnp.float32)
     # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
     q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
-    q_BMGK = q_BTRGK.reshape(q_BTHK.shape[0], -1, *q_BTRGK.shape[3:])
-    scores_BGMS = jnp.einsum("bmgk,bsgk->bgms", q_BMGK, k_BSHK, **product)
-    scores_BGTRS = scores_BGMS.reshape(*scores_BGMS.shape[:2], *q_BTRGK.shape[1:3], -1)
-    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(q_BTHK.shape[0], heads, q_BTHK.shape[1], -1)
+    q_BMGK = q_BTRGK.reshape(batch, -1, *q_BTRGK.shape[3:])
+    scores_BGMS = product("bmgk,bsgk->bgms", q_BMGK, k_BSHK, jnp.float32)
+    scores_BGTRS = scores_BGMS.reshape(batch, groups, length, heads // groups, -1)
+    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(batch, heads, length, -1)
 
 
 def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
     """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
-    heads = x.shape[axis]
-    if heads % groups:
-        raise ValueError(f"{groups} heads of keys and values must divide the {heads} heads of the queries")
-    return x.reshape(*x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
+    check_multiple(groups, "the heads of keys and values", heads=x.shape[axis])
+    return x.reshape(*x.shape[:axis], groups, -1, *x.shape[axis + 1 :])
 
 
-def attended_values(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    v_BSHV: jax.Array,
-    mask: jax.Array | None,
-    bias: jax.Array | None,
-    softcap: float | None,
-    scale: float | None,
+def _attended(
+    inputs: Sequence[jax.Array], mask: Any, bias: Any, scale: float | None, softcap: float | None
 ) -> jax.Array:
-    """Equation 1 without its weights, keeping as little as possible for the backward pass.
+    """Equation 1 of q_BTHK, k_BSHK and v_BSHV without its weights, keeping little for the backward pass.
 
-    It keeps the weights in the type of the values, and queries, keys and values with their heads merged: TPUs would pad
-    heads of 64 to 128.
+    It keeps the weights in the type of the values, and the inputs with their heads merged: TPUs would pad 64 to 128.
     """
 
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
-    def attended(merged: Sequence[jax.Array], mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
+    def attended(merged: Sequence[jax.Array], mask: Any, bias: Any) -> jax.Array:
         q_BTHK, k_BSHK, v_BSHV = (x.reshape(*x.shape[:2], h, -1) for x, h in zip(merged, heads, strict=True))
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap, v_BSHV.dtype)
         return weighted_values(weights_BHTS, v_BSHV)
 
-    heads = [x.shape[2] for x in (q_BTHK, k_BSHK, v_BSHV)]
-    return attended([x.reshape(*x.shape[:2], -1) for x in (q_BTHK, k_BSHK, v_BSHV)], mask, bias)
+    heads = [x.shape[2] for x in inputs]
+    return attended([x.reshape(*x.shape[:2], -1) for x in inputs], mask, bias)
 
 
 # Heads.
@@ -317,8 +285,7 @@ class MultiHeadAttention(nn.Module):
             context = context.replace(positions_BT=queries_BT, key_positions_BS=keys_BS)
             q_BTHK = encoding.rotate(q_BTHK, queries_BT)
         if key_value is not None:
-            key_value = jnp.asarray(key_value)
-            k_BSHK, v_BSHV = self.keys(key_value), self.values(key_value)
+            k_BSHK, v_BSHV = self.keys(jnp.asarray(key_value)), self.values(jnp.asarray(key_value))
             if encoding is not None:
                 k_BSHK = encoding.rotate(k_BSHK, keys_BS if cache is None else queries_BT)
             if cache is not None:
@@ -328,10 +295,9 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             k_BSHK, v_BSHV = (jnp.moveaxis(cache[name], -1, 1) for name in ("keys", "values"))
         check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
-        if mask is not None:
-            shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
-            mask = _broadcasting("mask", _checked_boolean(mask), shape_BHTS)
-        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context.replace(mask=mask))
+        shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
+        context = context.replace(mask=broadcasting("mask", mask, jnp.bool_, shape_BHTS))
+        heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context)
         if context.head_mask is not None:
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
@@ -339,30 +305,26 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
         """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
-        encoding, bias = context.encoding, None
+        encoding = NO_POSITIONS if context.encoding is None else context.encoding
         mask: Any = context.mask
         positions: Any = context.positions_BT, context.key_positions_BS
-        if encoding is not None:
-            bias = encoding.bias(q_BTHK, *positions)
-            q_BTHK = encoding.content_queries(q_BTHK)
-        moves_values = encoding is not None and encoding.moves_values
+        bias = encoding.bias(q_BTHK, *positions)
+        q_BTHK = encoding.content_queries(q_BTHK)
         are_shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        are_needed = are_shown or moves_values or (drops(self.dropout) and not context.deterministic)
-        if not are_needed:
+        if not (are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)):
+            inputs = q_BTHK, k_BSHK, v_BSHV
             if self.implementation != "plain" and self.softcap is None and not self.is_initializing():
-                described = mask, bias, self.scale, context.lengths_B, context.is_causal
-                heads_BTHV = fused.fused_attention(self.implementation, q_BTHK, k_BSHK, v_BSHV, *described)
+                described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal
+                heads_BTHV = fused.fused_attention(self.implementation, *inputs, *described)
                 if heads_BTHV is not None:
                     return heads_BTHV
-            return attended_values(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.softcap, self.scale)
+            return _attended(inputs, mask, bias, self.scale, self.softcap)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if are_shown:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
-        if encoding is not None and moves_values:
-            heads_BTHV = heads_BTHV + encoding.moved_values(weights_BHTS, *positions)
-        return heads_BTHV
+        return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
     def queries(self, query: jax.Array) -> jax.Array:
@@ -378,9 +340,9 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, projection: Linear, x: jax.Array, heads: int, width: int | None) -> jax.Array:
         """The projection of x to this many heads of this width, by default d_model / num_heads."""
-        if width is None and x.shape[-1] % self.num_heads:
-            raise ValueError(f"num_heads = {self.num_heads} does not divide the width {x.shape[-1]}: set d_k and d_v")
-        width = width or x.shape[-1] // self.num_heads
+        if width is None:
+            check_multiple(self.num_heads, "num_heads, or d_k and d_v given", width=x.shape[-1])
+            width = x.shape[-1] // self.num_heads
         return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
 
     # The cache of decoding.
@@ -389,10 +351,11 @@ class MultiHeadAttention(nn.Module):
 
         Its first axis is the rows; the number of filled slots is one for all rows.
         """
-        d_k, d_v = self.d_k or d_model // self.num_heads, self.d_v or d_model // self.num_heads
+        heads = batch, self.kv_heads
+        d_k, d_v = (width or d_model // self.num_heads for width in (self.d_k, self.d_v))
         return {
-            "keys": jnp.zeros((batch, self.kv_heads, d_k, length), self.dtype),
-            "values": jnp.zeros((batch, self.kv_heads, d_v, length), self.dtype),
+            "keys": jnp.zeros((*heads, d_k, length), self.dtype),
+            "values": jnp.zeros((*heads, d_v, length), self.dtype),
             "filled": jnp.zeros((), jnp.int32),
         }
 
@@ -406,15 +369,12 @@ def _positions(context: Context, query_BTD: jax.Array, key_value_BSE: ArrayLike 
     """The positions of queries and keys, given or counted."""
     cache, queries_BT, keys_BS = context.cache, context.positions_BT, context.key_positions_BS
     if queries_BT is None:
-        start = 0 if cache is None else cache["filled"]
-        queries_BT = start + jnp.arange(query_BTD.shape[1])[None]
+        queries_BT = (0 if cache is None else cache["filled"]) + jnp.arange(query_BTD.shape[1])[None]
     if keys_BS is None:
         keys_BS = queries_BT if cache is None else jnp.arange(cache["keys"].shape[-1])[None]
     check_shapes(query_BTD=query_BTD, positions_BT=queries_BT)
-    if cache is None:
-        check_shapes(key_value_BSE=key_value_BSE, key_positions_BS=keys_BS)
-    else:
-        check_shapes(cache_BGKL=cache["keys"], key_positions_BL=keys_BS)
+    keys = {"key_value_BSE": key_value_BSE} if cache is None else {"cache_BGKS": cache["keys"]}
+    check_shapes(**keys, key_positions_BS=keys_BS)
     return jnp.asarray(queries_BT), jnp.asarray(keys_BS)
 
 

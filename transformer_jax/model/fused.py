@@ -46,10 +46,10 @@ def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelCo
             f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
             f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
         }
-    problems = [] if wanted == "plain" else [reason for reason, applies in reasons.items() if applies]
-    if problems and wanted != "auto":
-        warn_once(wanted, problems[0])
-    return dataclasses.replace(config, attention_implementation="plain" if problems else kind)
+    problem = next((reason for reason, applies in reasons.items() if applies and wanted != "plain"), None)
+    if problem and wanted != "auto":
+        warn_once(wanted, problem)
+    return dataclasses.replace(config, attention_implementation="plain" if problem else kind)
 
 
 @functools.cache
@@ -104,7 +104,10 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
         return config
     try:
         with jax.default_device(device):
-            worst = _worst_difference(config)
+            kernels, formula = _tried("cudnn", config), _tried("jax", config)
+        # Relative to the largest entry of each array; a NaN is a difference.
+        differences = [jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)) for a, b in zip(kernels, formula, strict=True)]
+        worst = float(jnp.max(jnp.array(differences)))
         problem = None if worst < 0.05 else f"its results differ from the formula's by {worst:.2g}"
     except Exception as error:  # whatever the compiler or the driver raises
         problem = f"it fails: {str(error).splitlines()[0]}"
@@ -114,21 +117,15 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
     return dataclasses.replace(config, attention_implementation="plain")
 
 
-def _worst_difference(config: ModelConfig) -> float:
-    """The largest difference of output and gradients, relative to the largest entry of each."""
-    heads, kv_heads, d_k = config.num_heads, config.key_value_heads, config.key_size
-    keys = jax.random.split(jax.random.key(0), 4)
-    q, k, v, weights = (
-        jax.random.normal(key, (2, 16, count, d_k), config.dtype)
-        for key, count in zip(keys, (heads, kv_heads, kv_heads, heads), strict=True)
-    )
-    lengths_B, places = jnp.array([16, 11]), jnp.arange(16)
+def _tried(implementation: str, config: ModelConfig) -> list[jax.Array]:
+    """Attention of two short rows, causal and with padding, and its gradients."""
+    lengths_B, places, heads = jnp.array([16, 11]), jnp.arange(16), config.num_heads
     mask_B1TS = ((places[None] <= places[:, None])[None] & (places[None] < lengths_B[:, None])[:, None])[:, None]
-    found = []
-    for implementation in ("cudnn", "jax"):
-        attend: Any = functools.partial(fused_attention, implementation, mask=mask_B1TS, lengths_B=lengths_B)
-        attend = functools.partial(attend, scale=config.score_scale, is_causal=True)
-        output, pull_back = jax.vjp(jax.jit(attend), q, k, v)
-        found.append([output, *pull_back(weights)])
-    pairs = zip(*found, strict=True)
-    return max(float(jnp.max(jnp.abs(ours - theirs)) / jnp.max(jnp.abs(theirs))) for ours, theirs in pairs)
+    q, k, v, weights = (
+        jax.random.normal(jax.random.key(i), (2, 16, count, config.key_size), config.dtype)
+        for i, count in enumerate((heads, config.key_value_heads, config.key_value_heads, heads))
+    )
+    attend: Any = functools.partial(fused_attention, implementation, mask=mask_B1TS, lengths_B=lengths_B)
+    attend = functools.partial(attend, scale=config.score_scale, is_causal=True)
+    output, pull_back = jax.vjp(jax.jit(attend), q, k, v)
+    return [output, *pull_back(weights)]

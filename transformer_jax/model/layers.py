@@ -14,7 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
-from transformer_jax.model.shapes import check_floating
+from transformer_jax.model.shapes import check_type
 from transformer_jax.model_config import EmbeddingInit
 
 # A class of modules, or a functools.partial of one: called without arguments it makes a module.
@@ -34,6 +34,11 @@ def precision_of(x: jax.Array) -> jax.lax.Precision | None:
     bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
     """
     return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT
+
+
+def product(subscripts: str, a: jax.Array, b: jax.Array, dtype: Any = None) -> jax.Array:
+    """`jnp.einsum` of two arrays of one type, at the precision above; the result is in `dtype`, by default theirs."""
+    return jnp.einsum(subscripts, a, b, precision=precision_of(a), preferred_element_type=dtype)
 
 
 def xavier(
@@ -70,11 +75,11 @@ class Linear(nn.Module):
         rows, kernel = x.reshape(-1, x.shape[-1]).astype(self.dtype), kernel.astype(self.dtype)
         if _AT_ONCE.get():
             rows, kernel = _with_gradients_at_once(rows, kernel)
-        product = jnp.matmul(rows, kernel, precision=precision_of(rows))
+        y = jnp.matmul(rows, kernel, precision=precision_of(rows))
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros_init(), (features,))
-            product = product + bias.astype(self.dtype)[None]
-        return product.reshape(*x.shape[:-1], features)
+            y = y + bias.astype(self.dtype)[None]
+        return y.reshape(*x.shape[:-1], features)
 
 
 _AT_ONCE: ContextVar[bool] = ContextVar("gradients_at_once", default=False)
@@ -271,7 +276,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: ArrayLike, deterministic: bool = True) -> jax.Array:
-        check_floating(x=x_BTD)
+        check_type(jnp.floating, x=x_BTD)
         x_BTD = jnp.asarray(x_BTD)
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
@@ -334,7 +339,8 @@ class Embedding(nn.Module):
 
     - `vocab_size`, `d_model`: rows and columns of the table.
     - `is_scaled`: whether vectors are multiplied by sqrt(d_model), or sqrt(base_d_model).
-    - `initial`: the initial table, see `initial_table`.
+    - `initial`: the initial table, "normal" or one of Csordás et al. 2021, section 3.1: there "xavier" is scaled up by
+      sqrt(d_model), and "kaiming" has its positions scaled down.
     - `base_d_model`: d_model of muP's base model.
     - `dtype`: the type of the vectors and of the product; the table is float32.
     """
@@ -347,7 +353,12 @@ class Embedding(nn.Module):
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        initializer = initial_table(self.initial, self.base_d_model or self.d_model)
+        width = self.base_d_model or self.d_model
+        deviations = {"normal": width**-0.5, "unit": 1.0, "kaiming": (2 / width) ** 0.5}
+        if self.initial == "xavier":
+            initializer = xavier(base_shape=(self.vocab_size, width))
+        else:
+            initializer = nn.initializers.normal(deviations[self.initial])
         self.table_ND = self.param("table", initializer, (self.vocab_size, self.d_model))
 
     def __call__(self, tokens_BT: ArrayLike) -> jax.Array:
@@ -363,21 +374,6 @@ class Embedding(nn.Module):
         table_DN = self.table_ND.T.astype(self.dtype)
         logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32, precision=precision_of(rows))
         return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
-
-
-def initial_table(kind: EmbeddingInit, d_model: int) -> nn.initializers.Initializer:
-    """The initializer of an embedding table, "normal" or one of Csordás et al. 2021, section 3.1.
-
-    There "xavier" is scaled up by sqrt(d_model), and "kaiming" has its positions scaled down.
-    """
-
-    def uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        limit = (6 / (shape[0] + d_model)) ** 0.5
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
-
-    if kind == "xavier":
-        return uniform
-    return nn.initializers.normal({"normal": d_model**-0.5, "unit": 1.0, "kaiming": (2 / d_model) ** 0.5}[kind])
 
 
 def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import ArrayLike
 
-from transformer_jax.model.layers import precision_of, rows_of, xavier
-from transformer_jax.model.shapes import check_positive, check_shapes
+from transformer_jax.model.layers import product, rows_of, xavier
+from transformer_jax.model.shapes import check_multiple, check_positive, check_shapes
 from transformer_jax.model_config import ModelConfig
 
 
@@ -36,8 +36,7 @@ def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> 
 def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Array:
     """pos / theta^(2i / width) for i = 0 .. width/2 - 1, on a new last axis."""
     check_positive(width=width, theta=theta)
-    if width % 2:
-        raise ValueError(f"the width {width} is odd: must be even, for pairs of numbers")
+    check_multiple(2, "for pairs of numbers", width=width)
     positions = jnp.asarray(positions)
     wavelengths = theta ** (jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
@@ -218,8 +217,7 @@ class Relative(Positions):
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The score of every query and distance, from which each key selects that of its distance (their section 3.3).
-        product = {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
-        scores_BHTR = jnp.einsum("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), **product)
+        scores_BHTR = product("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), jnp.float32)
         scores_BHTR = scores_BHTR * (self.scale or self.d_k**-0.5)
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
         shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
@@ -230,8 +228,7 @@ class Relative(Positions):
         weights_BHTS, values_RV = weights_BHTS.astype(self.dtype), self.values_RV.astype(self.dtype)
         chosen_BTSR = jax.nn.one_hot(self._rows(queries_BT, keys_BS), 2 * self.reach + 1, dtype=self.dtype)
         chosen_BTSR = jnp.broadcast_to(chosen_BTSR, (weights_BHTS.shape[0], *chosen_BTSR.shape[1:]))
-        weights_BHTR = jnp.einsum("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR, precision=precision_of(values_RV))
-        return jnp.einsum("bhtr,rv->bthv", weights_BHTR, values_RV, precision=precision_of(values_RV))
+        return product("bhtr,rv->bthv", product("bhts,btsr->bhtr", weights_BHTS, chosen_BTSR), values_RV)
 
     def _rows(self, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         return jnp.clip(relative_distances(queries_BT, keys_BS), -self.reach, self.reach) + self.reach
@@ -267,19 +264,19 @@ class TransformerXL(Positions):
         return q_BTHK + self.u_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        dtype, product = q_BTHK.dtype, {"preferred_element_type": jnp.float32, "precision": precision_of(q_BTHK)}
+        dtype = q_BTHK.dtype
         kernel_DHK = self.kernel_DF.reshape(self.d_model, *q_BTHK.shape[2:]).astype(dtype)
         q_BTHK = q_BTHK + self.v_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(dtype)
-        factors_BTHD = jnp.einsum("bthk,dhk->bthd", q_BTHK, kernel_DHK, **product)
+        factors_BTHD = product("bthk,dhk->bthd", q_BTHK, kernel_DHK, jnp.float32)
         of_sin, of_cos = factors_BTHD[..., 0::2], factors_BTHD[..., 1::2]  # of the distance, sine and cosine in turn
         angles_BT1P = angles(queries_BT, self.d_model)[:, :, None]
         sin, cos = jnp.sin(angles_BT1P), jnp.cos(angles_BT1P)
         turned_BTHD = jnp.concatenate([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1)
         turned_BTHD, keys_BSD = turned_BTHD.astype(dtype), sinusoid(keys_BS, self.d_model, "halves").astype(dtype)
         if keys_BSD.shape[0] == 1:  # one row for all sentences, which are then one product
-            scores_BHTS = jnp.einsum("bthd,sd->bhts", turned_BTHD, keys_BSD[0], **product)
+            scores_BHTS = product("bthd,sd->bhts", turned_BTHD, keys_BSD[0], jnp.float32)
         else:
-            scores_BHTS = jnp.einsum("bthd,bsd->bhts", turned_BTHD, keys_BSD, **product)
+            scores_BHTS = product("bthd,bsd->bhts", turned_BTHD, keys_BSD, jnp.float32)
         return scores_BHTS * (self.scale or self.d_k**-0.5)
 
 

@@ -1,55 +1,70 @@
 """Checks of arguments where users call: one clear line, instead of an error from inside or a wrong result."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 # docs/modules.md explains the letters.
 AXES = {
-    "B": "batch",
-    "L": "length",
-    "T": "queries",
-    "S": "keys",
-    "D": "width",
-    "E": "width",
-    "H": "heads",
-    "G": "heads of keys and values",
-    "K": "d_k",
-    "V": "d_v",
-    "N": "classes",
-}
-
+    "B": "batch", "L": "length", "T": "queries", "S": "keys", "D": "width", "E": "width", "H": "heads",
+    "G": "heads of keys and values", "K": "d_k", "V": "d_v",
+}  # fmt: skip
+# Arrays whose last axis is one of these are features, which must be floating-point numbers.
 FEATURES = "DEKV"
+TYPES: dict[Any, str] = {
+    jnp.floating: "floating-point, such as float32",
+    jnp.integer: "an array of token ids, int32",
+    jnp.bool_: "bool, True = may attend; for ones and zeros use mask == 1, for 0 and -1e9, to be added, mask == 0",
+}
 
 
 def check_shapes(**arrays: Any) -> None:
     """Raises ValueError unless each array has the axes that the end of its name says, a letter the same size in all.
 
-    Arrays with a width, d_k or d_v are features, which must be floating-point numbers.
     Where the first array has more rows, "B" may also be 1: the row is the same for all of them.
     """
-    known: dict[str, tuple[Any, str]] = {}
+    known: dict[str, tuple[int, str]] = {}
     for argument, array in arrays.items():
         name, _, letters = argument.rpartition("_")
         shape = jnp.shape(array)
-        problem = f"{name} has the shape {shape}: must be [{', '.join(AXES[letter] for letter in letters)}]"
-        if len(shape) != len(letters):
-            raise ValueError(f"{problem}; {name}[None] adds an axis for a batch of one")
-        if letters[-1] in FEATURES:
-            check_floating(**{name: array})
-        for letter, size in zip(letters, shape, strict=True):
+        problem = "" if len(shape) == len(letters) else f"; {name}[None] adds an axis for a batch of one"
+        for letter, size in zip(letters, shape, strict=False):
             expected, first = known.setdefault(letter, (size, name))
             if size != expected and not (letter == "B" and size == 1):
-                raise ValueError(f"{problem} with {AXES[letter]} = {expected}, as {first} has")
+                problem = problem or f" with {AXES[letter]} = {expected}, as {first} has"
+        if problem:
+            axes = ", ".join(AXES[letter] for letter in letters)
+            raise ValueError(f"{name} has the shape {shape}: must be [{axes}]{problem}")
+        if letters[-1] in FEATURES:
+            check_type(jnp.floating, **{name: array})
 
 
-def check_floating(**arrays: Any) -> None:
-    """Raises ValueError unless each array is floating-point: integers would be rounded to."""
+def broadcasting(name: str, array: ArrayLike | None, kind: Any, shape_BHTS: Sequence[int]) -> jax.Array | None:
+    """A mask or a bias as an array. Raises ValueError unless each of its four axes has the full size or size 1.
+
+    Broadcasting alone would accept too much: in a mask [batch, keys] the batch would be taken for queries.
+    """
+    if array is None:
+        return None
+    check_type(kind, **{name: array})
+    shape = jnp.shape(array)
+    if len(shape) != 4 or any(size not in (1, full) for size, full in zip(shape, shape_BHTS, strict=True)):
+        raise ValueError(
+            f"{name} has the shape {shape}: must be [batch, heads, queries, keys] = {tuple(shape_BHTS)}, with 1 where "
+            f"it is the same for all; [batch, keys] is {name}[:, None, None, :]"
+        )
+    return jnp.asarray(array)
+
+
+def check_type(kind: Any, **arrays: Any) -> None:
+    """Raises ValueError unless each array is of this kind: integers would be rounded to, an added mask reversed."""
     for name, array in arrays.items():
-        kind = jnp.result_type(array)
-        if not jnp.issubdtype(kind, jnp.floating):
-            raise ValueError(f"{name} is {kind}: must be floating-point, such as float32")
+        dtype = jnp.result_type(array)
+        if not jnp.issubdtype(dtype, kind):
+            raise ValueError(f"{name} is {dtype}: must be {TYPES[kind]}")
 
 
 def check_positive(**numbers: Any) -> None:
@@ -59,12 +74,17 @@ def check_positive(**numbers: Any) -> None:
             raise ValueError(f"{name} = {number}: must be above 0")
 
 
+def check_multiple(divisor: int, of: str, **numbers: int) -> None:
+    """Raises ValueError unless each number is a multiple of the divisor, which is the number `of` something."""
+    for name, number in numbers.items():
+        if number % divisor:
+            raise ValueError(f"{name} = {number}: must be a multiple of {divisor}, {of}")
+
+
 def check_ids(name: str, ids_BL: Any, vocabulary: int) -> None:
     """Raises ValueError unless these are token ids [batch, length]. Under `jax.jit` their values are not known."""
     check_shapes(**{f"{name}_BL": ids_BL})
-    kind = jnp.result_type(ids_BL)
-    if not jnp.issubdtype(kind, jnp.integer):
-        raise ValueError(f"{name} is {kind}: must be an array of token ids, int32")
+    check_type(jnp.integer, **{name: ids_BL})
     if isinstance(ids_BL, jax.core.Tracer) or not getattr(ids_BL, "is_fully_addressable", True):
         return
     with jax.ensure_compile_time_eval():  # under jax.jit a known array would else become an unknown least value

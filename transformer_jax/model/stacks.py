@@ -116,18 +116,14 @@ class _Stack(nn.Module):
     def check_length(self, length: int) -> None:
         limit = self.positions[0].limit
         if limit is not None and length > limit:
-            raise ValueError(
-                f"positions end at {limit}, but {length} are asked for: raise model.max_length (and train), or use "
-                "another position encoding"
-            )
+            raise ValueError(f"positions end at {limit}, not {length}: raise model.max_length, or use other positions")
 
     def pre(self, x_BTD: jax.Array, context: Context, start: Any = None) -> tuple[jax.Array, Context]:
         """Embeddings with positions and dropout on the sum; and the positions, by default counted from `start`."""
-        check_shapes(x_BLD=x_BTD)
         if context.positions_BT is None:
             if start is None:
-                self.check_length(x_BTD.shape[1])
-            positions_BT = (0 if start is None else start) + jnp.arange(x_BTD.shape[1])[None]
+                self.check_length(x_BTD.shape[-2])
+            positions_BT = (0 if start is None else start) + jnp.arange(x_BTD.shape[-2])[None]
             context = context.replace(positions_BT=positions_BT)
         check_shapes(x_BTD=x_BTD, positions_BT=context.positions_BT)
         x_BTD = self.drop(self.positions[0].embed(x_BTD, context.positions_BT), context.deterministic)
@@ -195,8 +191,7 @@ class Decoder(_Stack):
 
 def _of_layer(context: Context, layer: int, encoding: Positions | None, cache: Any = None) -> Context:
     """The context of one layer of a stack."""
-    head_mask_NH = context.head_mask
-    head_mask_H = None if head_mask_NH is None else jnp.asarray(head_mask_NH)[layer]
+    head_mask_H = None if context.head_mask is None else jnp.asarray(context.head_mask)[layer]
     own: Context = context.replace(encoding=encoding, cache=cache, head_mask=head_mask_H)
     return own
 

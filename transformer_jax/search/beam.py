@@ -8,16 +8,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from transformer_jax.search.greedy import greedy_search
-from transformer_jax.search.rules import (
-    SPECIAL_TOKENS,
-    Constraints,
-    SearchResult,
-    SearchRules,
-    Step,
-    checked_logits,
-    next_logits,
-)
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.sampling import greedy_search
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
@@ -33,7 +25,8 @@ class Beam(NamedTuple):
     log_probabilities_BK: Array
     found: SearchResult
     had_nan_B: Array  # among the logits of a live target
-    constraints: Constraints
+    limits_B: Array  # these two from `SearchRules.constraints`
+    forced_BT: Array
 
 
 def beam_search(
@@ -42,7 +35,6 @@ def beam_search(
     rules: SearchRules,
     beam_size: int = 4,
     n_best: int = 1,
-    early_stop: bool = True,
     *,
     reorder: Reorder,
     first_logits: ArrayLike | None = None,
@@ -67,21 +59,17 @@ def beam_search(
 
     def is_live(beam: Beam) -> Array:
         """Whether a live target may still become better than the worst of the N that were found."""
-        if early_stop:
-            return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
-        return beam.log_probabilities_BK[:, 0] > -jnp.inf
+        return _reachable_scores(beam, penalties_T) > beam.found.scores_BN[:, -1]
 
     def advance(carry: tuple[Beam, Cache]) -> tuple[Beam, Cache]:
         beam, cache = carry
-        logits_RV, cache = next_logits(step, beam.last_BK.reshape(-1), cache, rules)
+        logits_RV, cache = step(beam.last_BK.reshape(-1), cache)
         beam, parents_BK = _extended(beam, logits_RV, rules, penalties_T)
         return beam, reorder(cache, parents_BK)
 
     beam = _first_beam(rules, beam_size, n_best)
-    if first_logits is not None:
-        logits_BV = checked_logits(first_logits, rules.batch_size, rules)
-        # All rows of a sentence have the same cache: none needs to be reordered.
-        beam, _ = _extended(beam, jnp.repeat(logits_BV, beam_size, axis=0), rules, penalties_T)
+    if first_logits is not None:  # all rows of a sentence have the same cache: none needs to be reordered
+        beam, _ = _extended(beam, jnp.repeat(jnp.asarray(first_logits), beam_size, axis=0), rules, penalties_T)
     beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
 
@@ -103,19 +91,20 @@ def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> Beam:
             finished_BN=jnp.zeros((size, n_best), bool),
         ),
         had_nan_B=jnp.zeros(size, bool),
-        constraints=rules.constraints(),
+        **rules.constraints(),
     )
 
 
 def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Array) -> tuple[Beam, Array]:
     """The beam one token further, and the parents_BK of its live targets."""
     (batch_size, beam_size), n_best = beam.last_BK.shape, beam.found.scores_BN.shape[1]
+    logits_RV = rules.check_logits(logits_RV, batch_size * beam_size)
 
     # 1. The best tokens after each target. No target can fill more than the K live places and one ending, and two of
     #    its best may be <pad> and <bos>. Where a token is forced, it is the only one.
     tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
     per_beam = tokens_RC.shape[1]
-    forced_B11 = beam.constraints.forced_BT[:, beam.position][:, None, None]
+    forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 < 0
     tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
@@ -173,7 +162,7 @@ def _reachable_scores(beam: Beam, penalties_T: Array) -> Array:
     penalties are monotone in the length, with the very next token or at the sentence's limit.
     """
     next_penalty = penalties_T[jnp.minimum(beam.position, penalties_T.size - 1)]
-    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.constraints.limits_B - 1])
+    greatest_penalty_B = jnp.maximum(next_penalty, penalties_T[beam.limits_B - 1])
     return beam.log_probabilities_BK[:, 0] / greatest_penalty_B
 
 

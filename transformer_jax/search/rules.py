@@ -1,4 +1,4 @@
-"""What the three searches share: which targets are allowed, how they are scored, and what is returned.
+"""What the three searches share: which targets are allowed, and what is returned.
 
 A search knows no model, only a `Step`. Everything is pure and of static shape, for the caller to `jax.jit`.
 docs/search.md states the guarantees.
@@ -17,18 +17,11 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from transformer_jax.search.length_penalty import length_penalty
 from transformer_jax.search.stages import Cache, Stage
 
 FREE, UNENDED = -1, -2  # at this position no token is forced, and, if UNENDED, <eos> is forbidden
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only tokens that `SearchRules.allows` may forbid
-
-# Log-probabilities only fall as a target grows, so that without a penalty short targets win. A target of n generated
-# tokens, <eos> included, scores log P / penalty(n).
-LENGTH_PENALTIES: dict[str, Callable[[Any, Any], Any]] = {
-    "gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha,  # Wu et al. 2016, equation 14; the paper's, with alpha 0.6
-    "average": lambda n, alpha: n**alpha,  # alpha 1: the mean log-probability of a token
-    "none": lambda n, alpha: np.ones_like(n),
-}
 
 
 class Step(Protocol):
@@ -90,13 +83,6 @@ class Division(NamedTuple):
 UNDIVIDED = Division()
 
 
-class Constraints(NamedTuple):
-    """The rules for each sentence of a search, as arrays in its state."""
-
-    limits_B: Array  # the maximum length
-    forced_BT: Array  # the token at each position, or FREE or UNENDED
-
-
 @dataclasses.dataclass(frozen=True)
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
@@ -125,7 +111,7 @@ class SearchRules:
     min_lengths: ArrayLike | None = None  # [batch_size]
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or not 0 <= self.min_length <= self.max_length or self.max_length < 1:
+        if not (self.batch_size >= 1 and 0 <= self.min_length <= self.max_length >= 1):
             raise ValueError(
                 f"batch_size = {self.batch_size}, min_length = {self.min_length}, max_length = {self.max_length}: must "
                 "be at least 1, 0 and 1, and min_length at most max_length"
@@ -135,24 +121,24 @@ class SearchRules:
                 check_shape(name, getattr(self, name), (self.batch_size,))
         if self.prefix is not None:
             check_shape("prefix", self.prefix, (self.batch_size, min(np.shape(self.prefix)[-1], self.max_length - 1)))
-            if is_known(self.prefix):
-                prefix_BP = np.asarray(self.prefix)
-                is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
-                if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
-                    raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
+        if is_known(self.prefix):
+            prefix_BP = np.asarray(self.prefix)
+            is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
+            if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
+                raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
 
-    def check_ids(self, vocabulary: int) -> None:
-        """Raises ValueError if an id whose value is known is not in the vocabulary."""
+    def check_logits(self, logits_RV: ArrayLike, rows: int) -> Array:
+        """The logits in float32. Raises ValueError unless they are [rows, vocabulary] and all known ids are in it."""
+        check_shape("logits", logits_RV, (rows, *np.shape(logits_RV)[-1:]))
+        vocabulary = np.shape(logits_RV)[1]
         for name in ("bos_id", "eos_id", "pad_id", "prefix"):
             ids = getattr(self, name)
-            if (
-                ids is not None
-                and is_known(ids)
-                and not np.all((np.asarray(ids) >= 0) & (np.asarray(ids) < vocabulary))
-            ):
+            if is_known(ids) and np.any((np.asarray(ids) < 0) | (np.asarray(ids) >= vocabulary)):
                 raise ValueError(f"{name} is {ids}: ids must be between 0 and {vocabulary - 1}")
+        return jnp.asarray(logits_RV, jnp.float32)
 
-    def constraints(self) -> Constraints:
+    def constraints(self) -> dict[str, Array]:
+        """`limits_B`, the maximum length, and `forced_BT`: the token at each position, or FREE or UNENDED."""
         size, max_length = self.batch_size, self.max_length
         limits_B = jnp.full(size, max_length) if self.max_lengths is None else jnp.asarray(self.max_lengths)
         shortest_B = jnp.full(size, max(self.min_length, 1))
@@ -170,7 +156,7 @@ class SearchRules:
             shortest_B = jnp.maximum(shortest_B, jnp.sum(is_given_BP, axis=1) + 1)
         limits_B = jnp.clip(limits_B, shortest_B, max_length)
         is_last_BT = jnp.arange(max_length)[None, :] == limits_B[:, None] - 1
-        return Constraints(limits_B, jnp.where(is_last_BT, self.eos_id, forced_BT))
+        return {"limits_B": limits_B, "forced_BT": jnp.where(is_last_BT, self.eos_id, forced_BT)}
 
     def allows(self, tokens: Array, forced: Array) -> Array:
         """Whether each token may be generated where none is forced: where `forced`, of its rank, is FREE or UNENDED."""
@@ -180,36 +166,12 @@ class SearchRules:
 
     def penalties_T(self) -> Array:
         """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens."""
-        penalties = length_penalty(self.length_penalty, self.alpha, np.arange(1, self.max_length + 1))
-        return jnp.asarray(penalties, jnp.float32)
-
-
-def next_logits(step: Step, tokens_R: Array, cache: Cache, rules: SearchRules) -> tuple[Array, Cache]:
-    """The logits of a step, in float32, and its cache."""
-    logits_RV, cache = step(tokens_R, cache)
-    return checked_logits(logits_RV, tokens_R.size, rules), cache
-
-
-def checked_logits(logits_RV: ArrayLike, rows: int, rules: SearchRules) -> Array:
-    """The logits in float32. Raises ValueError if they are not [rows, vocabulary] or an id is not in the vocabulary."""
-    check_shape("logits", logits_RV, (rows, *np.shape(logits_RV)[-1:]))
-    rules.check_ids(np.shape(logits_RV)[1])
-    return jnp.asarray(logits_RV, jnp.float32)
-
-
-def length_penalty(name: str, alpha: float | Array, n: Any) -> Any:
-    """The penalty `name` for `n` generated tokens, `<eos>` included; `n` is a number or an increasing array of them."""
-    penalties: Any = LENGTH_PENALTIES[name](np.asarray(n, np.float64), alpha)
-    if is_known(alpha):
-        return penalties
-    # Monotone, as the bound of beam search needs it, although powers in float32 are rounded.
-    penalties = jnp.asarray(penalties, jnp.float32)
-    return jnp.where(alpha > 0, lax.cummax(penalties), lax.cummin(penalties)) if penalties.ndim else penalties
+        return length_penalty(self.length_penalty, self.alpha, np.arange(1, self.max_length + 1))
 
 
 def is_known(value: Any) -> bool:
-    """Whether its values are at hand: not those of a tracer, nor of an array on other hosts."""
-    return not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
+    """Whether there is a value, and at hand: not that of a tracer, nor of an array on other hosts."""
+    return value is not None and not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:

@@ -5,7 +5,6 @@ most targets never reach, and for sentences that are finished while others are n
 the last few unfinished sentences (the tail) are searched to their end alone. Results change only by rounding.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +15,6 @@ from jax import Array, lax
 Cache = Any  # a pytree of arrays that only the model's step understands
 # The state of a search: a pytree with the field `position`, its leaves with sentences as their first axis or no axis.
 S = TypeVar("S", bound=Any)
-Advance = Callable[[tuple[S, Cache]], tuple[S, Cache]]
 
 
 class Stage(NamedTuple):
@@ -30,7 +28,7 @@ def run_stages(
     search: S,
     cache: Cache,
     is_live: Callable[[S], Array],
-    advance: Advance[S],
+    advance: Callable[[tuple[S, Cache]], tuple[S, Cache]],
     stages: Sequence[Stage] = (),
     tail: int | None = None,
 ) -> S:
@@ -40,16 +38,26 @@ def run_stages(
     end, they take turns. Every leaf of the cache then has sentences or rows (those of a sentence side by side) as its
     first axis, or no axis.
     """
-    if not stages and tail is None:
-        return lax.while_loop(_while(is_live), advance, (search, cache))[0]
-    *earlier, last = stages or [Stage(sys.maxsize, lambda cache: cache)]
-    for stage in earlier:
-        search, cache = lax.while_loop(_while(is_live, end=stage.positions), advance, (search, cache))
-        cache = stage.grow(cache)
-    in_last_stage = _while(is_live, more_than=tail or 0, end=last.positions)
-    search, cache = lax.while_loop(in_last_stage, advance, (search, cache))
+
+    def advanced(search: S, cache: Cache, end: int | None = None, more_than: int = 0, is_live: Any = is_live) -> Any:
+        """Advances while more than so many sentences are live and, with an end, fewer tokens are decoded."""
+
+        def goes_on(carry: tuple[S, Cache]) -> Array:
+            enough = jnp.sum(is_live(carry[0])) > more_than
+            return enough if end is None else enough & (carry[0].position < end)
+
+        return lax.while_loop(goes_on, advance, (search, cache))
+
+    if not stages:
+        end, grow = None, lambda cache: cache
+    else:
+        for stage in stages[:-1]:
+            search, cache = advanced(search, cache, stage.positions)
+            cache = stage.grow(cache)
+        end, grow = stages[-1]
+    search, cache = advanced(search, cache, end, tail or 0)
     if tail is None:
-        return lax.while_loop(_while(is_live), advance, (search, last.grow(cache)))[0]
+        return search if end is None else advanced(search, grow(cache))[0]
 
     batch_size = is_live(search).size
 
@@ -58,25 +66,11 @@ def run_stages(
         chosen_C = jnp.argsort(~waiting_B, stable=True)[:tail]  # those that wait, filled up with any others
         is_waiting_C = waiting_B[chosen_C]
         some, some_cache = _rows_of((search, cache), chosen_C, batch_size)
-        are_live = _while(lambda some: is_live(some) & is_waiting_C)
-        some, _ = lax.while_loop(are_live, advance, (some, last.grow(some_cache)))
+        some, _ = advanced(some, grow(some_cache), is_live=lambda some: is_live(some) & is_waiting_C)
         target_C = jnp.where(is_waiting_C, chosen_C, batch_size)  # the others are finished: nothing to write back
         return _write_back(search_all, some, target_C), waiting_B.at[chosen_C].set(False)
 
     return lax.while_loop(lambda carry: jnp.any(carry[1]), finish_some, (search, is_live(search)))[0]
-
-
-def _while(
-    is_live: Callable[[S], Array], more_than: int = 0, end: int = sys.maxsize
-) -> Callable[[tuple[S, Cache]], Array]:
-    """A loop condition: more than so many sentences are live, and fewer than `end` tokens are decoded."""
-
-    def condition(carry: tuple[S, Cache]) -> Array:
-        search, _ = carry
-        enough = jnp.sum(is_live(search)) > more_than
-        return enough if end == sys.maxsize else enough & (search.position < end)
-
-    return condition
 
 
 def _rows_of(tree: Any, chosen_C: Array, batch_size: int) -> Any:

@@ -14,7 +14,6 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.files import paths
-from transformer_jax.files.record import read_record
 from transformer_jax.model.build import position_limit
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
@@ -157,15 +156,3 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
         step = saved.best_steps(1)[0] if at_step is None else at_step
         params = saved.of_step(step)
     return Weights(saved.config, params, saved.data(step).tokenizer_files, [step], folder.code)
-
-
-def newest_steps(workdir: str | Path, weights: str) -> list[int] | None:
-    """The steps of the weights that `load_run` would load, without loading them; None if not known."""
-    folder = RunFolder(workdir)
-    try:
-        if weights == "averaged":
-            return read_record(folder.averaged / ORIGIN)["steps"]
-        saved = SavedWeights(folder)
-        return saved.last_steps(1) if weights == "latest" else saved.best_steps(1) if weights == "best" else None
-    except (BadInput, OSError):
-        return None

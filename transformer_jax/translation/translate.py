@@ -120,7 +120,7 @@ class Translator:
         if decode.eos != "normal" and references is None:
             raise BadInput(f"decode.eos = {decode.eos} needs references, which only evaluation has; normal needs none")
         longest = decode.max_source_length or (None if references is not None else self._config.data.max_length)
-        sources = self._sources(texts, least(longest, position_limit(self._config.model)))
+        sources = self._sources(texts, min(filter(None, (longest, position_limit(self._config.model))), default=None))
         encoded = [] if decode.eos == "normal" else self._target_tokenizer.encode_batch(references or [])
         lengths = [len(tokens) + 1 for tokens in encoded]  # with <eos>
         is_oracle = decode.eos == "oracle_length"
@@ -138,30 +138,26 @@ class Translator:
             numbers = [shown[member] for member in group.members]
             for row, number in enumerate(numbers):
                 length = len(sources[number].tokens)
-                rows.source_BS[row, :length] = sources[number].tokens
                 limit = lengths[number] if is_oracle else max(length + decode.extra_length, decode.min_length)
-                rows.limits_B[row] = min(limit, group.target)
-                rows.ids_B[row] = first_id + number
+                rows.source_BS[row, :length] = sources[number].tokens
+                rows.limits_B[row], rows.ids_B[row] = min(limit, group.target), first_id + number
             # Every process has all rows; each device takes its share of them.
             placed = jax.device_put(rows, batch_sharding(self._mesh))
-            tail = tail_of(group.rows, self._mesh)
             options = {"mesh": self._mesh, "model": self._model, "decode": compiled_for, "max_length": group.target}
-            found = jax.device_get(self._search(params, placed, traced, **options, tail=tail))
+            found = self._search(params, placed, traced, **options, tail=tail_of(group.rows, self._mesh))
+            found = jax.device_get(found)
             for row, number in enumerate(numbers):
-                limit = int(rows.limits_B[row])
-                cut = lengths[number] if decode.eos == "ignored" else None
+                limit, cut = int(rows.limits_B[row]), lengths[number] if decode.eos == "ignored" else None
                 translations[number] = Translation(sources[number], self._hypotheses(found, row, limit, cut))
         return translations
 
     def _sources(self, texts: Sequence[str], longest: int | None) -> list[Source]:
         """The texts in tokens, at most `longest` with <eos>."""
-        encoded = self._tokenizer.encode_batch(texts)
-        return [
-            Source(text, (*tokens[: longest and longest - 1], EOS), len(tokens) + 1)
-            if text.strip() and tokens
-            else Source(text, (), 0)
-            for text, tokens in zip(texts, encoded, strict=True)
-        ]
+        sources = []
+        for text, tokens in zip(texts, self._tokenizer.encode_batch(texts), strict=True):
+            kept = (*tokens[: longest and longest - 1], EOS) if text.strip() and tokens else ()
+            sources.append(Source(text, kept, len(tokens) + 1 if kept else 0))
+        return sources
 
     def _hypotheses(self, found: SearchResult, row: int, limit: int, cut: int | None) -> tuple[Hypothesis, ...]:
         """The n best of a row, each of at most `cut` tokens, <eos> included, with the scores of the whole."""
@@ -178,11 +174,6 @@ class Translator:
         return tuple(hypotheses)
 
 
-def least(*limits: int | None) -> int | None:
-    """The least of these limits; None if there is none."""
-    return min(filter(None, limits), default=None)
-
-
 def groups_of(
     model: ModelConfig, decode: DecodeConfig, mesh: Mesh, lengths: Sequence[int], targets: Sequence[int] | None = None
 ) -> Iterator[Group]:
@@ -195,7 +186,7 @@ def groups_of(
     """
     order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
     limit = position_limit(model)
-    longest = least(decode.max_length, limit)
+    longest = min(filter(None, (decode.max_length, limit)), default=None)
     begin, devices = 0, batch_devices(mesh)
     while begin < len(order):
         if targets is None:
@@ -250,7 +241,7 @@ def without_numbers(decode: DecodeConfig) -> tuple[DecodeConfig, dict[str, Any]]
 def search_on(
     params: Any,
     rows: Rows,
-    numbers: dict[str, Any] | None = None,
+    numbers: Any = None,
     *,
     mesh: Mesh,
     model: ModelConfig,
