@@ -100,8 +100,8 @@ def test_the_formula_equals_a_loop(options):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("given", [np.asarray(MASK), MASK[:1, :1], MASK[:, :, :1, :1]])
-def test_a_mask_may_be_the_same_for_all_of_an_axis(given):
+def test_a_mask_may_be_the_same_for_all_of_an_axis():
+    given = np.asarray(MASK[:, :, :1, :1])
     whole = np.broadcast_to(given, MASK.shape)
     results = (scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, mask) for mask in (given, whole))
     jax.tree.map(np.testing.assert_array_equal, *results)
