@@ -48,7 +48,7 @@ def test_each_sentence_has_its_own_shortest_and_longest_length():
     tables = tables_of(11) + np.eye(VOCABULARY, dtype=np.float32)[EOS] * 3
     shortest = np.arange(len(tables)) % (LENGTH + 1)
     longest = np.where(np.arange(len(tables)) % 2, np.maximum(shortest, 1), LENGTH)
-    lengths = {"min_lengths": shortest, "max_lengths": longest}
+    lengths = {"min_length": shortest, "max_lengths": longest}
     wide = beam(tables, beam_size=WIDE, alpha=0.6, **lengths)
     for sentence, (table, least, limit) in enumerate(zip(tables, shortest, longest, strict=True)):
         assert_found(wide, sentence, brute_force(table, "gnmt", 0.6, limit=limit, min_length=least)[:1])
@@ -206,7 +206,7 @@ def test_a_search_goes_on_after_a_prompt_that_is_no_part_of_the_score(search):
     (beam_search, {"n_best": 5}, "n_best"),
     (greedy_search, {"min_length": 7}, "min_length"),
     (greedy_search, {"max_length": 0}, "max_length"),
-    (greedy_search, {"min_lengths": np.ones(3, int)}, "min_lengths"),
+    (greedy_search, {"min_length": np.ones(3, int)}, "min_length"),
     (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix"),
     (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix"),
     (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix"),

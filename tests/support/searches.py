@@ -59,7 +59,7 @@ def compiled(search, tables, traced, keys, options):
     return searched(search, step, cache, *keys, batch_size=BATCH, **traced, **options)
 
 
-def run(search, tables, *keys, min_lengths=0, max_lengths=LENGTH, prefix=None, **options):
+def run(search, tables, *keys, min_length=0, max_lengths=LENGTH, prefix=None, **options):
     """The search, compiled once for each set of options, on any number of tables up to BATCH."""
     count = len(tables)
     assert count <= BATCH
@@ -69,7 +69,7 @@ def run(search, tables, *keys, min_lengths=0, max_lengths=LENGTH, prefix=None, *
 
     prefix = np.full((count, 0), PAD) if prefix is None else np.asarray(prefix)
     prefix = np.pad(prefix, ((0, 0), (0, LONGEST_PREFIX - prefix.shape[1])), constant_values=PAD)
-    traced = {"min_lengths": min_lengths, "max_lengths": max_lengths}
+    traced = {"min_length": min_length, "max_lengths": max_lengths}
     traced = {name: filled(np.broadcast_to(lengths, count)) for name, lengths in traced.items()} | {
         "prefix": filled(prefix)
     }

@@ -88,9 +88,9 @@ class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
     Ids are those of the step's vocabulary. `<pad>` and `<bos>` are never generated, unless their id is also that of
-    `<eos>`. `<eos>` is allowed from `min_length` on and from a sentence's entry of `min_lengths` on; at its limit, its
-    entry of `max_lengths`, it is forced. `prefix` holds the forced first tokens of each sentence, filled up with
-    `<pad>`; a minimum wins over a lower limit. `alpha` may be traced.
+    `<eos>`. `min_length` and `max_lengths` are numbers for all sentences, or have one for each: `<eos>` is allowed from
+    the first on, and forced at the second, which is at most `max_length`. `prefix` holds the forced first tokens of
+    each sentence, filled up with `<pad>`; a minimum wins over a lower limit. `alpha` may be traced.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
     `batch_size`.
     """
@@ -102,23 +102,23 @@ class SearchRules:
     pad_id: int
     length_penalty: str = "gnmt"
     alpha: float | Array = 0.6
-    min_length: int = 0
-    max_lengths: ArrayLike | None = None  # [batch_size]
+    min_length: ArrayLike = 0
+    max_lengths: ArrayLike | None = None
     prefix: ArrayLike | None = None  # [batch_size, less than max_length]
     stages: Sequence[Stage] = ()
     tail: int | None = None
     division: Division = UNDIVIDED
-    min_lengths: ArrayLike | None = None  # [batch_size]
 
     def __post_init__(self) -> None:
-        if not (self.batch_size >= 1 and 0 <= self.min_length <= self.max_length >= 1):
+        shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
+        if min(self.batch_size, self.max_length) < 1 or np.any((shortest < 0) | (shortest > self.max_length)):
             raise ValueError(
-                f"batch_size = {self.batch_size}, min_length = {self.min_length}, max_length = {self.max_length}: must "
-                "be at least 1, 0 and 1, and min_length at most max_length"
+                f"batch_size = {self.batch_size}, min_length = {shortest}, max_length = {self.max_length}: must be at "
+                "least 1, 0 and 1, and min_length at most max_length"
             )
-        for name in ("min_lengths", "max_lengths"):
-            if getattr(self, name) is not None:
-                check_shape(name, getattr(self, name), (self.batch_size,))
+        for name in ("min_length", "max_lengths"):
+            if np.ndim(lengths := getattr(self, name)):
+                check_shape(name, lengths, (self.batch_size,))
         if self.prefix is not None:
             check_shape("prefix", self.prefix, (self.batch_size, min(np.shape(self.prefix)[-1], self.max_length - 1)))
         if is_known(self.prefix):
@@ -140,10 +140,8 @@ class SearchRules:
     def constraints(self) -> dict[str, Array]:
         """`limits_B`, the maximum length, and `forced_BT`: the token at each position, or FREE or UNENDED."""
         size, max_length = self.batch_size, self.max_length
-        limits_B = jnp.full(size, max_length) if self.max_lengths is None else jnp.asarray(self.max_lengths)
-        shortest_B = jnp.full(size, max(self.min_length, 1))
-        if self.min_lengths is not None:
-            shortest_B = jnp.maximum(shortest_B, jnp.asarray(self.min_lengths))
+        limits_B = jnp.broadcast_to(max_length if self.max_lengths is None else jnp.asarray(self.max_lengths), size)
+        shortest_B = jnp.maximum(jnp.broadcast_to(jnp.asarray(self.min_length), size), 1)
         ends_too_soon_BT = jnp.arange(1, max_length + 1)[None, :] < shortest_B[:, None]
         forced_BT = jnp.where(ends_too_soon_BT, UNENDED, FREE).astype(jnp.int32)
         if self.prefix is not None:
