@@ -54,7 +54,7 @@ def parameters():
     return traverse_util.unflatten_dict({path: jnp.asarray(array) for path, array in found.items()}, sep="/")
 
 
-SHORT = ("beams=1 penalty=1.0", "beams=4 penalty=0.6", "beams=8 penalty=0.3")
+SHORT = ("beams=1 penalty=1.0", "beams=4 penalty=0.6")
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,9 @@ def test_padding_may_be_the_end(search):
 
     same = {"bos_id": EOS, "eos_id": EOS, "pad_id": EOS}
     prefix = np.where(np.arange(16)[:, None] % 2, [[A, B]], [[EOS, EOS]])
-    found = searched(search, step_from_eos, cache, batch_size=16, prefix=prefix, **same, **options)
-    usual = searched(search, step, cache, batch_size=16, prefix=np.where(prefix == EOS, PAD, prefix), **options)
+    usual_prefix = np.where(prefix == EOS, PAD, prefix)
+    found = jax.jit(lambda: searched(search, step_from_eos, cache, batch_size=16, prefix=prefix, **same, **options))()
+    usual = jax.jit(lambda: searched(search, step, cache, batch_size=16, prefix=usual_prefix, **options))()
     np.testing.assert_array_equal(found.tokens_BNT, np.where(usual.tokens_BNT == PAD, EOS, usual.tokens_BNT))
     for ours, theirs in zip(found[1:], usual[1:], strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -187,12 +188,17 @@ def test_a_search_goes_on_after_a_prompt_that_is_no_part_of_the_score(search):
     tables, prompt = tables_of(21), (A, B)
     own = {"beam_size": 3, "n_best": 3} if search is beam_search else {}
     keys = (jax.random.key(3),) if search is sample_search else ()
-    cache = start(tables)
-    for token in (BOS, *prompt):
-        logits_BV, cache = step(jnp.full(16, token), cache)
-    cache = repeat_beams({"node_R": cache["node_R"]}, own.get("beam_size", 1)) | {"table_BNV": cache["table_BNV"]}
     rules = {"batch_size": 16, "max_length": LENGTH - 2, "tail": 2, "stages": (Stage(3, lambda cache: cache),)}
-    found = searched(search, step, cache, *keys, first_logits=logits_BV, **rules, **own)
+
+    @jax.jit
+    def after_prompt():
+        cache = start(tables)
+        for token in (BOS, *prompt):
+            logits_BV, cache = step(jnp.full(16, token), cache)
+        cache = repeat_beams({"node_R": cache["node_R"]}, own.get("beam_size", 1)) | {"table_BNV": cache["table_BNV"]}
+        return searched(search, step, cache, *keys, first_logits=logits_BV, **rules, **own)
+
+    found = after_prompt()
     for sentence, table in enumerate(tables):
         for rank, target in enumerate(targets_of(found, sentence)):
             expected = log_probability(table, (*prompt, *target)) - log_probability(table, prompt)
