@@ -5,8 +5,8 @@ import json
 import pytest
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_json, write_record
-from transformer_jax.files.record import LARGEST_FILE, plain_name, read_object, read_record
+from transformer_jax.files.atomic import write_record
+from transformer_jax.files.record import LARGEST_FILE, plain_name, read_record
 
 CONTENT = {
     "steps": [1, 20],
@@ -21,19 +21,6 @@ CONTENT = {
 def test_what_was_written_comes_back(tmp_path):
     write_record(tmp_path / "record.json", {**CONTENT, 8: "a number as a name"})
     assert read_record(tmp_path / "record.json") == json.loads(json.dumps({**CONTENT, 8: "a number as a name"}))
-
-
-def test_a_record_without_a_seal_is_taken_as_it_is(tmp_path):
-    write_json(tmp_path / "record.json", {"a": 1})
-    assert read_record(tmp_path / "record.json") == {"a": 1}
-
-
-def test_a_strangers_object_is_no_record_of_ours(tmp_path):
-    """A vocabulary, for one, may have a word for every name."""
-    (tmp_path / "vocab.json").write_text('{"the": 1, "crc32": 2}')
-    assert read_object(tmp_path / "vocab.json") == {"the": 1, "crc32": 2}
-    with pytest.raises(BadInput, match="it does not match its crc32"):
-        read_record(tmp_path / "vocab.json")
 
 
 def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
@@ -59,22 +46,15 @@ def test_no_bit_can_flip_and_no_byte_can_be_lost_in_silence(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        (b"[" * 100_000, "is not JSON"),
-        (b'{"a": ' + b"1" * 10_000 + b"}", "is not JSON"),
-        (b"\xff{}", "is not JSON"),
-        (b"7", "must be an object"),
-        (b"", "is not JSON"),
-    ],
-    ids=["lists", "digits", "bytes", "number", "empty"],
+    [(b"[" * 100_000, "is not JSON"), (b"\xff{}", "is not JSON"), (b"7", "must be an object"), (b"", "is not JSON")],
+    ids=["lists", "bytes", "number", "empty"],
 )
 def test_what_is_no_record_is_refused_in_a_line(tmp_path, content, message):
     (tmp_path / "record.json").write_bytes(content)
     with pytest.raises(BadInput) as caught:
         read_record(tmp_path / "record.json")
-    assert (
-        message in str(caught.value) and str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
-    )
+    told = str(caught.value)
+    assert message in told and told.startswith(str(tmp_path)) and "\n" not in told
 
 
 def test_a_file_too_large_is_not_read(tmp_path):
@@ -84,7 +64,7 @@ def test_a_file_too_large_is_not_read(tmp_path):
         read_record(tmp_path / "record.json")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "../a", "a/b", 3, None, ["a"]])
+@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a/b", None])
 def test_a_record_names_only_files_beside_it(tmp_path, name):
     with pytest.raises(BadInput, match="is not the name of a file in this folder"):
         plain_name(name, tmp_path)

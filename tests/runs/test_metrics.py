@@ -1,6 +1,7 @@
 """metrics.jsonl: what is written and what is read back; which of its scores is the best."""
 
 import json
+import types
 
 import pytest
 
@@ -17,8 +18,22 @@ def test_a_number_that_json_lacks_is_null(tmp_path):
 
 def test_only_the_first_process_writes(tmp_path):
     with Metrics(tmp_path / "metrics.jsonl", tensorboard=True, writes=False) as metrics:
+        metrics.begin(-1)
         metrics.write(5, {"loss": 2.0})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
+    path, purged, drawn = tmp_path / "metrics.jsonl", [], []
+    board = types.SimpleNamespace(add_scalar=lambda name, value, step: drawn.append(step), close=lambda: None)
+    monkeypatch.setattr("tensorboardX.SummaryWriter", lambda place, purge_step: purged.append(purge_step) or board)
+    for begin, steps in ((-1, (5, 10, 15)), (10, (15, 20))):
+        with Metrics(path, tensorboard=True) as metrics:
+            metrics.begin(begin)
+            for step in steps:
+                metrics.write(step, {"loss": 1.0})
+    assert [line["step"] for line in read_metrics(path)] == [5, 10, 15, 20]
+    assert purged == [0, 11] and drawn == [5, 10, 15, 15, 20]
 
 
 def test_only_lines_of_metrics_are_read(tmp_path):

@@ -6,7 +6,6 @@ A folder with anything but a run is rejected before anything is written there.
 import contextlib
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -232,14 +231,6 @@ class RunFolder:
         if changed:
             tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, perhaps not bit for bit")
         return {EARLIER: earlier} if earlier else {}
-
-    def drop_metrics_after(self, step: int) -> None:
-        """Removes the lines of metrics.jsonl after a checkpoint: their steps are about to be repeated."""
-        if not self.metrics.is_file() or not self.writes:
-            return
-        kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
-        with explained(self.path), write_atomically(self.metrics) as file:
-            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 def refuse_foreign(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
-from transformer_jax.files.atomic import explained, patiently
+from transformer_jax.files.atomic import explained, patiently, write_atomically
 from transformer_jax.runs.tracking import Tracking
 
 # Options of decoding on which scores of validation translations depend.
@@ -27,11 +27,8 @@ class Metrics:
     """Appends lines to metrics.jsonl, and reports them to TensorBoard and a tracker. Only the first process writes."""
 
     def __init__(self, path: Path, tensorboard: bool, writes: bool = True, tracking: Tracking | None = None):
-        self._path, self._writes, self._board, self._tracking = path, writes, None, tracking
-        if writes and tensorboard:
-            from tensorboardX import SummaryWriter  # here, because it loads slowly
-
-            self._board = SummaryWriter(str(path.parent / "tensorboard"))
+        self._path, self._tensorboard, self._writes, self._tracking = path, tensorboard, writes, tracking
+        self._board: Any = None
 
     def __enter__(self) -> "Metrics":
         return self
@@ -42,6 +39,19 @@ class Metrics:
         if self._board is not None:
             with explained(self._path.parent / "tensorboard"):
                 self._board.close()
+
+    def begin(self, step: int) -> None:
+        """Continues after a step: later ones are dropped, here and in TensorBoard, to be written again."""
+        if not self._writes:
+            return
+        if self._path.is_file():
+            kept = [line for line in read_metrics(self._path) if line["step"] <= step]
+            with explained(self._path), write_atomically(self._path) as file:
+                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        if self._tensorboard:
+            from tensorboardX import SummaryWriter  # here, because it loads slowly
+
+            self._board = SummaryWriter(str(self._path.parent / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         if not self._writes:

@@ -424,7 +424,7 @@ class Recorder:
         """
         if step > 0:
             self._resume_counts(step, notes)
-        self.folder.drop_metrics_after(step or -1)
+        self.metrics.begin(step or -1)
         if not self.is_new:
             self.record_config()  # not earlier: a run that cannot be resumed is not changed
 
