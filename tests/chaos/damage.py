@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 
-def flip_a_bit(path: Path, dice: random.Random) -> None:
-    _flip(path, dice, 1)
-
-
-def flip_many_bits(path: Path, dice: random.Random) -> None:
-    _flip(path, dice, dice.randint(2, 40))
+def flip_bits(path: Path, dice: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(dice.choice([1, 1, 20]) if content else 0):
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
 
 
 def truncate(path: Path, dice: random.Random) -> None:
@@ -63,9 +61,9 @@ def link_to_nothing(path: Path, dice: random.Random) -> None:
 
 
 DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (
-    flip_a_bit,
-    flip_a_bit,
-    flip_many_bits,
+    flip_bits,
+    flip_bits,
+    flip_bits,
     truncate,
     lose_a_page,
     write_noise,
@@ -83,15 +81,3 @@ def damage_one(folder: Path, dice: random.Random) -> str:
     path, damage = dice.choice(files), dice.choice(DAMAGES)
     damage(path, dice)
     return f"{damage.__name__} {path.relative_to(folder)}"
-
-
-def _flip(path: Path, dice: random.Random, count: int) -> None:
-    content = bytearray(path.read_bytes())
-    for _ in range(count if content else 0):
-        bit = dice.randrange(8 * len(content))
-        content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
-def copied(folder: Path, to: Path) -> Path:
-    return shutil.copytree(folder, to, symlinks=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -38,11 +38,13 @@ WORDS = tuple(b'" { } [ ] : , null true 1e999 -1 \\ud800 \\u0000 __metadata__ F3
 WORDS += (b"9999999999999999999", b"\0", b"\xff", b"\n", b"\t", b"\r\n", b"\xef\xbb\xbf")
 
 
-class Parser:
+class Parser(NamedTuple):
     """What reads bytes that somebody else has written."""
 
-    def __init__(self, name: str, file: str, read: Callable[[Path], Any], beginning: Callable[[Place], bytes]):
-        self.name, self.file, self.read, self.beginning = name, file, read, beginning
+    name: str
+    file: str
+    read: Callable[[Path], Any]
+    beginning: Callable[[Place], bytes]
 
 
 def _trained(name: str) -> Callable[[Place], bytes]:
@@ -56,16 +58,8 @@ def _corpus(path: Path) -> None:
         assert all(isinstance(text, str) for pair in chunk.pairs for text in pair)
 
 
-def _exported(place: Place) -> bytes:
-    return (place.finished() / "exported/model.safetensors").read_bytes()
-
-
 def _folder(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
     return lambda path: read(path.parent)
-
-
-def _tensors(directory: Path) -> None:
-    stored_arrays(directory)
 
 
 def _overrides(path: Path) -> None:
@@ -107,7 +101,12 @@ PARSERS = (
     Parser("manifest", "manifest.json", _folder(Prepared.open), _trained("data/manifest.json")),
     Parser("tokenizer", "tokenizer.json", _tokenizer, _trained("data/tokenizer.json")),
     Parser("sentencepiece", "some.model", _tokenizer, _from_sentencepiece),
-    Parser("safetensors", "model.safetensors", _folder(_tensors), _exported),
+    Parser(
+        "safetensors",
+        "model.safetensors",
+        _folder(stored_arrays),
+        lambda place: (place.finished() / "exported/model.safetensors").read_bytes(),
+    ),
     Parser("sweep", "sweep.json", _folder(load_sweep), _sweep),
     Parser("overrides", "overrides", _overrides, lambda place: b"--config.model.d_model=8\n--config.data.source=a,b"),
     Parser("object", "object", lambda path: parse_object(path.read_bytes(), path), lambda place: b"{}"),

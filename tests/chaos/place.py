@@ -40,7 +40,7 @@ class Place:
             text = text.replace(old, new)
         self.config.write_text(text)
         self._numbers = itertools.count()
-        self._references: dict[str, tuple[Path, str]] = {}
+        self._references: dict[str, tuple[Path, dict[str, str]]] = {}
         self.seconds = 0.0  # of an undisturbed training
 
     def new(self, name: str) -> Path:
@@ -53,7 +53,7 @@ class Place:
         cache = f"--config.train.compile_cache={self.root / 'cache'}"
         return ["train", f"--config={self.config}", f"--workdir={workdir}", cache, *own]
 
-    def reference(self, variant: str) -> tuple[Path, str]:
+    def reference(self, variant: str) -> tuple[Path, dict[str, str]]:
         """An undisturbed run's folder, and what it comes to."""
         if variant not in self._references:
             workdir, begin = self.new(f"reference-{variant}"), time.monotonic()
@@ -91,9 +91,9 @@ class Place:
         return command(self.train(variant, workdir))
 
 
-def fingerprint(workdir: Path) -> str:
+def fingerprint(workdir: Path) -> dict[str, str]:
     """A run's parameters to the bit, and its metrics but for the clock."""
-    return answer(lambda: json.dumps({"weights": _digest(workdir), "metrics": _sha(metrics(workdir))}))
+    return json.loads(answer(lambda: json.dumps({"weights": _digest(workdir), "metrics": str(metrics(workdir))})))
 
 
 def prepared_bytes(directory: Path) -> dict[str, str]:
@@ -111,7 +111,3 @@ def _digest(workdir: Path) -> str:
     folder = RunFolder(workdir)
     found.update(prepared_data(folder.load_config(), folder).fingerprint.encode())
     return found.hexdigest()
-
-
-def _sha(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

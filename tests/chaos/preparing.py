@@ -15,84 +15,71 @@ from tests.chaos.place import Place, prepared_bytes
 from tests.chaos.tally import Tally, check
 from tests.chaos.trainings import await_moment, harm
 from transformer_jax import cli
-from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data import prepare as preparing
-from transformer_jax.data.prepare import prepare
 
 WORDS = ("the", "a", "big", "old", "red", "dog", "cat", "house", "tree", "sees", "likes", "near", "ä", "猫", "🐈")
 PAIRS = 1500
 KINDS = {
-    "words": {"tokenizer": "words"},
-    "characters": {"tokenizer": "characters", "cleaning": {"drop_duplicates": True}},
-    "bpe": {"tokenizer": "bpe"},
+    "words": ("data.tokenizer=words",),
+    "characters": ("data.tokenizer=characters", "data.cleaning.drop_duplicates=true"),
+    "bpe": ("data.tokenizer=bpe",),
 }
 
 
 def interrupted_preparing(place: Place, dice: random.Random, tally: Tally) -> None:
     """Killed at any moment, and whatever became of what it left: the same bytes in the end, or no."""
-    kind, directory = dice.choice(list(KINDS)), place.new("preparing") / "data"
-    config = experiment(place, kind)
-    wanted, seconds = reference(place, kind)
+    kind, workdir = dice.choice(list(KINDS)), place.new("preparing")
+    directory, (wanted, seconds) = workdir / "data", reference(place, kind)
     for _ in range(dice.randint(1, 4)):
-        child = Child(lambda: work(config, directory))
+        child = prepare(place, kind, workdir)
         tally.count("runs")
-        await_moment(child, directory.parent, seconds, dice)
+        await_moment(child, workdir, seconds, dice)
         harm(child, signal.SIGKILL, dice, tally)
         child.end()
         check(not directory.exists() or prepared_bytes(directory) == wanted, "half of it has the name of the whole")
-        left = directory.with_name("data.partial")
+        left = workdir / "data.partial"
         if left.is_dir() and any(left.rglob("*.*")) and dice.random() < 0.5:
             damage_one(left, dice)
             tally.count("corruptions")
-    refused = done(config, directory)
-    if refused.status == 2:  # what was damaged is named, and gone
-        done(config, directory, must=True)
+    if done(place, kind, workdir).status == 2:  # what was damaged is named, and gone
+        check(done(place, kind, workdir).status == 0, "refused twice")
     tally.count("runs")
     check(prepared_bytes(directory) == wanted, "other data than an undisturbed preparing makes")
-    shutil.rmtree(directory.parent)
+    shutil.rmtree(workdir)
 
 
-def work(config: ExperimentConfig, directory: Path) -> None:
-    preparing.BLOCK = 100  # so that there are many
-    prepare(config, directory).verify()
+def prepare(place: Place, kind: str, workdir: Path) -> Child:
+    """The command, at work in many small blocks."""
 
-
-def done(config: ExperimentConfig, directory: Path, must: bool = False) -> Ended:
-    """Through the command's own frame, which says what is wrong."""
-
-    def small_blocks() -> int:
+    def work() -> int:
         preparing.BLOCK = 100
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        return cli.main(["prepare", *options(config), f"--workdir={directory.parent}"])
+        workdir.mkdir(exist_ok=True)
+        return cli.main(["prepare", f"--workdir={workdir}", *options(place, kind)])
 
-    ended = Child(small_blocks).end().checked()
-    check(ended.status == 0 or (ended.status == 2 and not must), f"not resumable:\n{ended.err[-2000:]}")
+    return Child(work)
+
+
+def done(place: Place, kind: str, workdir: Path) -> Ended:
+    ended = prepare(place, kind, workdir).end().checked()
+    check(ended.status in (0, 2), f"not resumable:\n{ended.err[-2000:]}")
     return ended
 
 
 @cache
 def reference(place: Place, kind: str) -> tuple[dict[str, str], float]:
-    directory, begin = place.new(f"prepared-{kind}") / "data", time.monotonic()
-    done(experiment(place, kind), directory, must=True)
-    return prepared_bytes(directory), time.monotonic() - begin
+    workdir, begin = place.new(f"prepared-{kind}"), time.monotonic()
+    check(done(place, kind, workdir).status == 0, "an undisturbed preparing was refused")
+    return prepared_bytes(workdir / "data"), time.monotonic() - begin
 
 
-def options(config: ExperimentConfig) -> list[str]:
-    data, (source,), (target,) = config.data, config.data.source, config.data.target
-    root = Path(source).parent
-    (root / "prepare.py").write_text("from transformer_jax.config import default_config as get_config\n")
-    changes = {"source": source, "target": target, "tokenizer": data.tokenizer}
-    changes["cleaning.drop_duplicates"] = str(data.cleaning.drop_duplicates).lower()
-    options = [f"--config.data.{name}={value}" for name, value in changes.items()]
-    return [f"--config={root / 'prepare.py'}", f"--config.model.vocab_size={config.model.vocab_size}", *options]
-
-
-def experiment(place: Place, kind: str) -> ExperimentConfig:
-    dice, files = random.Random(0), {}
-    for side in ("source", "target"):
-        path = place.root / f"text.{side}"
-        if not path.exists():
+def options(place: Place, kind: str) -> list[str]:
+    """The options of a kind, on a text and a config that are made when they are first wanted."""
+    dice, config = random.Random(0), place.root / "prepare.py"
+    files = {side: place.root / f"text.{side}" for side in ("source", "target")}
+    if not config.exists():
+        for path in files.values():
             lines = (" ".join(dice.choices(WORDS, k=dice.randint(1, 12))) + "\n" for _ in range(PAIRS))
             path.write_text("".join(lines))
-        files[side] = (str(path),)
-    return from_config_dict({"model": {"vocab_size": 300}, "data": {**files, **KINDS[kind]}})
+        config.write_text("from transformer_jax.config import default_config as get_config\n")
+    changes = ("model.vocab_size=300", *(f"data.{side}={path}" for side, path in files.items()), *KINDS[kind])
+    return [f"--config={config}", *(f"--config.{change}" for change in changes)]

@@ -90,23 +90,6 @@ def test_commands_are_commands(document):
             assert problem(command, files) is None, f"{document}:{block.line}: {shlex.join(command)}"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("transformer-jax trian --config=configs/demo.py", "did you mean train?"),
-        ("transformer-jax train --config=configs/demo.py --workdir=a --stepps=3", "--stepps=3"),
-        ("transformer-jax train --config=configs/dmeo.py --workdir=a", "configs/dmeo.py"),
-        ("transformer-jax train --config=configs/demo.py --workdir=a --config.model.heads=2", "model.num_heads"),
-        ("transformer-jax sweep experiments/none.py --workdir=a", "experiments/none.py"),
-        ("make dmeo", "dmeo"),
-        ("cat a | transformer-jax translate --workdir=a > b", "cat"),
-    ],
-)
-def test_a_command_that_is_wrong_is_found(line, message):
-    found = [problem(command, []) for command in commands(line)]
-    assert any(message in str(text) for text in found)
-
-
 def commands(code):
     """The words of every command, without what is redirected."""
     for line in code.replace("\\\n", " ").splitlines():

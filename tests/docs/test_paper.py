@@ -43,10 +43,3 @@ def test_every_switch_of_the_architecture_is_in_the_table():
 
 def test_every_part_is_described():
     assert all(f"`{path}`" in TEXTS["parts.md"] for path in OPTIONS if path.startswith("model.parts."))
-
-
-@pytest.mark.parametrize(
-    "section", ["3.1", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "5.1", "5.3", "5.4", "6.1", "6.2"]
-)
-def test_every_section_has_its_line(section):
-    assert re.search(rf"^\| {re.escape(section)}\b", TEXTS["paper.md"], re.MULTILINE)

@@ -6,11 +6,8 @@ import numpy as np
 
 from transformer_jax import (
     ModelConfig,
-    MultiHeadAttention,
     Transformer,
     causal_mask,
-    combine_masks,
-    padding_mask,
     scaled_dot_product_attention,
     sinusoidal_positions,
 )
@@ -34,26 +31,6 @@ def test_i_am_a_student():
     np.testing.assert_allclose(rounded @ words[0, :, 0], [0.53, 0.48, 0.53], atol=1e-6)
     scores = np.log(weights[0, 0, 0] / weights[0, 0, 0, 1]) + 0.2
     np.testing.assert_allclose(scores, [0.4, 0.2, 0.3, 0.3], rtol=1e-5)
-
-
-def test_i_am_sam_pad():
-    """The whole column of <pad> gets weight 0, and every row still sums to 1."""
-    mask = padding_mask(jnp.array([[5, 6, 7, 0]]))
-    x = jax.random.normal(jax.random.key(0), (1, 4, 8))
-    _, shown = shown_weights(MultiHeadAttention(num_heads=2), x, x, mask)
-    weights_BHTS = shown["weights"][0]
-    assert (weights_BHTS[..., 3] == 0).all() and (weights_BHTS[..., :3] > 0).all()
-    np.testing.assert_allclose(weights_BHTS.sum(-1), 1, rtol=1e-6)
-
-
-def test_sos_je_suis_etudiant():
-    """The look-ahead mask is lower-triangular, and includes the padding mask."""
-    target = jnp.array([[1, 5, 6, 7]])
-    lower = [[True, False, False, False], [True, True, False, False], [True, True, True, False], [True] * 4]
-    np.testing.assert_array_equal(combine_masks(causal_mask(4), padding_mask(target))[0, 0], lower)
-    padded = combine_masks(causal_mask(5), padding_mask(jnp.array([[1, 5, 6, 7, 0]])))[0, 0]
-    np.testing.assert_array_equal(padded[:4, :4], lower)
-    assert not padded[:, 4].any()
 
 
 def test_three_attentions_and_their_masks():

@@ -40,11 +40,3 @@ def test_links_of_the_landing_page_lead_to_pages_of_the_site():
     links = re.findall(r'(?:\]\(|src=")(?!https?:)([^)#"]+)', page)
     assert len(links) > 20
     assert [link for link in links if not (DOCS / link).is_file()] == []
-
-
-@pytest.mark.parametrize(
-    "verb", ["resume", "fine-tune", "export", "serve", "layer", "metric", "GPU", "several devices"]
-)
-def test_what_users_search_for_is_a_heading(verb):
-    headings = re.findall(r"^### .*", (DOCS / "howto.md").read_text(), re.MULTILINE)
-    assert any(verb.lower() in heading.lower() for heading in headings)

@@ -64,9 +64,3 @@ def test_the_korean_readme_has_the_same_examples():
         return [re.sub(r"\s*#.*", "", block) for block in blocks]
 
     assert examples(ROOT / "docs/ko/README.md") == examples(ROOT / "README.md")
-
-
-def test_outputs_are_written_behind_the_code_that_prints_them():
-    page = "Text.\n\n```python\nx = 1\nprint(x)\n```\n\n```text\n2\n```\n\n```python\ny = x + 1\n```\n"
-    assert RUN.outputs(page, "page") == ["1\n", ""]
-    assert RUN.updated(page, RUN.outputs(page, "page")) == page.replace("2\n", "1\n")

@@ -313,10 +313,6 @@ def checkout(tmp_path_factory):
     return copy
 
 
-def test_there_are_forty():
-    assert len(FAULTS) == len({fault.name for fault in FAULTS}) == 40
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
 def test_a_fault_is_caught(checkout, fault):
     path = checkout / "transformer_jax" / fault.file

@@ -22,7 +22,7 @@ from tests.support.training_runs import assert_quiet, environment, errors
 from transformer_jax.data.prepared import Prepared
 
 DOCUMENT = ROOT / "docs/wmt.md"
-# Pairs of the training text before its warts; French, which is only to be gone through, has fewer.
+# Pairs of the training text before its defects; French, which is only to be gone through, has fewer.
 PAIRS = {"de": 30_000, "fr": 3_000}
 SIZES = {
     "model.vocab_size": 2000,
@@ -201,8 +201,8 @@ def lines(path):
 
 
 def test_what_is_prepared(walk):
-    """From TFDS and from the files: as many pairs, and every wart where it belongs."""
-    counts = {name: count for name, (count, _) in wmt_miniature.WARTS.items()}
+    """From TFDS and from the files: as many pairs, and every defect where it belongs."""
+    counts = {name: count for name, (count, _) in wmt_miniature.DEFECTS.items()}
     unusable = counts["blank on one side"] + counts["more characters than are taken"]
     for run, empty in (("base", 0), ("from_files", counts["nothing on one side"])):
         (done,) = walk.find("prepare", f"--workdir=runs/{run}")

@@ -4,19 +4,22 @@ import shutil
 
 import pytest
 
-from tests.support.custom_loss import LOSS, in_folder_with_loss
 from tests.support.small_runs import experiment
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import CustomCode, load_object
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.folder import RunFolder
 
+LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 EDITED = LOSS + "loss.is_edited = True\n"
 
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    return in_folder_with_loss(tmp_path, monkeypatch)
+    """The folder as the current directory, with mine.py in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSS)
+    return tmp_path
 
 
 def begun(folder, config, step=6):

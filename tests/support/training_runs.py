@@ -16,11 +16,10 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from transformer_jax import cli
-from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax import cli, schema
+from transformer_jax.config import ExperimentConfig, TrainConfig, from_config_dict
 from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.schema import to_dict
 from transformer_jax.training import train as train_module
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.optimizer import ends_with_the_run
@@ -81,11 +80,9 @@ known_steps: dict[Any, CompiledSteps] = {}
 
 def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
     """The part of a config that its compiled programs depend on."""
-    values = to_dict(config)
-    values["train"] = {
-        name: values["train"][name]
-        for name in ("loss", "label_smoothing", "smoothing_over", "z_loss", "accumulate", "rematerialize")
-    }
+    values = schema.to_dict(config)
+    numeric = [option for option in schema.options(TrainConfig) if option.affects in ("result", "computation")]
+    values["train"] = {option.path: values["train"][option.path] for option in numeric}
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
 
 
