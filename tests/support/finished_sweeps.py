@@ -17,53 +17,39 @@ WORDS = (
     *("der", "die", "das", "Hund", "Katze", "liest", "Buch", "alt", "neu", "im", "Haus"),
     *("sieht", "kennt", "rot", "und", "nicht", "sehr", "Wald", "See", "Berg", "über", "für"),
 )
+SIZES = {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 64, "d_ff": 256, "num_heads": 8}
 BASE = {
-    "model": {
-        "num_encoder_layers": 3,
-        "num_decoder_layers": 3,
-        "d_model": 64,
-        "d_ff": 256,
-        "num_heads": 8,
-        "d_k": None,
-    },
+    "model": {**SIZES, "d_k": None, "d_v": None, "dropout": 0.1, "positions": "sinusoidal"},
     "train": {"steps": 1000, "label_smoothing": 0.1},
 }
-BASE["model"] |= {"d_v": None, "dropout": 0.1, "positions": "sinusoidal"}
 
 
 def variant(name, quality=0.0, parameters=200_000, **facts):
     """A variant; the higher its `quality`, the more words it translates right."""
     slug = "".join(letter if letter.isalnum() else "-" for letter in name) or "x"
+    known = {"name": name, "slug": slug, "parameters": parameters, "training_flops": parameters * 1e7}
     return {
-        "name": name,
-        "slug": slug,
+        **known,
         "changes": {},
         "group": "",
         "note": "",
         "published": {},
         "baseline": None,
-        "parameters": parameters,
-        "training_flops": parameters * 1e7,
         "quality": quality,
         **facts,
     }
 
 
+def _heads(number, quality, **published):
+    return variant(f"A h={number}", quality, changes={"model.num_heads": number}, group="A: heads", published=published)
+
+
+LAYERS = ("model.num_encoder_layers", "model.num_decoder_layers")
 VARIANTS = (
     variant("base", published={"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}),
-    variant(
-        "A h=1", -1.0, changes={"model.num_heads": 1}, group="A: heads", published={"perplexity": 5.29, "bleu": 24.9}
-    ),
-    variant(
-        "A h=4", 0.0, changes={"model.num_heads": 4}, group="A: heads", published={"perplexity": 5.0, "bleu": 25.5}
-    ),
-    variant(
-        "C N=2",
-        -0.2,
-        150_000,
-        group="C: size",
-        changes=dict.fromkeys(("model.num_encoder_layers", "model.num_decoder_layers"), 2),
-    ),
+    _heads(1, -1.0, perplexity=5.29, bleu=24.9),
+    _heads(4, 0.0, perplexity=5.0, bleu=25.5),
+    variant("C N=2", -0.2, 150_000, group="C: size", changes=dict.fromkeys(LAYERS, 2)),
     variant("C d_ff=512", 0.3, 300_000, group="C: size", changes={"model.d_ff": 512}, note="here d_ff = 512"),
 )
 
@@ -132,14 +118,15 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
         "steps": 1000,
         "target_tokens": 10**6,
         "train_seconds": 60.0 + seed,
-    }
-    result |= {
         "tokens_per_second": 16000.0,
         "parameters": variant["parameters"],
         "learning_rate": 1e-3,
         "tests": scores,
+        "training_flops": variant["training_flops"],
+        "together": 1,
+        "devices": "2 cpu",
+        "valid": {"loss": 1.0},
     }
-    result |= {"training_flops": variant["training_flops"], "together": 1, "devices": "2 cpu", "valid": {"loss": 1.0}}
     write(run / "result.json", result)
     return run
 
@@ -163,20 +150,16 @@ def evaluation(split, skill, rng, sentences):
     statistics = bleu_statistics(lines, references)
     tokens = [len(reference.split()) + 1 for reference in references]
     log_probabilities = [round(count * (math.log(right) - 0.1 * abs(rng.standard_normal())), 5) for count in tokens]
+    bleu = bleu_of_statistics(np.sum(statistics, axis=0))
+    perplexity = math.exp(-sum(log_probabilities) / sum(tokens))
     record = {
         "test_set": f"{split} of made-up",
         "test_set_sha256": texts_sha256(*zip(*texts(split, sentences), strict=True)),
         "n": sentences,
         "weights": "latest",
         "steps": [1000],
-        "measures": {
-            "bleu": {"score": bleu_of_statistics(np.sum(statistics, axis=0)), "signature": "nrefs:1|case:mixed"}
-        },
-        "perplexity": {
-            "per_token": math.exp(-sum(log_probabilities) / sum(tokens)),
-            "per_word": math.exp(-sum(log_probabilities) / sum(tokens)),
-            "words": sum(tokens),
-        },
+        "measures": {"bleu": {"score": bleu, "signature": "nrefs:1|case:mixed"}},
+        "perplexity": {"per_token": perplexity, "per_word": perplexity, "words": sum(tokens)},
         "sentences": {"bleu_statistics": statistics, "log_probabilities": log_probabilities, "tokens": tokens},
     }
     return record, lines

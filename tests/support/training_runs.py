@@ -2,12 +2,13 @@
 
 import contextlib
 import copy
+import functools
 import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -94,9 +95,21 @@ def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, para
     key = (tuple(configs) if len(configs) > 1 else (_of_steps(config),), mesh)
     if key not in known_steps:
         known_steps[key] = CompiledSteps(key[0], schedules, mesh)
+        known_steps[key].new_state = _once(known_steps[key].new_state)
     steps = copy.copy(known_steps[key])
     steps.configs, steps.schedules = configs, schedules
     return steps
+
+
+def _once(new_state: Callable[[], Any]) -> Callable[[], Any]:
+    """The same states, initialized once: a training gives its states away."""
+
+    @functools.cache
+    def known() -> tuple[Any, Any]:
+        states = new_state()
+        return jax.device_get(states), jax.tree.map(lambda leaf: leaf.sharding, states)
+
+    return lambda: jax.device_put(*known(), may_alias=False)
 
 
 @contextlib.contextmanager
