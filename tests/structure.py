@@ -23,7 +23,7 @@ PACKAGE = ROOT / NAME
 # From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
 LAYERS = [
     ["errors", "version", "table3", "accelerators"],
-    ["extras", "shipped", "exact_match"],
+    ["extras", "shipped"],
     ["files"],
     ["schema"],
     ["extension", "model_config", "data_config", "optimizer_config"],
@@ -34,6 +34,7 @@ LAYERS = [
     ["runs"],
     ["training", "translation"],
     ["evaluation", "interop", "planning"],
+    ["bootstrap"],
     ["experiment"],
     ["sweeps"],
     ["report"],

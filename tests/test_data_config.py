@@ -12,10 +12,9 @@ from transformer_jax.errors import ConfigError
     ("changes", "message"),
     [
         ({"corpus": "copy", "source": ("a.en",)}, "corpus = 'copy' and source = a.en: give only one"),
-        ({"source": ("a", "b"), "target": ("c",)}, "source has 2 files (a, b) and target 1 (c): they must match"),
-        ({"tokenizer": "words", "normalization": "nfkc"}, "normalization = 'nfkc' is a rule of trained bpe"),
-        ({"split_seed": 1, "valid_source": ("a",)}, "split_seed = 1 chooses validation pairs among the training text"),
-        ({"split_seed": 1, "valid_size": 0}, "but they are none (valid_size = 0)"),
+        ({"source": ("a", "b"), "target": ("c",)}, "source = a, b and target = c: must be one to one"),
+        ({"split_seed": 1, "valid_source": ("a",)}, "split_seed = 1 chooses validation pairs"),
+        ({"split_seed": 1, "valid_size": 0}, "but valid_size = 0"),
         ({"target_tokenizer_file": "x.model"}, "target_tokenizer_file = 'x.model' needs a tokenizer_file as well"),
     ],
 )

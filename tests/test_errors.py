@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.errors import BadInput, ConfigError, visible
+from transformer_jax.errors import BadInput, ConfigError, did_you_mean, visible
 
 
 def test_a_config_error_has_all_problems_and_a_line_for_each():
@@ -23,3 +23,12 @@ def test_a_config_error_has_all_problems_and_a_line_for_each():
 )
 def test_text_is_shown_as_one_printable_line(text, shown):
     assert visible(text) == shown
+
+
+def test_an_unknown_name_is_answered_with_the_closest_or_all():
+    options = ["model.num_heads", "model.dropout", "train.steps"]
+    assert (
+        did_you_mean("num_heads", options) == did_you_mean("model.num_head", options) == "did you mean model.num_heads?"
+    )
+    assert did_you_mean("zzz", options) == "there are: model.num_heads, model.dropout, train.steps"
+    assert did_you_mean("zzz", map(str, range(1000))).endswith("49 ... (1,000 in all)")

@@ -55,7 +55,8 @@ def module(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_loads_at_every_scale(name, monkeypatch):
-    for scale in module(name).SCALES:
+    # Those of `modern` at the other scales are loaded below, which takes some seconds each.
+    for scale in module(name).SCALES[: 1 if name == "modern" else None]:
         found = definition(name, scale)
         assert found.sweep.name == name
         assert len(found.experiments) == len(found.sweep.variants) >= 2
@@ -122,26 +123,16 @@ def test_table3_at_demo_scale_changes_by_the_papers_factors():
     found = definition("table3", "demo")
     changes = {variant.name: dict(variant.changes) for variant in found.sweep.variants}
     assert changes.keys() == TABLE_3.keys()
-    layers = {name: changes[name]["model.num_encoder_layers"] for name in changes if name.startswith("C N=")}
-    assert layers == {"C N=2": 1, "C N=4": 2, "C N=8": 4}
-    sizes = {name: next(iter(changes[name].values())) for name in changes if name.startswith(("B", "C d"))}
-    assert sizes == {
-        "B d_k=16": 2,
-        "B d_k=32": 4,
-        "C d_model=256": 32,
-        "C d_model=1024": 128,
-        "C d_ff=1024": 128,
-        "C d_ff=4096": 512,
-    }
-    for name in changes:
-        if name.startswith(("A", "D", "E")):
-            assert changes[name] == TABLE_3[name]
+    assert all(changes[name] == TABLE_3[name] for name in changes if name.startswith(("A", "D", "E")))
+    first = {name: next(iter(changes[name].values())) for name in changes if name.startswith(("B", "C"))}
+    rows = {"B d_k=": {16: 2, 32: 4}, "C N=": {2: 1, 4: 2, 8: 4}}
+    rows |= {"C d_model=": {256: 32, 1024: 128}, "C d_ff=": {1024: 128, 4096: 512}}
+    assert first == {f"{row}{size}": here for row, sizes in rows.items() for size, here in sizes.items()}
     wide = {"model.d_model": 128, "model.d_ff": 512, "model.num_heads": 16, "model.dropout": 0.3}
     assert changes["big"] == {**wide, "train.steps": 3 * found.base.train.steps}
-    assert found.variant("B d_k=16").note == "here d_k = 2"
 
 
-@pytest.mark.parametrize("scale", ["demo", "multi30k", "paper"])
+@pytest.mark.parametrize("scale", SCALES)
 def test_norm_without_warmup_differs_in_nothing_but_the_warmup(scale):
     """At half of the updates the learning rates are the same."""
     every = list(definition("norm", scale).experiments.values())
@@ -152,13 +143,8 @@ def test_norm_without_warmup_differs_in_nothing_but_the_warmup(scale):
 
 def test_table3_on_multi30k_moves_dropout_by_the_papers_differences():
     found = definition("table3", "multi30k")
-    dropout = {name: config.model.dropout for name, config in found.experiments.items()}
-    assert {name: dropout[name] for name in ("base", "D P_drop=0", "D P_drop=0.2", "big")} == {
-        "base": 0.3,
-        "D P_drop=0": 0.0,
-        "D P_drop=0.2": 0.4,
-        "big": 0.5,
-    }
+    rows = ("base", "D P_drop=0", "D P_drop=0.2", "big")
+    assert [found.experiments[row].model.dropout for row in rows] == [0.3, 0.0, 0.4, 0.5]
     assert [found.experiments[f"A h={h}"].model.num_heads for h in (1, 4, 16, 32)] == [1, 2, 8, 16]
     assert [found.experiments[f"C N={n}"].model.num_decoder_layers for n in (2, 4, 8)] == [1, 3, 5]
 
@@ -286,12 +272,7 @@ def test_which_words_see_a_word(name, side, place, others, seen, usually):
 
 @pytest.mark.parametrize(
     ("name", "in_encoder", "in_decoder"),
-    [
-        (None, False, False),
-        ("masks ignored", True, True),
-        ("no padding masks", True, True),
-        ("no cross mask", False, True),
-    ],
+    [(None, 0, 0), ("masks ignored", 1, 1), ("no padding masks", 1, 1), ("no cross mask", 0, 1)],
 )
 def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder, in_decoder):
     """What padding is embedded as matters to the words of a sentence that has two of it, three words and three more."""
@@ -314,11 +295,9 @@ def test_shared_projections_multiply_each_slice_by_the_same_matrix():
 def test_wrong_exponents_are_those_of_the_tutorials():
     kind = module("tutorial_mistakes").WrongExponents()
     table_TD = kind.embed(jnp.zeros((1, 5, 8)), jnp.arange(5)[None])[0]
-    for position in range(5):
-        for i in range(4):
-            assert table_TD[position, 2 * i] == pytest.approx(np.sin(position / 10_000 ** (2 * (2 * i) / 8)), abs=1e-5)
-            cosine = np.cos(position / 10_000 ** (2 * (2 * i + 2) / 8))
-            assert table_TD[position, 2 * i + 1] == pytest.approx(cosine, abs=1e-5)
+    positions_T1, i = np.arange(5)[:, None], np.arange(4)
+    assert_close(table_TD[:, ::2], np.sin(positions_T1 / 10_000 ** (2 * (2 * i) / 8)))
+    assert_close(table_TD[:, 1::2], np.cos(positions_T1 / 10_000 ** (2 * (2 * i + 2) / 8)))
 
 
 def test_a_residual_from_the_value_forgets_the_target_but_for_what_attention_asks():
@@ -367,11 +346,8 @@ def heads():
 @pytest.fixture(scope="module")
 def test_set():
     """Of different lengths, 8 and 9 tokens, that are padded to one: whatever is computed is compiled once."""
-    sources, references = (
-        ["a cat sees the dog", "the red dog sees a cat"],
-        ["the red dog sees a cat", "the cat sees a dog"],
-    )
-    return TestSet("two", "two", sources, references)
+    sources = ["a cat sees the dog", "the red dog sees a cat"]
+    return TestSet("two", "two", sources, ["the red dog sees a cat", "the cat sees a dog"])
 
 
 @pytest.fixture(scope="module")

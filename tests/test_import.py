@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 import transformer_jax
 from transformer_jax.extras import MODULES
 
@@ -36,12 +34,3 @@ def test_a_module_of_the_model_adds_few_modules_to_flax():
 def test_every_public_name_is_there():
     assert dir(transformer_jax) == sorted([*transformer_jax.MODULES, "__version__"])
     assert all(getattr(transformer_jax, name) is not None for name in transformer_jax.__all__)
-
-
-@pytest.mark.parametrize(("lacks", "has_runs"), [("{}", True), ("{'orbax': None}", False)], ids=["full", "light"])
-def test_everything_that_is_installed_can_be_imported_at_once(lacks, has_runs):
-    """What is None in sys.modules cannot be imported, as if it were not installed."""
-    code = (
-        f"import sys; sys.modules |= {lacks}\nfrom transformer_jax import *\nprint('load_run' in vars(), Transformer)"
-    )
-    assert in_fresh_python(code).startswith(f"{has_runs} <class")

@@ -25,7 +25,7 @@ AVERAGING = {"name": "schedule_free_adamw", "schedule": "constant"}
         ({"groups": (("table", {"learning_rate_factor": "fast"}),)}, "learning_rate_factor"),
         ({"groups": (("table", {"name": "sgd", "beta1": 0.5}),)}, "beta1"),
         ({"groups": (("table", {"name": "mine.py:Adam"}),)}, "custom"),
-        ({"groups": ("table: weight_decay=0",)}, "pattern"),
+        ({"groups": ("table: weight_decay=0",)}, "expressions"),
     ],
 )
 def test_contradictions(options, word):

@@ -5,33 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.version import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # isort: off
     from transformer_jax.interop.marian import from_marian
     from transformer_jax.model.attention import (
-        Context,
-        MultiHeadAttention,
-        causal_mask,
-        combine_masks,
-        padding_mask,
-        scaled_dot_product_attention,
-    )
+        Context, MultiHeadAttention, causal_mask, combine_masks, padding_mask, scaled_dot_product_attention,
+    )  # fmt: skip
     from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm
     from transformer_jax.model.positions import (
-        T5,
-        ALiBi,
-        Learned,
-        Positions,
-        Relative,
-        Rotary,
-        Sinusoidal,
-        TransformerXL,
-        alibi_bias,
-        alibi_slopes,
-        apply_rotary,
-        relative_buckets,
-        sinusoid,
-        sinusoidal_positions,
-    )
+        T5, ALiBi, Learned, Positions, Relative, Rotary, Sinusoidal, TransformerXL, alibi_bias, alibi_slopes,
+        apply_rotary, relative_buckets, sinusoid, sinusoidal_positions,
+    )  # fmt: skip
     from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
     from transformer_jax.model.transformer import AttentionInputs, Transformer
     from transformer_jax.model_config import ModelConfig
@@ -75,22 +58,16 @@ MODULES = {
     }.items()
     for name in names.split()
 }
-# These need more than jax and flax install.
-EXTRAS = {"TrainState": "train", "from_marian": "train", "load_run": "train", "make_train_step": "train"}
-
-if not TYPE_CHECKING:  # `from transformer_jax import *` imports what the installed extras allow
-    from transformer_jax.extras import missing
-
-    __all__ = [name for name in __all__ if name not in EXTRAS or not missing(EXTRAS[name])]
+NEED_MORE_THAN_JAX = ("TrainState", "from_marian", "load_run", "make_train_step")
 
 
 def __getattr__(name: str) -> Any:
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in EXTRAS:
+    if name in NEED_MORE_THAN_JAX:
         from transformer_jax.extras import require
 
-        require(f"{__name__}.{name}", EXTRAS[name])
+        require(f"{__name__}.{name}", "train")
     found = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
     globals()[name] = found
     return found

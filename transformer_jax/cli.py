@@ -21,10 +21,9 @@ from typing import NoReturn
 
 from transformer_jax.commands.arguments import Parser
 from transformer_jax.commands.configuration import split_overrides
-from transformer_jax.errors import BadInput, ConfigError, Failed, visible
+from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
-from transformer_jax.schema import nearest
 from transformer_jax.version import __version__
 
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
@@ -135,7 +134,7 @@ def _parser(asked_for: str) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     if asked_for and not asked_for.startswith("-") and asked_for not in COMMANDS:
-        raise BadInput(f"{asked_for}: no such command; {nearest(asked_for, list(COMMANDS))}")
+        raise BadInput(f"{asked_for}: no such command; {did_you_mean(asked_for, list(COMMANDS))}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name in [asked_for] if asked_for in COMMANDS else COMMANDS:
         # A keyword of Python cannot be the name of a module.

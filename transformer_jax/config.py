@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import schema
-from transformer_jax.data_config import MAX_SEED as MAX_SEED
-from transformer_jax.data_config import SEED
 from transformer_jax.data_config import CleaningConfig as CleaningConfig
 from transformer_jax.data_config import DataConfig as DataConfig
 from transformer_jax.data_config import TaskConfig as TaskConfig
@@ -23,7 +21,18 @@ from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
 from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN
 from transformer_jax.optimizer_config import OptimizerConfig as OptimizerConfig
-from transformer_jax.schema import Address, Condition, FilePath, Section, group, is_address, option
+from transformer_jax.schema import (
+    PROBABILITY,
+    SEED,
+    Address,
+    Condition,
+    FilePath,
+    Pattern,
+    Section,
+    group,
+    is_address,
+    option,
+)
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -44,13 +53,6 @@ SEARCH = Condition(lambda config: not config.decode.sample, "decode.sample = fal
 PENALTY = Condition(lambda config: config.decode.length_penalty != "none", "decode.length_penalty = gnmt or average")
 SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
 
-# Options and trackers of version 1.0.0 that no longer exist, with the values that had no effect: its files have them.
-REMOVED: tuple[tuple[str, str, tuple | None], ...] = (
-    ("data", "adapt", None),  # with any value: what it changed is in the other options
-    ("optimizer", "arguments", ([], ())),
-)
-REMOVED_TRACKERS = ("mlflow", "trackio")
-
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Section, affects="computation"):
@@ -59,80 +61,53 @@ class MeshConfig(Section, affects="computation"):
     data: int | None = option(None, "devices that share the batch; none = all that are left over", at_least=1)
     fsdp: int = option(1, "devices that share the batch and shard every parameter", at_least=1)
     tensor: int = option(1, "devices that shard each matrix product (tensor parallelism)", at_least=1)
-    replicate: tuple[str, ...] = option((), "patterns of parameters of custom modules that every device has whole")
+    replicate: tuple[Pattern, ...] = option((), "patterns of parameters of custom modules that every device has whole")
     start_within: float = option(300.0, "seconds that the processes of a run wait for each other at the start", above=0)
     lost_after: float = option(60.0, "seconds without a heartbeat after which a process counts as lost", above=0)
     stalled_after: float = option(
         600.0, "seconds that processes wait for one that takes no steps, before all end and name it", above=0
     )
 
-    def contradictions(self) -> Iterator[str]:
-        for pattern in self.replicate:
-            if problem := schema.pattern_problem(pattern):
-                yield f"replicate = {problem}"
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Section, affects="stopping"):
-    """The training loop. A step is an update, unless its gradient is not finite."""
+    """The training loop. A step takes a batch; it is an update, unless its gradient is not finite."""
 
-    steps: int = option(100_000, "maximum number of updates; the first limit that is reached ends the run", at_least=1)
+    steps: int = option(100_000, "maximum number of steps; the first limit that is reached ends the run", at_least=1)
     epochs: float | None = option(None, "maximum number of passes over the data", above=0)
-    tokens: int | None = option(
-        None, "maximum number of target tokens; the update that reaches it is the last", at_least=1
-    )
-    hours: float | None = option(
-        None, "hours after which this process saves and exits, to be resumed", above=0, affects="environment"
-    )
-    accumulate: int = option(
-        1,
-        "gradient accumulation: parts of a batch computed in turn to save memory (the same update but for "
-        "dropout's bits)",
-        at_least=1,
-        affects="computation",
-    )
+    tokens: int | None = option(None, "target tokens after which the run ends, at the end of a step", at_least=1)
+    hours: float | None = option(None, "hours after which this process saves and exits", above=0, affects="environment")
+    accumulate: int = option(1, "parts of a batch computed in turn, to save memory", at_least=1, affects="computation")
     rematerialize: Literal["auto", "activations", "nothing"] = option(
         "auto",
-        "what the backward pass computes again to save memory: activations (all but matrix products, attention "
-        "weights and residual sums) or nothing; auto: activations on TPUs, else nothing",
+        "what the backward pass computes again: activations (all but matrix products, attention weights and residual "
+        "sums) or nothing; auto: activations on TPUs, else nothing",
         affects="computation",
     )
 
-    loss: Address | None = option(
-        None, "custom loss in place of label-smoothed cross-entropy (docs/extending.md)", affects="result"
-    )
-    label_smoothing: float = option(
-        0.1, "probability taken from the correct token", at_least=0, below=1, affects="result", together="number"
-    )
+    loss: Address | None = option(None, "custom loss in place of label-smoothed cross-entropy", affects="result")
+    label_smoothing: float = option(0.1, "probability taken from the correct token", **PROBABILITY, affects="result")
     smoothing_over: Literal["all", "others"] = option(
         "all", "tokens that share it: all, or all but the correct one", affects="result", condition=SMOOTHING
     )
-    z_loss: float = option(
-        0.0, "coefficient of (log Z)^2 in the loss (PaLM: 1e-4)", at_least=0, affects="result", together="number"
-    )
+    z_loss: float = option(0.0, "weight of (log Z)^2 (PaLM: 1e-4)", at_least=0, affects="result", together="number")
     max_bad_steps: int = option(10, "consecutive steps with a non-finite gradient before the run stops", at_least=1)
 
-    log_every: int = option(100, "updates between lines in metrics.jsonl", at_least=1, affects="output")
-    eval_every: int = option(1000, "updates between validations", at_least=1)
-    checkpoint_every: int = option(1000, "updates between checkpoints", at_least=1)
+    log_every: int = option(100, "steps between lines in metrics.jsonl", at_least=1, affects="output")
+    eval_every: int = option(1000, "steps between validations", at_least=1)
+    checkpoint_every: int = option(1000, "steps between checkpoints", at_least=1)
     validations: int | None = option(
         None, "fewest validations: a short run validates, saves and logs more often; none = any number", at_least=1
     )
     keep_latest: int = option(5, "most recent checkpoints to keep (the paper averages 5)", at_least=1)
     keep_best: int = option(1, "best checkpoints to keep in addition", at_least=0)
-    best_metric: str = option(
-        "valid_loss", "metric that selects the best checkpoint: a name in metrics.jsonl", condition=BEST
-    )
-    best_is: Literal["lowest", "highest"] = option(
-        "lowest", "whether its lowest or its highest value is best", condition=BEST
-    )
-    patience: int | None = option(
-        None, "early stopping: validations without a new best before the run stops; none = never", at_least=1
-    )
+    best_metric: str = option("valid_loss", "metric in metrics.jsonl that selects the best checkpoint", condition=BEST)
+    best_is: Literal["lowest", "highest"] = option("lowest", "which of its values is best", condition=BEST)
+    patience: int | None = option(None, "early stopping: validations without a new best; none = never", at_least=1)
     until_flat: float | None = option(
         None,
-        "the run stops when its validation loss improved by less than this fraction over the last fifth of its "
-        "updates (a line through at least 5 validations after the warmup), as in 0.005; none = never",
+        "the run ends when the validation loss improved by less than this fraction over the last fifth of its steps "
+        "(a line through at least 5 validations after the warmup), as in 0.005; none = never",
         above=0,
         below=1,
     )
@@ -158,8 +133,8 @@ class TrainConfig(Section, affects="stopping"):
             yield f"z_loss = {self.z_loss:g} is not added to a custom loss: add it there, or set it to 0"
         if self.keep_best and self.checkpoint_every % self.eval_every:
             yield (
-                f"checkpoint_every = {self.checkpoint_every} is not a multiple of eval_every = {self.eval_every}: the "
-                "best checkpoint could not be determined; make it a multiple, or set keep_best to 0"
+                f"checkpoint_every = {self.checkpoint_every} must be a multiple of eval_every = {self.eval_every}, "
+                "so that the best checkpoint is known; or set keep_best to 0"
             )
 
 
@@ -172,13 +147,9 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
         "gnmt", "divides log-probabilities: ((5 + n) / 6)^alpha (paper), n^alpha, or 1"
     )
     alpha: float = option(0.6, "exponent of the length penalty", at_least=-10, at_most=10, condition=PENALTY)
-    extra_length: int = option(
-        50, "maximum number of tokens beyond the length of the source", at_least=0, condition=ANY_LENGTH
-    )
-    max_length: int | None = option(
-        None, "maximum number of tokens of a translation, <eos> included; none = no limit", at_least=1
-    )
-    min_length: int = option(0, "minimum number of tokens, <eos> included", at_least=0, condition=ANY_LENGTH)
+    extra_length: int = option(50, "most tokens beyond the source's length", at_least=0, condition=ANY_LENGTH)
+    max_length: int | None = option(None, "most tokens of a translation, with <eos>; none = no limit", at_least=1)
+    min_length: int = option(0, "fewest tokens of a translation, with <eos>", at_least=0, condition=ANY_LENGTH)
     max_source_length: int | None = option(
         None, "tokens after which a source is truncated; none = data.max_length (evaluation: no limit)", at_least=2
     )
@@ -192,37 +163,28 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
 
     sample: bool = option(False, "sample tokens instead of searching")
     temperature: float = option(1.0, "sampling temperature, which divides the logits", above=0, condition=SAMPLING)
-    top_k: int | None = option(
-        None, "sample from the k most probable tokens; none = from all", at_least=1, condition=SAMPLING
-    )
-    top_p: float = option(
-        1.0, "sample from the fewest tokens with this probability", above=0, at_most=1, condition=SAMPLING
-    )
+    top_k: int | None = option(None, "sample from the k likeliest tokens; none = all", at_least=1, condition=SAMPLING)
+    top_p: float = option(1.0, "sample the fewest tokens with this probability", above=0, at_most=1, condition=SAMPLING)
     seed: int = option(0, "random seed of sampling", **SEED, condition=SAMPLING)
 
     tokens_per_batch: int = option(
         4096, "tokens decoded at once: sentences x longest possible translation", at_least=1, affects="computation"
     )
-    bleu_sentences: int = option(
-        0, "validation pairs to translate at each validation; 0 = none", at_least=0, affects="stopping"
-    )
+    bleu_sentences: int = option(0, "validation pairs to translate each time; 0 = none", at_least=0, affects="stopping")
     bleu_tokenize: Literal["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200", "none"] = option(
         "13a",
         "sacreBLEU's tokenizer of BLEU: zh for Chinese, ja-mecab and ko-mecab (each with a package of its own) for "
         "Japanese and Korean, flores200 (downloaded) for any language, none for text in tokens",
         affects="stopping",
     )
-    metrics: tuple[Address, ...] = option(
-        (), "custom metrics, computed wherever BLEU is (docs/extending.md)", affects="output"
-    )
+    metrics: tuple[Address, ...] = option((), "custom metrics, wherever BLEU is (docs/extending.md)", affects="output")
 
     def contradictions(self) -> Iterator[str]:
         if self.max_length is not None and self.min_length > self.max_length:
             yield f"min_length = {self.min_length} is more than max_length = {self.max_length}"
-        if self.sample and self.n_best > 1:
-            yield f"n_best = {self.n_best} needs a search; sample = true draws one translation"
-        if not self.sample and self.n_best > self.beam:
-            yield f"n_best = {self.n_best} is more than beam = {self.beam}: raise beam"
+        if self.n_best > (1 if self.sample else self.beam):
+            most = "sample = true draws one translation" if self.sample else f"beam = {self.beam}"
+            yield f"n_best = {self.n_best}: {most}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,10 +202,7 @@ class ExperimentConfig(Section):
     def contradictions(self) -> Iterator[str]:
         optimizer, train = self.optimizer, self.train
         if self.model.pad_id != 0:
-            yield (
-                f"model.pad_id = {self.model.pad_id}: batches are padded with 0; other ids are for a model that is "
-                "used without this library's data"
-            )
+            yield f"model.pad_id = {self.model.pad_id}: must be 0, with which this library's batches are padded"
         in_updates = optimizer.warmup_share is None and not is_address(optimizer.schedule)
         if in_updates and optimizer.warmup_steps > train.steps:
             yield (
@@ -256,10 +215,9 @@ class ExperimentConfig(Section):
                 "such a schedule every loss is flat; use inverse_sqrt or constant"
             )
         if self.model.mup_base_d_model is not None:
-            for name in optimizer.names:
-                if name not in MUP_OPTIMIZERS:
-                    known = ", ".join(MUP_OPTIMIZERS)
-                    yield f"optimizer.name = {name}: muP (model.mup_base_d_model) has learning rates for {known}"
+            known = ", ".join(MUP_OPTIMIZERS)
+            for name in sorted({*optimizer.names} - {*MUP_OPTIMIZERS}):
+                yield f"optimizer.name = {name}: muP (model.mup_base_d_model) has learning rates for {known}"
 
 
 def default_config() -> ConfigDict:
@@ -268,29 +226,30 @@ def default_config() -> ConfigDict:
     from ml_collections import ConfigDict
 
     # Neither type-safe nor locked, so that the schema reports all wrong names and types of a config file at once.
-    return ConfigDict(schema.to_dict(ExperimentConfig()), type_safe=False)
+    return ConfigDict(dataclasses.asdict(ExperimentConfig()), type_safe=False)
 
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
     nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
-    for group_name, name, without_effect in REMOVED:
+    # Every file of version 1.0.0 has these two options. What data.adapt changed is in the other options.
+    for group_name, gone in (("data", "adapt"), ("optimizer", "arguments")):
         inner = nested.get(group_name)
-        if isinstance(inner, Mapping) and (without_effect is None or inner.get(name) in without_effect):
-            nested[group_name] = {other: value for other, value in inner.items() if other != name}
+        if isinstance(inner, Mapping) and (gone == "adapt" or not inner.get(gone)):
+            nested[group_name] = {name: value for name, value in inner.items() if name != gone}
     return schema.build(ExperimentConfig, nested)
 
 
 def to_json(config: ExperimentConfig) -> str:
     """The content of a run's config.json."""
-    return json.dumps(schema.to_dict(config), indent=2, default=str) + "\n"
+    return json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n"
 
 
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
     values = parse_object(text.encode() if isinstance(text, str) else text, name)
-    if isinstance(train := values.get("train"), dict) and train.get("tracker") in REMOVED_TRACKERS:
-        train["tracker"] = None
+    if isinstance(train := values.get("train"), dict) and train.get("tracker") in ("mlflow", "trackio"):
+        train["tracker"] = None  # version 1.0.0 had these two
     return from_config_dict(values)
 
 

@@ -6,11 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from transformer_jax.schema import Condition, FilePath, Section, group, is_meant_as_address, option
+from transformer_jax.schema import SEED, Condition, FilePath, Section, group, is_meant_as_address, option
 
-# Random keys are made of 32 bits: larger seeds would repeat smaller ones.
-MAX_SEED = 2**32 - 1
-SEED: dict[str, Any] = {"at_least": 0, "at_most": MAX_SEED}
 # The generated corpora. Those of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
@@ -77,13 +74,9 @@ class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
     max_length: int = option(16, "maximum length of a sequence of symbols", at_least=1, condition=OF_TOY_TASKS)
 
     split: ScanSplit = option("simple", "split of SCAN: what is only in test commands", condition=OF_SCAN)
-    cutoff: int = option(
-        22, "most actions of a training pair of SCAN's length split", at_least=22, at_most=40, condition=OF_LENGTH
-    )
+    cutoff: int = option(22, "most actions of a training pair", at_least=22, at_most=40, condition=OF_LENGTH)
     language: str = option("", "language of inflection, as in the file kor_large.train: kor", condition=OF_INFLECTION)
-    size: Literal["small", "large"] = option(
-        "large", "training set of inflection, as in this file", condition=OF_INFLECTION
-    )
+    size: Literal["small", "large"] = option("large", "training set of it, as in this file", condition=OF_INFLECTION)
 
     def contradictions(self) -> Iterator[str]:
         if self.min_length > self.max_length:
@@ -109,12 +102,8 @@ class DataConfig(Section, affects="data"):
     """From text to batches. The defaults expect two text files and process them as in the paper."""
 
     # The text.
-    source: tuple[FilePath, ...] = option(
-        (), "training text: lines, .tsv (both columns) or .jsonl; also .gz and .zst", affects="corpus"
-    )
-    target: tuple[FilePath, ...] = option(
-        (), "its translation, line by line; omitted for .tsv and .jsonl", affects="corpus"
-    )
+    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv, .jsonl; also .gz and .zst", affects="corpus")
+    target: tuple[FilePath, ...] = option((), "its translation by line; not for .tsv and .jsonl", affects="corpus")
     valid_source: tuple[FilePath, ...] = option(
         (), "validation text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
     )
@@ -131,12 +120,8 @@ class DataConfig(Section, affects="data"):
         "or path/to/file.py:Name",
         affects="corpus",
     )
-    corpus_folder: FilePath | None = option(
-        None, "folder of the files of cogs or inflection", affects="corpus", condition=OF_FOLDER
-    )
-    source_language: str = option(
-        "", "source language of a TFDS pair, or key of the source in .jsonl", affects="corpus"
-    )
+    corpus_folder: FilePath | None = option(None, "folder of cogs or inflection", affects="corpus", condition=OF_FOLDER)
+    source_language: str = option("", "source language of a TFDS pair, or its key in .jsonl", affects="corpus")
     target_language: str = option("", "target language or key", affects="corpus")
     tfds_data_dir: FilePath | None = option(
         None, "folder of TFDS data sets; none = TFDS's default", affects="environment", condition=OF_TFDS
@@ -148,27 +133,19 @@ class DataConfig(Section, affects="data"):
     tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags", "letters_and_tags"] = option(
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
-    tokenizer_file: FilePath | None = option(
-        None, "SentencePiece .model, or tokenizer.json of Hugging Face or this library, to use"
-    )
+    tokenizer_file: FilePath | None = option(None, "SentencePiece's .model, or tokenizer.json of Hugging Face or here")
     target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity",
         "SentencePiece's normalization; only identity restores the text exactly",
         condition=TRAINED_TOKENIZER,
     )
-    byte_fallback: bool = option(
-        True, "encode rare characters as bytes, so that nothing is unknown", condition=TRAINED_TOKENIZER
-    )
+    byte_fallback: bool = option(True, "rare characters as bytes: nothing is unknown", condition=TRAINED_TOKENIZER)
     hard_vocab_limit: bool = option(
         True, "exactly model.vocab_size tokens; false = fewer where the text has no more", condition=TRAINED_TOKENIZER
     )
     character_coverage: float = option(
-        0.9995,
-        "share of the characters that get a token, if there are 1,000 or more",
-        above=0,
-        at_most=1,
-        condition=TRAINED_TOKENIZER,
+        0.9995, "share of 1,000 or more characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
     )
     tokenizer_sentences: int = option(
         1_000_000, "most sentences, evenly spread, to train bpe or unigram on", at_least=1, condition=TRAINED_TOKENIZER
@@ -187,12 +164,8 @@ class DataConfig(Section, affects="data"):
     )
     num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
     seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
-    split_seed: int | None = option(
-        None, "random seed of the choice of validation pairs; none = that of the test pairs", **SEED
-    )
-    order_seed: int | None = option(
-        None, "random seed of the order of the training pairs; none = data.seed", **SEED, affects="result"
-    )
+    split_seed: int | None = option(None, "seed that chooses validation pairs; none = that of the test pairs", **SEED)
+    order_seed: int | None = option(None, "seed of the training order; none = data.seed", **SEED, affects="result")
 
     @property
     def trains_tokenizer(self) -> bool:
@@ -209,23 +182,13 @@ class DataConfig(Section, affects="data"):
 
     def contradictions(self) -> Iterator[str]:
         if self.corpus and (self.source or self.target):
-            yield f"corpus = {self.corpus!r} and source = {_listed(self.source or self.target)}: give only one"
+            yield f"corpus = {self.corpus!r} and source = {', '.join(self.source or self.target)}: give only one"
         for name in ("", "valid_", "test_"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if source and target and len(source) != len(target):
-                yield (
-                    f"{name}source has {len(source)} files ({_listed(source)}) and {name}target {len(target)} "
-                    f"({_listed(target)}): they must match"
-                )
-        if self.normalization != "identity" and not self.trains_tokenizer:
-            reason = "a given tokenizer_file has its rule" if self.tokenizer_file else f"{self.tokenizer} have none"
-            yield f"normalization = {self.normalization!r} is a rule of trained bpe and unigram; {reason}"
+                yield f"{name}source = {', '.join(source)} and {name}target = {', '.join(target)}: must be one to one"
         if self.split_seed is not None and self.corpus not in TASKS and (self.valid_source or not self.valid_size):
-            found = f"are {_listed(self.valid_source)}" if self.valid_source else "are none (valid_size = 0)"
-            yield f"split_seed = {self.split_seed} chooses validation pairs among the training text, but they {found}"
+            others = f"valid_source = {', '.join(self.valid_source)}" if self.valid_source else "valid_size = 0"
+            yield f"split_seed = {self.split_seed} chooses validation pairs among the training text, but {others}"
         if self.target_tokenizer_file and not self.tokenizer_file:
             yield f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well"
-
-
-def _listed(files: tuple[str, ...]) -> str:
-    return ", ".join(files) or "none"

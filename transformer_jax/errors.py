@@ -1,13 +1,17 @@
-"""The errors that a user can cause or meet, and text made safe to print."""
+"""The errors that a user can cause or meet, hints for their messages, and text made safe to print."""
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # The exit status of a command that was stopped and has saved its work (EX_TEMPFAIL of sysexits.h).
 EXIT_UNFINISHED = 75
 
 # How Python represents a byte of an argument or file name that is not UTF-8.
 STRAY_BYTE = re.compile("[\udc80-\udcff]")
+
+# The longest choice of names that is shown in full.
+SHOWN_NAMES = 50
 
 
 class BadInput(ValueError):
@@ -30,6 +34,21 @@ def visible(text: str) -> str:
     """The text as one printable line: line ends, terminal escapes and stray bytes of a file name appear as escapes."""
     text = STRAY_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that an unknown one was probably meant to be, if any is close."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The hint for an unknown name: the closest known one (`num_heads`: model.num_heads), or which there are."""
+    known = list(known)
+    same_end = [other for other in known if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    if close := next(iter(same_end), None) or closest(name, known):
+        return f"did you mean {close}?"
+    more = f" ... ({len(known):,} in all)" if len(known) > SHOWN_NAMES else ""
+    return f"there are: {', '.join(known[:SHOWN_NAMES])}{more}"
 
 
 class Failed(Exception):

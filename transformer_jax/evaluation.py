@@ -2,12 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
-from transformer_jax import exact_match
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
@@ -15,9 +15,7 @@ from transformer_jax.extension import CustomFunction, load_function, read_code
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update.sharding import make_mesh
 
-BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED = 1000, 12345  # sacreBLEU's defaults
-# Scores with a smaller relative difference are the same score with different rounding.
-ROUNDING = 1e-9
+EXACT_MATCH = "nrefs:1|case:mixed|space:collapsed|unicode:nfc"  # its signature
 # Names in the files of a run, which a custom metric may not have. One called exact_match takes the library's place.
 TAKEN = (
     "bleu", "chrf", "paper_bleu", "valid_loss", "valid_perplexity", "valid_accuracy", "step", "epoch", "loss",
@@ -38,16 +36,29 @@ def measures(hypotheses: Sequence[str], references: Sequence[str], tokenize: str
 
     `tokenize` is sacreBLEU's tokenizer of BLEU, as in the option decode.bleu_tokenize.
     """
-    if not len(hypotheses) == len(references) > 0:
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    measured = {name: _measure(metric, hypotheses, references) for name, metric in _metrics(tokenize).items()}
-    measured["paper_bleu"] = paper_bleu(hypotheses, references)
-    return {**measured, "exact_match": exact_share(hypotheses, references)}
+    from sacrebleu.metrics import CHRF  # takes a second to import
+
+    return {
+        "bleu": _measure(load_bleu(tokenize), hypotheses, references),
+        "chrf": _measure(CHRF(), hypotheses, references),
+        "paper_bleu": paper_bleu(hypotheses, references),
+        "exact_match": exact_share(hypotheses, references),
+    }
+
+
+def matches(hypotheses: Sequence[str], references: Sequence[str]) -> list[int]:
+    """1 for every translation with the words of its reference, 0 for every other one.
+
+    White space only separates words: most tokenizers do not keep how much of it there was. Nor do they keep whether an
+    accent was a character of its own: texts are compared in NFC, in which that makes no difference.
+    """
+    ours, theirs = ([normalize("NFC", text).split() for text in texts] for texts in (hypotheses, references))
+    return [int(one == other) for one, other in zip(ours, theirs, strict=True)]
 
 
 def exact_share(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """The share of translations that equal their references, in percent."""
-    return Measure(100 * float(np.mean(exact_match.matches(hypotheses, references))), exact_match.SIGNATURE)
+    return Measure(100 * float(np.mean(matches(hypotheses, references))), EXACT_MATCH)
 
 
 def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
@@ -117,73 +128,8 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[list[int]]:
     """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
     to 4 the number of matching n-grams, and of all n-grams."""
-    metric = load_bleu(tokenize, effective_order=True)  # avoids a warning for sentences; the counts are the same
-    scores = [metric.sentence_score(*pair) for pair in zip(hypotheses, ([text] for text in references), strict=True)]
-    return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
-
-
-def paired_bootstrap(
-    hypotheses: Sequence[str],
-    others: Sequence[str],
-    references: Sequence[str],
-    clusters: Sequence[str] | None = None,
-    tokenize: str = "13a",
-) -> dict[str, dict[str, Any]]:
-    """Paired bootstrap test of the difference to another system: BLEU, chrF and exact match with p-values.
-
-    Sentences are resampled or, for exact match, clusters of them.
-    """
-    found = {}
-    for name, metric in _metrics(tokenize).items():
-        # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
-        this_NS, other_NS = (
-            np.array(metric._extract_corpus_statistics(list(texts), [list(references)]), np.float64)
-            for texts in (hypotheses, others)
-        )
-        score = lambda sums_S, metric=metric: metric._compute_score_from_stats(sums_S).score  # noqa: E731
-        this, other = score(this_NS.sum(0)), score(other_NS.sum(0))
-        resampled = [score(draw_N @ this_NS) - score(draw_N @ other_NS) for draw_N in _draws(len(references))]
-        signature = metric.get_signature()
-        signature.update("seed", str(BOOTSTRAP_SEED))
-        signature.update("bs", BOOTSTRAP_SAMPLES)
-        found[name] = _compared(this, other, resampled, signature.format())
-
-    right_2N = np.array([exact_match.matches(texts, references) for texts in (hypotheses, others)])
-    units, unit_N = np.unique(np.array(range(len(references)) if clusters is None else clusters), return_inverse=True)
-    this_U, other_U, size_U = (np.bincount(unit_N, each) for each in (*right_2N, np.ones(len(unit_N))))
-    this, other = map(float, 100 * right_2N.mean(1))
-    resampled = [100 * float(draw_U @ (this_U - other_U) / (draw_U @ size_U)) for draw_U in _draws(len(units))]
-    unit = "examples" if clusters is None else "clusters"
-    signature = f"{exact_match.SIGNATURE}|seed:{BOOTSTRAP_SEED}|bs:{BOOTSTRAP_SAMPLES}|{unit}"
-    found["exact_match"] = _compared(this, other, resampled, signature)
-    if len(units) == 1:  # which is the same in every sample, and says nothing
-        found["exact_match"]["p_value"] = 1.0
-    return found
-
-
-def _compared(this: float, other: float, resampled: Sequence[float], signature: str) -> dict[str, Any]:
-    found = {"this": this, "other": other, "p_value": p_value(this - other, resampled)}
-    return {**found, "signature": f"{signature}|p:two-sided"}
-
-
-def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float:
-    """The two-sided p-value of a difference, from resampled differences.
-
-    Under the null hypothesis the observed difference is distributed around 0 as the resampled ones are around the
-    observed one. Ties count as extreme, so two systems with equal scores have p = 1. (sacreBLEU's paired bootstrap
-    leaves ties out, which gives identical systems p = 0.001, and centres the *absolute* differences, which halves small
-    p-values.)
-    """
-    distances = np.abs(np.asarray(resampled, np.float64) - difference)
-    as_far = np.count_nonzero(distances >= abs(difference) * (1 - ROUNDING))
-    return (as_far + 1) / (len(distances) + 1)  # the observed one counts as a sample
-
-
-def _draws(sentences: int) -> Iterator[np.ndarray]:
-    """The count of each sentence in each bootstrap sample, drawn as in sacreBLEU."""
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    for _ in range(BOOTSTRAP_SAMPLES):
-        yield np.bincount(rng.choice(sentences, size=sentences), minlength=sentences).astype(np.float64)
+    statistics: list[list[int]] = load_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)])
+    return statistics
 
 
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:
@@ -203,20 +149,14 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     return evaluate
 
 
-def load_bleu(tokenize: str, **options: Any) -> Any:
+def load_bleu(tokenize: str) -> Any:
     """sacreBLEU's BLEU with one of its tokenizers, some of which need a package or a download."""
     from sacrebleu.metrics import BLEU  # takes a second to import
 
     try:
-        return BLEU(tokenize=tokenize, force=True, **options)  # force: no warning about text that looks tokenized
+        return BLEU(tokenize=tokenize, force=True)  # force: no warning about text that looks tokenized
     except (ImportError, RuntimeError, OSError) as error:
         raise BadInput(f"decode.bleu_tokenize = {tokenize}: {' '.join(str(error).split())}") from None
-
-
-def _metrics(tokenize: str) -> dict[str, Any]:
-    from sacrebleu.metrics import CHRF
-
-    return {"bleu": load_bleu(tokenize), "chrf": CHRF()}
 
 
 def _measure(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Measure:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax import exact_match, extension, schema
+from transformer_jax import bootstrap, extension
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora import open_corpus
@@ -24,6 +24,7 @@ from transformer_jax.evaluation import (
     custom_scores,
     load_bleu,
     load_metrics,
+    matches,
     measures,
     metric_signature,
     perplexities,
@@ -47,41 +48,6 @@ from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_optimizer, make_schedule
 from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
-
-
-@dataclasses.dataclass(frozen=True)
-class TestSet:
-    """A named test set."""
-
-    __test__: ClassVar[bool] = False  # pytest collects what is called Test...
-
-    name: str
-    file_name: str
-    sources: list[str]
-    references: list[str]
-    # Of each example, if known: its labels, a cluster of dependent ones, a stratum (see exact_match.py).
-    groups: list[dict[str, str]] | None = None
-    clusters: list[str] | None = None
-    strata: list[str] | None = None
-
-    @property
-    def digest(self) -> str:
-        return evaluation_records.texts_sha256(self.sources, self.references)
-
-
-class Evaluation(NamedTuple):
-    """The scores of a test set, and its translations."""
-
-    record: dict[str, Any]
-    hypotheses: list[str]
-
-    def save(self, directory: Path, name: str) -> None:
-        """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
-        with explained(directory):
-            directory.mkdir(exist_ok=True)
-            with write_atomically(directory / f"{name}.txt") as file:
-                file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
-            write_record(directory / f"{name}.json", self.record)
 
 
 def train_run(
@@ -174,10 +140,7 @@ def _train(
             for experiment, folder in zip(experiments, folders, strict=True)
         ]
         if params is not None and (differences := other_shapes(experiments[0], params)):
-            more = f" (and {len(differences) - 1} more)" if differences[1:] else ""
-            raise BadInput(
-                f"--init-from: weights of another model than the config's: {differences[0]} in the config{more}"
-            )
+            raise BadInput(f"--init-from: weights of another model than the config's, with {differences[0]} there")
         evaluators = [bleu_evaluator(experiments[0], prepared)] if experiments[0].decode.bleu_sentences else []
         return train(experiments, prepared, folders, evaluators, params, debugging)
 
@@ -194,7 +157,7 @@ def try_out(config: ExperimentConfig) -> None:
         maker(config.train.tracker)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)
-    parts = [part for part in schema.to_dict(config.model.parts).values() if part is not None]
+    parts = [part for part in dataclasses.asdict(config.model.parts).values() if part is not None]
     if parts:
         files = [extension.file_of(part) for part in parts if isinstance(part, str)]
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
@@ -251,31 +214,50 @@ def in_updates(experiment: ExperimentConfig, prepared: Prepared, folder: RunFold
     return dataclasses.replace(experiment, optimizer=optimizer, train=train)
 
 
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """A named test set."""
+
+    __test__: ClassVar[bool] = False  # pytest collects what is called Test...
+
+    name: str
+    file_name: str
+    sources: list[str]
+    references: list[str]
+    # Of each example, if known: its labels, a cluster of dependent ones, a stratum (see bootstrap.py).
+    groups: list[dict[str, str]] | None = None
+    clusters: list[str] | None = None
+    strata: list[str] | None = None
+
+    @property
+    def digest(self) -> str:
+        return evaluation_records.texts_sha256(self.sources, self.references)
+
+
 def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> TestSet:
     """A split of the prepared data of a run."""
     data = experiment.data
-    files: tuple[str, ...] = getattr(data, f"{split}_source", ())
-    name = (
-        f"{split} of {data.corpus_name}"
-        if data.corpus
-        else ", ".join(files) or f"{split} pairs held out of {', '.join(data.source)}"
-    )
+    name = f"{split} of {data.corpus_name}"
+    if not data.corpus:
+        files: tuple[str, ...] = getattr(data, f"{split}_source", ())
+        name = ", ".join(files) or f"{split} pairs held out of {', '.join(data.source)}"
     prepared = Prepared.open(RunFolder(workdir).data(experiment))
     return TestSet(name, split, *prepared.texts(split), prepared.groups(split), prepared.clusters(split))
 
 
-def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
-    """What identifies the record of an evaluation of this model, search and test set."""
-    metrics = load_metrics(decode.metrics)
-    return {
-        "test_set_sha256": test_set.digest,
-        "weights_sha256": model.weights_sha256,
-        "steps": list(model.steps),
-        "decode": evaluation_records.search(decode),
-        "bleu_tokenize": decode.bleu_tokenize,
-        "metrics": {name: metric_signature(metric) for name, metric in metrics.items()},
-        "version": __version__,
-    }
+class Evaluation(NamedTuple):
+    """The scores of a test set, and its translations."""
+
+    record: dict[str, Any]
+    hypotheses: list[str]
+
+    def save(self, directory: Path, name: str) -> None:
+        """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
+        with explained(directory):
+            directory.mkdir(exist_ok=True)
+            with write_atomically(directory / f"{name}.txt") as file:
+                file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
+            write_record(directory / f"{name}.json", self.record)
 
 
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
@@ -287,16 +269,16 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
-    right = exact_match.matches(hypotheses, test_set.references)
+    right = matches(hypotheses, test_set.references)
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
-    record = {
+    record: dict[str, Any] = {
         "test_set": test_set.name,
         **known_by,
         "n": len(hypotheses),
         "weights": weights,
         "decode": dataclasses.asdict(decode),
         "measures": {name: measure._asdict() for name, measure in measured.items()},
-        "exact_match": exact_match.counts(right, test_set.groups, test_set.clusters, test_set.strata),
+        "exact_match": bootstrap.counts(right, test_set.groups, test_set.clusters, test_set.strata),
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
@@ -309,9 +291,21 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,
-            **(
-                {"clusters": np.unique(test_set.clusters, return_inverse=True)[1].tolist()} if test_set.clusters else {}
-            ),
         },
     }
+    if test_set.clusters:
+        record["sentences"]["clusters"] = np.unique(test_set.clusters, return_inverse=True)[1].tolist()
     return Evaluation(record, hypotheses)
+
+
+def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
+    """What identifies the record of an evaluation of this model, search and test set."""
+    return {
+        "test_set_sha256": test_set.digest,
+        "weights_sha256": model.weights_sha256,
+        "steps": list(model.steps),
+        "decode": evaluation_records.search(decode),
+        "bleu_tokenize": decode.bleu_tokenize,
+        "metrics": {name: metric_signature(metric) for name, metric in load_metrics(decode.metrics).items()},
+        "version": __version__,
+    }

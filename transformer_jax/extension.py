@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from transformer_jax.errors import BadInput
-from transformer_jax.schema import nearest
+from transformer_jax.errors import BadInput, did_you_mean
 
 # A list of this name in a custom file names other files on which it depends, such as word lists or modules.
 FILES = "FILES"
@@ -54,9 +53,7 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
     """Executes a Python file, with all the permissions of the user."""
     file = Path(path)
     if file.suffix != ".py" or not file.is_file():
-        looked_in = "" if file.is_absolute() else f" (looked for in {Path.cwd()})"
-        hint = looked_in if file.suffix == ".py" else " (its name must end in .py)"
-        raise BadInput(f"{path}: no such {what}{hint}")
+        raise BadInput(f"{path}: no such {what} in {Path.cwd()} (its name must end in .py)")
     name = f"transformer_jax_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
@@ -68,22 +65,19 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
 
 
 def load_object(address: str) -> Any:
-    """The object at the address `path/to/file.py:Name`.
-
-    Each file is executed once, because linen and jit distinguish classes and functions by identity.
-    """
+    """The object at the address `path/to/file.py:Name`."""
     path, _, name = address.rpartition(":")
     if not path or not name.isidentifier():
         raise BadInput(f"{address!r}: must be path/to/file.py:Name")
     module = module_once(path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise BadInput(f"{path} has no {name}; {nearest(name, public)}")
+        raise BadInput(f"{path} has no {name}; {did_you_mean(name, public)}")
     return getattr(module, name)
 
 
 def module_once(path: str) -> ModuleType:
-    """The module of a custom file, which is executed again only after an edit."""
+    """The module of a custom file. It is executed again only after an edit: linen and jit tell classes by identity."""
     place = Path(path).resolve()
     return _module_at(path, place, place.read_bytes() if place.is_file() else b"")
 
@@ -135,12 +129,10 @@ def read_code(address: str) -> CustomCode:
 def named_files(path: str) -> dict[str, Path]:
     """The FILES of a custom file: looked for in the current directory, then beside the file."""
     named = vars(module_once(path)).get(FILES, ())
-    found = {}
-    for name in [named] if isinstance(named, str) else named:
-        place = next((place for place in (Path(name), Path(path).parent / name) if place.is_file()), None)
-        if place is None:
-            raise BadInput(f"{path}: {FILES} names {name}, and there is no such file")
-        found[str(name)] = place
+    names = [named] if isinstance(named, str) else named
+    found = {name: Path(name) if Path(name).is_file() else Path(path).parent / name for name in names}
+    if missing := [name for name, place in found.items() if not place.is_file()]:
+        raise BadInput(f"{path}: {FILES} names {missing[0]}, and there is no such file")
     return found
 
 
@@ -162,8 +154,7 @@ def source_digest(address: str) -> str:
     while new := {i for i, names in enumerate(defined) if i not in chosen and (not names or names & wanted)}:
         chosen |= new
         wanted |= {node.id for i in new for node in ast.walk(statements[i]) if isinstance(node, ast.Name)}
-    plain = [_plain(statements[i]) for i in sorted(chosen)]
-    return _sha256(json.dumps([statement for statement in plain if statement is not None]).encode())
+    return _sha256(json.dumps(_plain([statements[i] for i in sorted(chosen)])).encode())
 
 
 def _defined_by(statement: ast.stmt) -> set[str]:
@@ -199,7 +190,7 @@ class CustomFunction:
     option: str
     address: str
     function: Callable[..., Any]
-    optional: tuple[str, ...] = ()
+    optional: tuple[str, ...]
 
     def __call__(self, *args: Any, **optional: Any) -> Any:
         with self.running():
@@ -216,13 +207,13 @@ def load_function(
     option: str, address: str, required: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> CustomFunction:
     """The function at an address, which takes required arguments by position and may take optional ones by name."""
-    custom = CustomFunction(option, address, load_object(address))
-    call = f"{address.rpartition(':')[2]}({', '.join(required)})"
-    more = f"; it may also take, by name, {', '.join(optional)}" if optional else ""
+    function = load_object(address)
     try:
-        signature = inspect.signature(custom.function)
+        signature = inspect.signature(function)
         taken = tuple(name for name in optional if name in signature.parameters)
         signature.bind(*required, **dict.fromkeys(taken))
     except (TypeError, ValueError) as error:
-        raise custom.refusal(f"cannot be called as {call}: {error}{more}") from None
-    return dataclasses.replace(custom, optional=taken)
+        wanted = f"must be callable with ({', '.join(required)})"
+        more = f" and, by name, any of {', '.join(optional)}" if optional else ""
+        raise BadInput(f"{option} = {address}: {wanted}{more}: {error}") from None
+    return CustomFunction(option, address, function, taken)

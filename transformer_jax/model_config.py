@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
-from transformer_jax import schema
-from transformer_jax.errors import ConfigError
-from transformer_jax.schema import Condition, Part, Section, group, option
+from transformer_jax.errors import ConfigError, did_you_mean
+from transformer_jax.schema import PROBABILITY, Condition, Part, Section, group, option
 from transformer_jax.table3 import TABLE_3
 
 # Far beyond any model: a typing error (1e30 layers) is an error at once.
@@ -53,40 +52,30 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     # Vocabulary. In a config the sizes are those requested of the tokenizer; in a run, those that it has.
     vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, affects="data")
     target_vocab_size: int | None = option(
-        None, "rows of a separate target table; none = one vocabulary", at_least=4, affects="data"
+        None, "rows of the target's table; none = shared", at_least=4, affects="data"
     )
     pad_id: int = option(0, "id of the padding token, which default masks hide", at_least=0)
 
     # Size.
-    num_encoder_layers: int = option(6, "number of encoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
-    num_decoder_layers: int = option(6, "number of decoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    num_encoder_layers: int = option(6, "encoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
+    num_decoder_layers: int = option(6, "decoder layers (the paper's N)", at_least=1, at_most=MOST_LAYERS)
     d_model: int = option(512, "model width: the size of every layer's input and output", at_least=2)
     d_ff: int = option(2048, "inner width of the feed-forward layer", at_least=1)
     num_heads: int = option(8, "number of attention heads (the paper's h)", at_least=1)
-    num_key_value_heads: int | None = option(
-        None, "heads of keys and values, each shared by several of queries; none = num_heads", at_least=1
-    )
+    num_key_value_heads: int | None = option(None, "heads of keys and values; none = num_heads", at_least=1)
     d_k: int | None = option(None, "width of a head's queries and keys; none = d_model / num_heads", at_least=1)
     d_v: int | None = option(None, "width of a head's values; none = d_model / num_heads", at_least=1)
 
     # Regularisation.
-    dropout: float = option(
-        0.1, "dropout rate of each sub-layer's output and of the embeddings", at_least=0, below=1, together="number"
-    )
-    attention_dropout: float = option(
-        0.0, "dropout rate of the attention weights (paper: 0)", at_least=0, below=1, together="number"
-    )
-    activation_dropout: float = option(
-        0.0, "dropout rate inside the feed-forward layer (paper: 0)", at_least=0, below=1, together="number"
-    )
+    dropout: float = option(0.1, "dropout rate of each sub-layer's output and of the embeddings", **PROBABILITY)
+    attention_dropout: float = option(0.0, "dropout rate of the attention weights (paper: 0)", **PROBABILITY)
+    activation_dropout: float = option(0.0, "dropout rate inside the feed-forward layer (paper: 0)", **PROBABILITY)
 
     # Layers.
     norm: Literal["post", "pre", "sandwich", "deepnorm"] = option(
         "post", "norm after the residual sum (paper), before the sub-layer, both, or after a sum scaled with depth"
     )
-    norm_kind: Literal["layer", "rms"] = option(
-        "layer", "LayerNorm (paper) or RMSNorm, in every norm of the model", condition=BUILT_IN_NORM
-    )
+    norm_kind: Literal["layer", "rms"] = option("layer", "LayerNorm (paper) or RMSNorm", condition=BUILT_IN_NORM)
     norm_epsilon: float = option(1e-6, "added to the variance, or to RMSNorm's mean square", above=0)
     activation: Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"] = option(
         "relu", "activation function of the feed-forward layer; from glu on with a gate"
@@ -96,9 +85,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
     qk_norm: bool = option(False, "normalize each head's queries and keys (model.norm_kind), before positions act")
-    attention_softcap: float | None = option(
-        None, "attention's scores s become cap * tanh(s / cap); none = no cap", above=0
-    )
+    attention_softcap: float | None = option(None, "scores s become cap * tanh(s / cap); none = no cap", above=0)
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
     share_layers: bool = option(False, "one layer, applied N times, in each stack (Universal Transformer)")
@@ -108,7 +95,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         "sinusoidal", "position encoding"
     )
     sinusoids: Literal["interleaved", "halves"] = option(
-        "interleaved", "order of sinusoids: sine and cosine in turn (paper), or all sines first"
+        "interleaved", "sines and cosines in turn (paper), or all sines first", condition=SINUSOIDAL
     )
     max_length: int = option(1024, "rows of the learned position table", at_least=1, condition=LEARNED_POSITIONS)
     tie_embeddings: Literal["all", "target", "none"] = option(
@@ -125,8 +112,8 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     dtype: Literal["float32", "bfloat16"] = option("float32", "type of the computation; parameters are always float32")
     matmul_precision: Literal["highest", "high", "default"] = option(
         "highest",
-        "precision of float32 matrix products: highest is float32; high (TPUs: three bfloat16 passes) and default "
-        "(TPUs: one pass, NVIDIA GPUs: TF32) are faster; no effect on CPUs and bfloat16",
+        "precision of float32 matrix products: float32; on TPUs high is three and default one pass of bfloat16, on "
+        "NVIDIA GPUs default is TF32",
     )
     attention_implementation: Literal["auto", "plain", "jax", "cudnn"] = option(
         "auto",
@@ -137,12 +124,10 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
 
     # muP (Yang et al. 2022): the widths of the base model, at which it is the standard parametrisation.
     mup_base_d_model: int | None = option(
-        None,
-        "muP: d_model of the base model, whose best learning rate then serves every width; none = no muP",
-        at_least=1,
+        None, "muP: d_model of the base model, whose best learning rate serves all; none = no muP", at_least=1
     )
-    mup_base_d_ff: int | None = option(None, "d_ff of the base model; none = in proportion to d_model", at_least=1)
-    mup_base_d_k: int | None = option(None, "d_k of the base model; none = in proportion to d_model", at_least=1)
+    mup_base_d_ff: int | None = option(None, "its d_ff; none = in proportion to d_model", at_least=1)
+    mup_base_d_k: int | None = option(None, "its d_k; none = in proportion to d_model", at_least=1)
 
     @property
     def key_value_heads(self) -> int:
@@ -162,11 +147,11 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     @property
     def in_words(self) -> str:
         """Layers, widths, heads and norms."""
-        shared, rms = "shared " if self.share_layers else "", " (RMSNorm)" if self.norm_kind == "rms" else ""
+        shared = "shared " if self.share_layers else ""
         key_value = f" ({self.key_value_heads} of keys and values)" if self.num_key_value_heads else ""
         return (
             f"{self.num_encoder_layers} + {self.num_decoder_layers} {shared}layers, d_model {self.d_model}, "
-            f"d_ff {self.inner_width}, {self.num_heads} heads{key_value}, {self.norm}-norm{rms}"
+            f"d_ff {self.inner_width}, {self.num_heads} heads{key_value}, norm {self.norm} ({self.norm_kind})"
         )
 
     def stored(self, layers: int) -> int:
@@ -216,27 +201,24 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
 
     def mup_base(self) -> ModelConfig:
         """muP's base model, in the standard parametrisation."""
-        widths: dict[str, Any] = {name: int(width) for name, width in self.mup_base_widths().items()}
+        # A width that is not whole is left to the schema, which says so.
+        widths: dict[str, Any] = {name: float(width) for name, width in self.mup_base_widths().items()}
         return dataclasses.replace(self, **widths, mup_base_d_model=None, mup_base_d_ff=None, mup_base_d_k=None)
 
     def contradictions(self) -> Iterator[str]:
         if self.num_heads % self.key_value_heads:
-            divisor = _nearest_divisor(self.num_heads, self.key_value_heads)
             yield (
                 f"num_key_value_heads = {self.key_value_heads} does not divide num_heads = {self.num_heads}: "
-                f"set it to {divisor}"
+                f"set it to {_nearest_divisor(self.num_heads, self.key_value_heads)}"
             )
         if self.positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
             yield f"positions = {self.positions!r} has sine and cosine pairs, but d_model = {self.d_model} is odd"
-        if self.sinusoids != "interleaved" and self.positions != "sinusoidal":
-            yield f"sinusoids = {self.sinusoids!r} needs positions = sinusoidal, not {self.positions}"
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
             yield (
                 f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
                 "asks for a second: set tie_embeddings to target or none"
             )
-        smallest = min(self.vocab_size, self.target_vocab_size or self.vocab_size)
-        if self.pad_id >= smallest:
+        if self.pad_id >= (smallest := min(self.vocab_size, self.target_vocab_size or self.vocab_size)):
             yield f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}"
         for name in ("mup_base_d_ff", "mup_base_d_k"):
             if self.mup_base_d_model is None and getattr(self, name) is not None:
@@ -250,24 +232,11 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
             return  # the widths of a head are unknown
         if self.positions == "rotary" and self.key_size % 2:
             yield f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd"
-        if self.qk_norm and self.norm_kind == "layer" and self.key_size == 1:
-            yield "qk_norm = True makes all queries and keys of one number the same: d_k must be at least 2"
         if self.mup_base_d_model is not None:
-            yield from self._mup_contradictions()
-
-    def _mup_contradictions(self) -> Iterator[str]:
-        for name, width in self.mup_base_widths().items():
-            if width.denominator > 1:
-                remedy = f"set mup_base_{name}" if name in ("d_ff", "d_k") else "set mup_base_d_k accordingly"
-                yield (
-                    f"mup_base_d_model = {self.mup_base_d_model}: the base model would have {name} = {float(width):g}; "
-                    f"choose a width that makes it whole, or {remedy}"
-                )
-                return
-        try:
-            self.mup_base()
-        except ConfigError as error:
-            yield from (f"mup_base_d_model = {self.mup_base_d_model}: its model: {each}" for each in error.problems)
+            try:
+                self.mup_base()
+            except ConfigError as error:
+                yield from (f"mup_base_d_model = {self.mup_base_d_model}: its model: {each}" for each in error.problems)
 
     @classmethod
     def base(cls, vocab_size: int = 37_000, **changes: Any) -> ModelConfig:
@@ -292,9 +261,9 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         Rows that change only the training ("D eps_ls=0") have the architecture of the base model.
         """
         if row not in TABLE_3:
-            raise ConfigError([f"{row!r} is not a row of Table 3; {schema.nearest(row, list(TABLE_3))}"])
-        differences = {path: value for path, value in TABLE_3[row].items() if path.startswith("model.")}
-        fields = {path.removeprefix("model."): value for path, value in differences.items()}
+            raise ConfigError([f"{row!r} is not a row of Table 3; {did_you_mean(row, TABLE_3)}"])
+        differences = [(path.partition("."), value) for path, value in TABLE_3[row].items()]
+        fields = {name: value for (group, _, name), value in differences if group == "model"}
         return cls(vocab_size=vocab_size, **{**fields, **changes})
 
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
-from transformer_jax.errors import ConfigError
-from transformer_jax.schema import (
-    Address,
-    Condition,
-    Groups,
-    Section,
-    Settings,
-    is_address,
-    is_meant_as_address,
-    nearest,
-    option,
-)
+from transformer_jax import schema
+from transformer_jax.errors import ConfigError, did_you_mean
+from transformer_jax.schema import PROBABILITY, Address, Condition, Groups, Section, Settings, option
 
 # The optimizers for which beta1, beta2 and epsilon are meant. All others have optax's own defaults, or kwargs.
 ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam", "schedule_free_adamw")
@@ -25,10 +16,11 @@ SCHEDULE_FREE = ("schedule_free_adamw", "schedule_free_sgd")
 # Their learning rates depend on the total number of updates.
 ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
 # What a parameter group may set.
-GROUP_SETTINGS = ("name", "kwargs", "beta1", "beta2", "epsilon", "weight_decay", "learning_rate_factor")
+GROUP_OPTIONS = ("name", "kwargs", "beta1", "beta2", "epsilon", "weight_decay")
+GROUP_SETTINGS = (*GROUP_OPTIONS, "learning_rate_factor")
 
 ANNEALING = Condition(
-    lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
+    lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or schema.is_address(config.optimizer.schedule),
     "optimizer.schedule = cosine, linear, wsd or a custom one",
 )
 WITHOUT_SHARE = Condition(lambda config: config.optimizer.warmup_share is None, "optimizer.warmup_share = none")
@@ -48,8 +40,8 @@ class OptimizerConfig(Section):
         "adam; muon, for hidden matrices, and adam for the rest; schedule_free_adamw; any optimizer of optax or "
         "optax.contrib by its name there; or path/to/file.py:Name",
     )
-    beta1: float = option(0.9, "b1 of Adam and its variants", at_least=0, below=1, condition=ADAM, together="number")
-    beta2: float = option(0.98, "b2 of Adam and its variants", at_least=0, below=1, condition=ADAM, together="number")
+    beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
+    beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
     epsilon: float = option(1e-9, "eps of Adam and its variants", above=0, condition=ADAM, together="number")
     kwargs: Settings = option({}, 'keyword arguments for optax: {"momentum": 0.9, "nesterov": true}')
     groups: Groups = option(
@@ -73,20 +65,10 @@ class OptimizerConfig(Section):
         None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1, together="rate"
     )
     final_fraction: float = option(
-        0.0,
-        "final learning rate as a fraction of the peak",
-        at_least=0,
-        at_most=1,
-        condition=ANNEALING,
-        together="rate",
+        0.0, "final rate as a fraction of the peak", at_least=0, at_most=1, condition=ANNEALING, together="rate"
     )
     decay_fraction: float = option(
-        0.1,
-        "share of the updates after the warmup in which wsd decays",
-        above=0,
-        at_most=1,
-        condition=WSD,
-        together="rate",
+        0.1, "share of the updates after the warmup that decay", above=0, at_most=1, condition=WSD, together="rate"
     )
 
     clip_norm: float | None = option(None, "clip gradients to this global norm", above=0, together="number or none")
@@ -105,21 +87,22 @@ class OptimizerConfig(Section):
         if self.name in SCHEDULE_FREE and self.beta1 == 0:
             yield f"beta1 = 0: {self.name} takes gradients at beta1 x + (1 - beta1) z: 0.9 is usual"
         for pattern, settings in self.groups:
-            yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(dict(settings)))
+            yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
 
-    def _group_problems(self, settings: dict[str, Any]) -> Iterator[str]:
-        factor, name = settings.pop("learning_rate_factor", 1.0), settings.get("name", self.name)
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < float("inf"):
+    def _group_problems(self, settings: Settings) -> Iterator[str]:
+        factor, name = settings.get("learning_rate_factor", 1.0), settings.get("name", self.name)
+        if not isinstance(factor, (int, float)) or factor < 0:
             yield f"learning_rate_factor = {factor!r}: must be a number, at least 0"
-        unknown = [setting for setting in settings if setting not in GROUP_SETTINGS]
-        known = {setting: value for setting, value in settings.items() if setting not in unknown}
-        yield from (f"{setting}: no such setting; {nearest(setting, list(GROUP_SETTINGS))}" for setting in unknown)
+        for setting in settings:
+            if setting not in GROUP_SETTINGS:
+                yield f"{setting}: no such setting; {did_you_mean(setting, GROUP_SETTINGS)}"
         try:
-            OptimizerConfig(**{"schedule": "constant", **known})
+            options = {name: value for name, value in settings.items() if name in GROUP_OPTIONS}
+            schema.build(OptimizerConfig, {"schedule": "constant", **options})
         except ConfigError as error:
             yield from error.problems
             return
-        if is_meant_as_address(name) and name != self.name:
+        if schema.is_meant_as_address(name) and name != self.name:
             yield f"name = {name}: a custom optimizer can only be optimizer.name"
         if name != self.name and not {name, self.name}.isdisjoint(SCHEDULE_FREE):
             yield f"name = {name}, and optimizer.name = {self.name}: all are schedule-free, or none is"

@@ -4,7 +4,7 @@ the package."""
 from collections.abc import Mapping
 from pathlib import Path
 
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 
 # Before the name of such a file, in place of a path.
 PRESET = "preset:"
@@ -26,13 +26,13 @@ def experiments() -> dict[str, Path]:
 
 def resolve(file: str, presets: Mapping[str, Path], what: str) -> str:
     """The path of a file given by its path or as preset:NAME."""
-    if file.startswith(PRESET):
-        name = file.removeprefix(PRESET)
-        if name not in presets:
-            raise BadInput(f"{file}: no such preset; there are: {', '.join(presets)}")
+    is_preset = file.startswith(PRESET)
+    name = file.removeprefix(PRESET) if is_preset else Path(file).stem
+    if is_preset and name in presets:
         return str(presets[name])
-    if Path(file).stem in presets and not Path(file).exists():
-        raise BadInput(f"{file}: no such {what}; {PRESET}{Path(file).stem} is available by name")
+    if is_preset or (name in presets and not Path(file).exists()):
+        hint = f"did you mean {PRESET}{name}?" if name in presets else did_you_mean(name, presets)
+        raise BadInput(f"{file}: no such {what}; {hint}")
     return file
 
 

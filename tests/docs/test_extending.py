@@ -192,7 +192,7 @@ def test_a_metric_has_a_name_of_its_own(mine, tmp_path):
             "must be inverse_sqrt | cosine | linear | constant | wsd | path/to/file.py:Name",
         ),
         ("train__loss", "focal", "train.loss = 'focal': must be path/to/file.py:Name or none"),
-        ("decode__metrics", ("mine.py:",), "must be comma-separated path/to/file.py:Name"),
+        ("decode__metrics", ("mine.py:",), "must be path/to/file.py:Name"),
     ],
 )
 def test_the_schema_says_what_an_address_looks_like(path, value, message):

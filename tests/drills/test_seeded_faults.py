@@ -273,10 +273,10 @@ FAULTS = [
     ),
     Fault(
         "the bootstrap leaves out ties",
-        "evaluation.py",
+        "bootstrap.py",
         "distances >= abs(difference) * (1 - ROUNDING)",
         "distances > abs(difference)",
-        "test_evaluation.py",
+        "test_bootstrap.py",
     ),
     Fault(
         "the lowest score is the best",

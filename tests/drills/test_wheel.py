@@ -116,7 +116,7 @@ def test_what_the_sdist_holds(built):
 
 def test_the_light_install_is_imported_from_where_it_is_and_has_the_model(light):
     programs, work = light
-    code = "from transformer_jax import *; import transformer_jax; print(transformer_jax.__file__)"
+    code = "from transformer_jax import Transformer; import transformer_jax; print(transformer_jax.__file__)"
     place = Path(done(programs / "python", "-c", code, cwd=work).strip())
     assert place.is_relative_to(programs.parent) and not place.is_relative_to(ROOT)
 

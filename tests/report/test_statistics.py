@@ -5,7 +5,8 @@ import pytest
 import scipy.stats
 
 from tests.support.bleu import bleu_of_statistics
-from transformer_jax.evaluation import bleu_statistics, paired_bootstrap
+from transformer_jax.bootstrap import paired_bootstrap
+from transformer_jax.evaluation import bleu_statistics
 from transformer_jax.report import statistics
 from transformer_jax.report.statistics import (
     CONFIDENCE,

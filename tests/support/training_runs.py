@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import io
 import json
@@ -81,7 +82,7 @@ known_steps: dict[Any, CompiledSteps] = {}
 
 def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
     """The part of a config that its compiled programs depend on."""
-    values = schema.to_dict(config)
+    values = dataclasses.asdict(config)
     numeric = [option for option in schema.options(TrainConfig) if option.affects in ("result", "computation")]
     values["train"] = {option.path: values["train"][option.path] for option in numeric}
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})

@@ -1,14 +1,13 @@
 """The command line: its parser, types of values, and arguments that several commands have."""
 
 import argparse
-import difflib
 import os
 from collections.abc import Callable
 from typing import NoReturn
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, closest
 from transformer_jax.files import paths
 from transformer_jax.shipped import PRESET
 
@@ -29,8 +28,8 @@ class Parser(argparse.ArgumentParser):
             for name in (path, path.rpartition(".")[2]):
                 meanings.setdefault(_plain(name), f"--config.{path}{separator}{value}")
         meanings |= {_plain(name): name for name in self._option_string_actions}
-        close = difflib.get_close_matches(_plain(flag), meanings, n=1)
-        hint = f"did you mean {meanings[close[0]]}?" if close else f"{self.prog} --help lists them"
+        close = closest(_plain(flag), meanings)
+        hint = f"did you mean {meanings[close]}?" if close else f"{self.prog} --help lists them"
         return BadInput(f"{word}: {self.prog.partition(' ')[2]} has no such argument; {hint}")
 
     def _options(self) -> list[str]:

@@ -22,7 +22,6 @@ from urllib.parse import quote
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
-from transformer_jax.exact_match import CONFIDENCE
 from transformer_jax.files.record import read_record
 from transformer_jax.runs import records
 
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
             name += f".{flag}={quote(label, safe='')}"
     other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments.against, usual, test_set)
 
-    from transformer_jax.evaluation import paired_bootstrap
+    from transformer_jax.bootstrap import paired_bootstrap
     from transformer_jax.experiment import evaluate_run
     from transformer_jax.runs.folder import RunFolder
 
@@ -112,6 +111,8 @@ def _weights(record: Mapping[str, Any]) -> str:
 
 def _exact_match(found: Mapping[str, Any]) -> list[str]:
     """How many translations equal their references, in all and in each group, with intervals."""
+    from transformer_jax.bootstrap import CONFIDENCE
+
     rows = {"all": found}
     for label, groups in found.get("groups", {}).items():
         rows |= {visible(f"{label}: {value}"): counts for value, counts in groups.items()}

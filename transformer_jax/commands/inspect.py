@@ -10,6 +10,7 @@ transformer-jax inspect --options
 
 import argparse
 import collections
+import dataclasses
 import itertools
 import json
 import math
@@ -98,8 +99,8 @@ def options_table() -> str:
     for name, options in groups:
         lines += [f"\n## {name}\n", "| option | default | what it may be | meaning |", "|---|---|---|---|"]
         for option in options:
-            kind = schema.type_name(option.kind).replace("|", "\\|")
-            limits = f", {schema.in_words(option.limits)}" if option.limits else ""
+            kind = option.kind_in_words.replace("|", "\\|")
+            limits = f", {option.limits_in_words}" if option.limits else ""
             lines.append(f"| `{option.path}` | `{shown(option.default)}` | {kind}{limits} | {option.meaning} |")
     return "\n".join(lines)
 
@@ -141,7 +142,7 @@ def size_report(experiment: ExperimentConfig) -> str:
         f"  a target token {forward.target_token / 1e6:,.1f} MFLOP forward, {training.target_token / 1e6:,.1f} trained",
         f"  a batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP trained",
     ]
-    if custom := [name for name, part in schema.to_dict(model.parts).items() if part is not None]:
+    if custom := [name for name, part in dataclasses.asdict(model.parts).items() if part is not None]:
         lines.append(f"  (counted with the built-in {', '.join(custom)})")
     return "\n".join(lines)
 

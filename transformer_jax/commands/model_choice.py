@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transformer_jax import schema
 from transformer_jax.commands.arguments import add_run, add_weights
 from transformer_jax.config import DecodeConfig, why_unused
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     changes = {}
     for flag, path, text in typed:
         if path not in known:
-            hint = schema.nearest(path, list(known))
+            hint = did_you_mean(path, known)
             raise BadInput(f"{flag}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
-        changes[known[path].path] = schema.parse(text, known[path].kind, flag)
+        changes[known[path].path] = known[path].read(text)
 
     from transformer_jax.processes.compilation import use_cache
     from transformer_jax.translation.load import load_run

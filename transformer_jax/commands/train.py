@@ -13,11 +13,11 @@ not finished, 1 failed, 2 bad input.
 """
 
 import argparse
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
-from transformer_jax import schema
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
 from transformer_jax.config import ExperimentConfig
@@ -95,7 +95,7 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
     replaced = {
-        "model": schema.to_dict(found.config.model),
+        "model": dataclasses.asdict(found.config.model),
         "data": {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")},
     }
     experiment = configuration.load(arguments.config, arguments.overrides, replaced)

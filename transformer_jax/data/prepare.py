@@ -423,7 +423,7 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
             continue  # the vocabulary size of words, characters and a given tokenizer follows from these
         if option.path in LATER and value == option.default:
             continue
-        if schema.is_path(option.kind):
+        if option.is_path:
             if value is not None:
                 options[option.path] = hashlib.sha256(read_bytes(Path(value))).hexdigest()
         elif option.path in HELD_OUT or option.has_effect(config):

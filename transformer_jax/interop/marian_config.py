@@ -3,12 +3,12 @@
 Every field is read. Values that are not supported and unknown fields raise BadInput with their name.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.record import read_object
@@ -233,7 +233,7 @@ def unsupported(model: ModelConfig) -> list[str]:
     ]
     if model.norm_epsilon > NORM_EPSILON:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
-    if any(schema.to_dict(model.parts).values()):
+    if any(dataclasses.asdict(model.parts).values()):
         reasons.append("model.parts: Marian has no custom modules")
     return reasons
 

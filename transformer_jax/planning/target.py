@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer_jax.accelerators import ACCELERATORS, GPU, Accelerator
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.schema import nearest
 
 GPUS_PER_HOST = 8
 MAX_DEVICES = 4096
@@ -49,7 +48,7 @@ def parse_target(text: str) -> Target:
             return _gpus(text, CHIPS[gpu[2]], count)
     names = [f"8x{name}" if chip.gpu else f"{name}:2x2x1" for name, chip in CHIPS.items()] + ["v5e:2x4", "v6e:2x4"]
     sizes = f"at most {MAX_DEVICES:,} devices, GPUs in machines of {GPUS_PER_HOST}"
-    raise BadInput(f"--compile-for={text}: is not known ({sizes}); {nearest(text, names)}")
+    raise BadInput(f"--compile-for={text}: is not known ({sizes}); {did_you_mean(text, names)}")
 
 
 def _gpus(text: str, chip: Accelerator, count: int) -> Target:

@@ -17,7 +17,6 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
-from transformer_jax.schema import flattened
 from transformer_jax.sweeps.definition import SOURCES
 from transformer_jax.sweeps.state import state_of
 
@@ -357,3 +356,11 @@ def _read(file: Path) -> dict[str, Any]:
     """A JSON object; empty if there is no such file."""
     with parsing(file):
         return read_record(file) if file.exists() else {}
+
+
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values, such as those of a config, as option path -> value."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

@@ -272,7 +272,7 @@ def _differences(
         f"{option.path}: {before} there, {now} here"
         for option, before, now in schema.differing(old, new)
         # Paths do not say what is in the files: the data itself is compared with that of the checkpoint.
-        if option.affects in ("corpus", "data", "result") and not schema.is_path(option.kind)
+        if option.affects in ("corpus", "data", "result") and not option.is_path
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
         schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)
@@ -286,7 +286,7 @@ def _differences(
 
 def _with_absolute_paths(config: ExperimentConfig) -> ExperimentConfig:
     def absolute(option: schema.Option, text: str) -> str:
-        return paths.absolute(text) if text and schema.is_path(option.kind) else text
+        return paths.absolute(text) if text and option.is_path else text
 
     return schema.with_texts(config, absolute)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformer_jax import config as configuration
 from transformer_jax import extension, schema
-from transformer_jax.config import MAX_SEED, ExperimentConfig
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput, ConfigError, did_you_mean
+from transformer_jax.schema import MAX_SEED
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, seeded
 
 # The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
@@ -29,6 +31,7 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
     """Raises a `ConfigError` with everything that is wrong in any variant."""
     if problems := _type_problems(sweep):  # what follows relies on these types
         raise ConfigError([f"{file}: {problem}" for problem in problems])
+    typed = [path for path, _ in overrides]
     base, mistyped = base_values(sweep, overrides)
     of_base = problems_of(configuration.from_config_dict, base)
     problems = [*of_base, *_sweep_problems(sweep)]
@@ -42,9 +45,10 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
         found = [*_variant_problems(variant), *found]
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
     if not problems and not mistyped:
-        mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
+        mistyped = configuration.unused_options(typed, experiments.values())
         problems = [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(experiments)]
-    if problems := mistyped + [f"{file}: {problem}" for problem in problems]:
+    places = ["--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: " for problem in problems]
+    if problems := mistyped + [place + problem for place, problem in zip(places, problems, strict=True)]:
         raise ConfigError(problems)
 
 
@@ -98,7 +102,7 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(f"variants {alike} would have the same folder; rename one")
     for name in dict.fromkeys([sweep.baseline, *(variant.baseline for variant in sweep.variants)]):
         if name is not None and name not in names:
-            problems.append(f"baseline = {name!r}: no such variant; {schema.nearest(str(name), names)}")
+            problems.append(f"baseline = {name!r}: no such variant; {did_you_mean(str(name), names)}")
     if not _is_list(sweep.tests) or _repeats(sweep.tests):
         problems.append(f"tests = {sweep.tests!r}: must be a list of different splits, such as ['test']")
     for name, address in sweep.analyses.items():
@@ -153,7 +157,7 @@ def _building_problems(config: ExperimentConfig, is_tuned: bool) -> list[str]:
     classes = [
         f"model.parts.{name} = {part.__name__}: is a class, which the processes that train cannot find; give "
         f"'path/to/file.py:{part.__name__}'"
-        for name, part in schema.to_dict(config.model.parts).items()
+        for name, part in dataclasses.asdict(config.model.parts).items()
         if isinstance(part, type)
     ]
     return classes or problems_of(try_out, config) + (

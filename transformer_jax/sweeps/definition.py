@@ -79,7 +79,7 @@ def grid(axes: Mapping[str, Sequence[Any]], group: str = "") -> list[Variant]:
 def base_values(sweep: Sweep, overrides: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, Any], list[str]]:
     """The base's nested values with the command line's changes, and what is wrong with these."""
     if isinstance(sweep.base, ExperimentConfig):
-        values = schema.to_dict(sweep.base)
+        values = dataclasses.asdict(sweep.base)
     else:
         values = copy.deepcopy(sweep.base.to_dict() if hasattr(sweep.base, "to_dict") else dict(sweep.base))
     return values, [f"--config.{line}" for line in schema.lay_over(ExperimentConfig, values, overrides)]

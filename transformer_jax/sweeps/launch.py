@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from transformer_jax import schema
 from transformer_jax.data.prepare import prepare
-from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
@@ -88,7 +87,7 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
         known = [split for split in prepared.splits if split != "train" and len(prepared.pairs(split))]
         for split in definition.sweep.tests:
             if split not in known:
-                hint = schema.nearest(str(split), known)
+                hint = did_you_mean(str(split), known)
                 problems.append(f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint}")
         if definition.tune and "valid" not in known:
             problems.append(f"variant {run.variant!r}: tune chooses by validation loss, and has no validation data")

@@ -8,6 +8,7 @@ meant to be right within a factor of two. The updates are timed in a process wit
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -149,7 +150,7 @@ def timed_updates(
     experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path | None], slot: Slot
 ) -> dict[str, dict[str, float]]:
     """One update of each variant, timed in one process with the cores or the GPU of a worker."""
-    configs = [[schema.to_dict(config), data[name] and str(data[name])] for name, config in experiments.items()]
+    configs = [[dataclasses.asdict(config), data[name] and str(data[name])] for name, config in experiments.items()]
     tell(f"timing an update of {len(experiments)} variants ...")
     with pinned(slot):
         timing = subprocess.run(

@@ -15,9 +15,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_jax import extension, schema, shipped
+from transformer_jax import extension, shipped
 from transformer_jax.config import ExperimentConfig, from_config_dict
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
@@ -59,7 +59,7 @@ class ResolvedSweep:
             return names
         for pattern in only:
             if not fnmatch.filter(names, pattern):
-                raise BadInput(f"--only={pattern}: matches no variant; {schema.nearest(pattern, names)}")
+                raise BadInput(f"--only={pattern}: matches no variant; {did_you_mean(pattern, names)}")
         return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in only)]
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
@@ -92,7 +92,7 @@ class ResolvedSweep:
             }
             for variant in self.sweep.variants
         ]
-        resolved = {"base": schema.to_dict(self.base), "variants": variants, "command": self.command()}
+        resolved = {"base": dataclasses.asdict(self.base), "variants": variants, "command": self.command()}
         return {"format": FORMAT, "directory": os.getcwd(), **settings, **resolved}  # paths start there
 
 
@@ -138,7 +138,7 @@ def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
         takes_scale = bool(inspect.signature(function).parameters)
         scale = scale or (scales[0] if scales and takes_scale else None)
         if scale is not None and (not takes_scale or (scales and scale not in scales)):
-            hint = schema.nearest(scale, scales) if takes_scale else "get_sweep() takes no scale"
+            hint = did_you_mean(scale, scales) if takes_scale else "get_sweep() takes no scale"
             raise BadInput(f"--scale={scale}: {path} has no such scale; {hint}")
         sweep = function() if scale is None else function(scale)
     if not isinstance(sweep, Sweep):
@@ -151,7 +151,7 @@ def resolve(
 ) -> ResolvedSweep:
     """The configs of a valid sweep."""
     base = from_config_dict(base_values(sweep, overrides)[0])
-    values = schema.to_dict(base)
+    values = dataclasses.asdict(base)
     varied = sweep.vary or (["initialization", "order"] if base.data.order_seed is None else ["initialization"])
     return ResolvedSweep(
         sweep,

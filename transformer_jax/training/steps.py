@@ -81,7 +81,7 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
     problems = []
     for path, values in differing(configs).items():
         listed, option = ", ".join(dict.fromkeys(map(str, values))), OPTIONS[path]
-        if schema.is_path(option.kind) and option.affects == "environment":
+        if option.is_path and option.affects == "environment":
             continue  # where the data is: what was prepared is compared instead
         if option.together is None:
             problems.append(f"{path} = {listed}: must be the same for all")

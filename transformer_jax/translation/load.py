@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig, MeshConfig
 from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.files import paths
 from transformer_jax.model.build import position_limit
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
@@ -94,7 +93,7 @@ class Run:
         """config.decode with changes, checked like any config."""
         known = [field.name for field in dataclasses.fields(DecodeConfig)]
         for name in changes.keys() - known:
-            raise BadInput(f"{name}: no option of decoding; {schema.nearest(name, known)}")
+            raise BadInput(f"{name}: no option of decoding; {did_you_mean(name, known)}")
         return dataclasses.replace(self.config.decode, **changes)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:

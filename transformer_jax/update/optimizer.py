@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
 from transformer_jax.model.shapes import check_positive
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.optimizer_config import ADAM_FAMILY, ENDING_WITH_THE_RUN, SCHEDULE_FREE, OptimizerConfig
-from transformer_jax.schema import is_address, is_meant_as_address, nearest, with_values
+from transformer_jax.schema import is_address, is_meant_as_address, with_values
 from transformer_jax.update.sharding import path_name
 
 # The arguments that a custom schedule may take.
@@ -237,7 +237,7 @@ def _find(name: str) -> Callable[..., Any]:
         and "learning_rate" in inspect.signature(value).parameters
     }
     if name not in makers:
-        raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {nearest(name, list(makers))}")
+        raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {did_you_mean(name, makers)}")
     return makers[name]
 
 

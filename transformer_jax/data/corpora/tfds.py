@@ -11,9 +11,8 @@ from typing import Any
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extras import require
-from transformer_jax.schema import nearest
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
 
@@ -116,7 +115,7 @@ def _open(name: str, data_dir: str | None) -> Any:
         if (alone := name.partition("/")[0]) in known:
             known = [f"{alone}/{pair}" for pair in tfds.builder_cls(alone).builder_configs]
         place = f" in {data_dir}" if data_dir else ""
-        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {nearest(name, known)}")
+        raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {did_you_mean(name, known)}")
     return builder
 
 

@@ -1,0 +1,129 @@
+"""The bootstrap: intervals of the share of exact matches, and whether two systems differ on a test set."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.evaluation import EXACT_MATCH, load_bleu, matches
+
+SAMPLES, SEED = 1000, 12345  # of paired tests: sacreBLEU's defaults
+CONFIDENCE, INTERVAL_SAMPLES = 0.95, 10_000
+# Scores with a smaller relative difference are the same score with different rounding.
+ROUNDING = 1e-9
+
+
+def counts(
+    right_N: Sequence[int],
+    groups: Sequence[Mapping[str, str]] | None = None,
+    clusters: Sequence[str] | None = None,
+    strata: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """How many are right, with `interval`; the same for every group, the examples with one value of one label."""
+
+    def counted(members: Sequence[int]) -> dict[str, Any]:
+        right = [right_N[i] for i in members]
+        units = (None if column is None else [column[i] for i in members] for column in (clusters, strata))
+        low, high = interval(right, *units) or (None, None)
+        return {"right": sum(right), "total": len(right), "low": low, "high": high}
+
+    found = {**counted(range(len(right_N))), "resampled": "examples" if clusters is None else "clusters"}
+    if groups is None:
+        return found
+    members: dict[str, dict[str, list[int]]] = {}
+    for index, labels in enumerate(groups):
+        for name, value in labels.items():
+            members.setdefault(name, {}).setdefault(value, []).append(index)
+    by_label = {name: {value: counted(same[value]) for value in sorted(same)} for name, same in members.items()}
+    return {**found, "groups": by_label}
+
+
+def interval(
+    right_N: Sequence[int], clusters: Sequence[str] | None = None, strata: Sequence[str] | None = None
+) -> tuple[float, float] | None:
+    """The percentile bootstrap interval of the share that is right, in percent; None where nothing can vary.
+
+    A unit is an example or, with `clusters`, all examples of a cluster. With `strata` the units of each stratum are
+    resampled among themselves, so at least one stratum must have two; a cluster is divided where its examples differ
+    in stratum.
+    """
+    units: dict[str, dict[Any, list[int]]] = {}  # of each stratum: how many of each unit are right, and how many it has
+    each = range(len(right_N)) if clusters is None else clusters
+    for right, unit, stratum in zip(right_N, each, strata or [""] * len(right_N), strict=True):
+        sums = units.setdefault(stratum, {}).setdefault(unit, [0, 0])
+        sums[0] += right
+        sums[1] += 1
+    if all(len(same) < 2 for same in units.values()):
+        return None
+    rng, drawn = np.random.default_rng(SEED), np.zeros((INTERVAL_SAMPLES, 2))
+    for same in units.values():
+        # Units with equal counts are drawn as one kind: of single examples there are only two kinds.
+        kinds_K2, sizes_K = np.unique(np.array([*same.values()]), axis=0, return_counts=True)
+        drawn += rng.multinomial(len(same), sizes_K / len(same), size=INTERVAL_SAMPLES) @ kinds_K2
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(100 * drawn[:, 0] / drawn[:, 1], (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def paired_bootstrap(
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[str],
+    clusters: Sequence[str] | None = None,
+    tokenize: str = "13a",
+) -> dict[str, dict[str, Any]]:
+    """Paired bootstrap test of the difference to another system: BLEU, chrF and exact match with p-values.
+
+    Sentences are resampled or, for exact match, clusters of them.
+    """
+    from sacrebleu.metrics import CHRF  # takes a second to import
+
+    found = {}
+    for name, metric in {"bleu": load_bleu(tokenize), "chrf": CHRF()}.items():
+        # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
+        this_NS, other_NS = (
+            np.array(metric._extract_corpus_statistics(list(texts), [list(references)]), np.float64)
+            for texts in (hypotheses, others)
+        )
+        score = lambda sums_S, metric=metric: metric._compute_score_from_stats(sums_S).score  # noqa: E731
+        resampled = [score(draw_N @ this_NS) - score(draw_N @ other_NS) for draw_N in _draws(len(references))]
+        signature = metric.get_signature()
+        signature.update("seed", str(SEED))
+        signature.update("bs", SAMPLES)
+        found[name] = _compared(score(this_NS.sum(0)), score(other_NS.sum(0)), resampled, signature.format())
+
+    right_2N = np.array([matches(texts, references) for texts in (hypotheses, others)])
+    units, unit_N = np.unique(np.array(range(len(references)) if clusters is None else clusters), return_inverse=True)
+    this_U, other_U, size_U = (np.bincount(unit_N, each) for each in (*right_2N, np.ones(len(unit_N))))
+    resampled = [100 * float(draw_U @ (this_U - other_U) / (draw_U @ size_U)) for draw_U in _draws(len(units))]
+    signature = f"{EXACT_MATCH}|seed:{SEED}|bs:{SAMPLES}|{'examples' if clusters is None else 'clusters'}"
+    this, other = map(float, 100 * right_2N.mean(1))
+    found["exact_match"] = _compared(this, other, resampled, signature)
+    if len(units) == 1:  # which is the same in every sample, and says nothing
+        found["exact_match"]["p_value"] = 1.0
+    return found
+
+
+def _compared(this: float, other: float, resampled: Sequence[float], signature: str) -> dict[str, Any]:
+    p = p_value(this - other, resampled)
+    return {"this": this, "other": other, "p_value": p, "signature": f"{signature}|p:two-sided"}
+
+
+def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float:
+    """The two-sided p-value of a difference, from resampled differences.
+
+    Under the null hypothesis the observed difference is distributed around 0 as the resampled ones are around the
+    observed one. Ties count as extreme, so two systems with equal scores have p = 1. (sacreBLEU's paired bootstrap
+    leaves ties out, which gives identical systems p = 0.001, and centres the *absolute* differences, which halves small
+    p-values.)
+    """
+    distances = np.abs(np.asarray(resampled, np.float64) - difference)
+    as_far = np.count_nonzero(distances >= abs(difference) * (1 - ROUNDING))
+    return (as_far + 1) / (len(distances) + 1)  # the observed one counts as a sample
+
+
+def _draws(sentences: int) -> Iterator[np.ndarray]:
+    """The count of each sentence in each bootstrap sample, drawn as in sacreBLEU."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(SAMPLES):
+        yield np.bincount(rng.choice(sentences, size=sentences), minlength=sentences).astype(np.float64)
