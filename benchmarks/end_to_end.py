@@ -67,7 +67,7 @@ class Bare:
     def __init__(self, workdir: Path):
         folder = RunFolder(workdir)
         config = folder.load_config()
-        self.inputs = RunSetup(config, Prepared.open(folder.data(config)), has_evaluators=False)
+        self.inputs = RunSetup([config], Prepared.open(folder.data(config)), has_evaluators=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
         self.programs = CompiledSteps([config], [schedule], self.inputs.mesh)
         self.state: Any = self.programs.new_state()
@@ -75,11 +75,11 @@ class Bare:
     def seconds(self, first: int, last: int) -> float:
         batches = [self.inputs.placed_batch(step) for step in range(first, last)]
         for batch in batches:  # every shape is compiled
-            self.state, _ = self.programs.step(self.state, batch)
+            self.state, _ = self.programs.train_step(self.state, batch)
         jax.block_until_ready(self.state)
         start = time.perf_counter()
         for batch in batches:
-            self.state, _ = self.programs.step(self.state, batch)
+            self.state, _ = self.programs.train_step(self.state, batch)
         jax.block_until_ready(self.state)
         return time.perf_counter() - start
 

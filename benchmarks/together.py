@@ -46,7 +46,7 @@ class Case:
     def seconds_a_step(self, steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            self.state, metrics = self.programs.step(self.state, self.batch)
+            self.state, metrics = self.programs.train_step(self.state, self.batch)
         jax.block_until_ready(metrics)
         return (time.perf_counter() - begin) / steps
 
@@ -55,7 +55,7 @@ def main() -> None:
     arguments = parse()
     base = experiment(arguments)
     mesh = sharding.make_mesh(base.mesh)
-    parts = sharding.batch_devices(mesh)
+    parts = sharding.batch_shards(mesh)
     rows = max(arguments.tokens // arguments.length // parts, 1) * parts
     tokens = np.random.default_rng(0).integers(4, arguments.vocabulary, (rows, arguments.length), np.int32)
     batch = sharding.place_batch(Batch(tokens, tokens, tokens), mesh)

@@ -74,7 +74,7 @@ def ours(config: ModelConfig, batch: Batch) -> Step:
     experiment = ExperimentConfig(model=config)
     mesh = sharding.make_mesh(experiment.mesh)
     programs = CompiledSteps([experiment], [make_schedule(experiment.optimizer, config.d_model, 100_000)], mesh)
-    return repeated(programs.step, programs.new_state(), (sharding.place_batch(batch, mesh),))
+    return repeated(programs.train_step, programs.new_state(), (sharding.place_batch(batch, mesh),))
 
 
 def linen(config: ModelConfig, batch: Batch) -> Step:

@@ -124,7 +124,7 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
     constant = dataclasses.replace(config.optimizer, schedule="constant")
     peak = float(make_schedule(constant, config.model.base_d_model, 1)(constant.warmup_steps))
     steps = CompiledSteps([config], [lambda count: peak + 0.0 * count], mesh)
-    placed = [sharding.place_batch(_cut(batch, sharding.batch_devices(mesh)), mesh) for batch in batches]
+    placed = [sharding.place_batch(_cut(batch, sharding.batch_shards(mesh)), mesh) for batch in batches]
 
     @jax.jit
     def sizes(params: Any, initial: Any) -> dict[str, tuple[jax.Array, jax.Array]]:
@@ -138,7 +138,7 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
     initial = jax.tree.map(jnp.copy, state.params)
     found = [jax.device_get(sizes(initial, initial))]
     for batch in placed:
-        state, _ = steps.step(state, batch)
+        state, _ = steps.train_step(state, batch)
         found.append(jax.device_get(sizes(state.params, initial)))
     return {
         name: ([float(each[name][0]) for each in found], [float(each[name][1]) for each in found]) for name in found[0]
@@ -211,7 +211,7 @@ def batches_of(
     if (workdir is None and experiment.data.directory is None) or not (directory / MANIFEST).is_file():
         return experiment, [random_batch(experiment)] * updates, "random tokens"
     prepared, mesh = Prepared.open(directory), sharding.make_mesh(experiment.mesh)
-    batches = training_batches(experiment.data, prepared.pairs("train"), sharding.batch_devices(mesh))
+    batches = training_batches(experiment.data, prepared.pairs("train"), sharding.batch_shards(mesh))
     share = sharding.batch_share(mesh)
     first = [batches.batch(step, *share) for step in range(updates)]
     return with_vocabulary(experiment, prepared), first, str(directory)

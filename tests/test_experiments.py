@@ -27,7 +27,6 @@ from transformer_jax.model.positions import sinusoid
 from transformer_jax.sweeps.spec import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import batch_sums
 
@@ -221,7 +220,7 @@ def sums_of(name, params, **changes):
     """What training would sum over a batch."""
     parts = {f"model__parts__{role}": address for role, address in parts_of(name).items()} if name else {}
     batch = Batch(source=SOURCE, target_input=TARGET, target_output=np.roll(TARGET, -1, axis=1))
-    return batch_sums(experiment(**parts, **SMALL, **changes), Objective(), params, batch)
+    return batch_sums(experiment(**parts, **SMALL, **changes), params, batch)
 
 
 def difference(a, b):

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -40,7 +40,6 @@ from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
-from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.steps import last_step, refuse_incompatible
 from transformer_jax.training.train import Ending, refuse_unmeasured, train
 from transformer_jax.translation.load import Run
@@ -49,12 +48,15 @@ from transformer_jax.update.optimizer import make_optimizer, make_schedule
 from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
 
+if TYPE_CHECKING:
+    from transformer_jax.training.debugging import Debugging
+
 
 def train_run(
     experiment: ExperimentConfig,
     workdir: str | Path,
     params: Any = None,
-    debugging: Debugging | None = None,
+    debugging: "Debugging | None" = None,
     accept_changed_code: bool = False,
     labels: Labels | None = None,
     init_from: str | None = None,
@@ -115,7 +117,7 @@ def _train(
     experiments: Sequence[ExperimentConfig],
     folders: Sequence[RunFolder],
     params: Any = None,
-    debugging: Debugging | None = None,
+    debugging: "Debugging | None" = None,
 ) -> list[Ending]:
     """Prepares the data of one run, or of several that train together, and trains them."""
     for experiment in experiments:

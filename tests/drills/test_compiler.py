@@ -113,13 +113,13 @@ def programs(config, runs):
     if runs == 1:
         alone: Any = CompiledSteps([config], [schedule], mesh())
         state = alone.new_state()
-        yield "step", alone.step.func, (*alone.step.args, state, batch)
+        yield "step", alone.train_step.func, (*alone.train_step.args, state, batch)
         yield "validation", alone.evaluate, (state.params, batch)
     else:
         together: Any = CompiledSteps(
             [dataclasses.replace(config, seed=run) for run in range(runs)], [schedule] * runs, mesh()
         )
-        states, step, (numbers,) = together.new_state(), together.step.func, together.step.args
+        states, step, (numbers,) = together.new_state(), together.train_step.func, together.train_step.args
         yield f"step of {runs} runs", step, (numbers, states, batch)
         yield f"validation of {runs}", together.evaluate.func, (numbers, states.params, batch)
 

@@ -126,7 +126,7 @@ FAULTS = [
     Fault(
         "the gradient of the loss lacks the target",
         "update/loss.py",
-        "(probability_MN - target_MN) * weights_M",
+        "(probability_MN - terms.distribution(targets_M, classes)) * weights_M",
         "probability_MN * weights_M",
         "update/test_loss.py",
     ),

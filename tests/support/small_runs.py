@@ -9,8 +9,8 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_optimizer, make_schedule, mup_rate_factor
-from transformer_jax.update.step import TrainState, init_state, make_train_step, new_state
+from transformer_jax.update.optimizer import make_optimizer, make_schedule, mup_rate_factors
+from transformer_jax.update.step import TrainState, make_train_step, new_state
 
 MODEL = {
     "vocab_size": 24,
@@ -71,7 +71,7 @@ class Trainer:
     def __post_init__(self):
         self.mesh = sharding.make_mesh(self.config.mesh, jax.devices()[: self.devices])
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
-        self.optimizer = make_optimizer(self.config.optimizer, schedule, mup_rate_factor(self.config.model))
+        self.optimizer = make_optimizer(self.config.optimizer, schedule, mup_rate_factors(self.config.model))
         self.plan = TrainState.abstract(self.config, self.optimizer, self.mesh)
         step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
         self.step = functools.partial(step, np.uint32(self.config.seed))
@@ -84,7 +84,7 @@ class Trainer:
 
     def init(self):
         """The state at step 0 as a run initializes it, from the seed."""
-        return init_state(self.config, self.optimizer, self.plan)
+        return TrainState.create(self.config, self.optimizer, self.mesh, abstract=self.plan)
 
     def train(self, batches, state=None):
         state = self.new() if state is None else state

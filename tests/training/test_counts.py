@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.small_runs import experiment
 from tests.support.training_runs import CLOCK
-from transformer_jax.config import TrainConfig
+from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.train import EXACT, Ending, Recorder, Trainer, ending, improvement_at_the_end
+from transformer_jax.training.train import EXACT, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, StepMetrics, TrainState
 
@@ -40,7 +40,7 @@ class Devices:
         sums = IntervalSums(zero, zero, zero, none, none, zero, none)
         return TrainState(none, none, none, {}, {}, sums)
 
-    def step(self, state, batch):
+    def train_step(self, state, batch):
         finite = np.array([batch not in skipped for skipped in self.skipped]).reshape(self.shape)
         more = np.where(finite, self.tokens[batch], 0)
         with np.errstate(over="ignore"):
@@ -98,7 +98,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
     most_tokens = ((cells or max(batches_of)) // ROWS + 1) * ROWS
     statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
     setup = types.SimpleNamespace(
-        config=config,
+        configs=[config],
         references="",
         batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
         last_step=len(batches_of),
@@ -116,9 +116,9 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
     for each in runs:
         each.metrics, each.checkpoints = Lines(), Saved()
     trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, (), SIGNALS)
-    trainer.states = trainer.steps.new_state()
+    trainer.states = trainer.compiled.new_state()
     for each, found in zip(runs, trainer.train(), strict=True):
-        each.ending = found
+        each.ending, each.step = found, trainer.step
     return runs
 
 
@@ -137,7 +137,7 @@ def test_a_run_ends_at_the_update_that_reaches_the_tokens(tmp_path, log_every, s
         (recorder,) = run(tmp_path, TOKENS, [skipped], tokens=limit, log_every=log_every)
         ended, last = first_step_with(limit, TOKENS, skipped), recorder.metrics.lines[-1]
         trained = sum(count for step, count in enumerate(TOKENS[:ended]) if step not in skipped)
-        assert (recorder.validated_step, last["step"], last["target_tokens"]) == (ended, ended, trained)
+        assert (recorder.step, last["step"], last["target_tokens"]) == (ended, ended, trained)
         assert f"finished {trained:,} target tokens" == recorder.ending.why or trained < limit or ended == len(TOKENS)
 
 
@@ -146,7 +146,7 @@ def test_the_devices_are_asked_seldom(tmp_path, monkeypatch):
     asked, tokens = [], Recorder.tokens.fget
     monkeypatch.setattr(Recorder, "tokens", property(lambda self: asked.append(1) or tokens(self)))
     (recorder,) = run(tmp_path, [80] * 3000, cells=100, tokens=80 * 2000, log_every=10**6)
-    assert recorder.validated_step == 2000
+    assert recorder.step == 2000
     assert len(asked) < 20
 
 
@@ -157,13 +157,6 @@ def test_lines_of_runs_that_train_together_are_those_of_each_alone(tmp_path):
         (alone,) = run(tmp_path, TOKENS, [own], log_every=8)
         assert str(recorder.metrics.lines) == str(alone.metrics.lines)
         assert recorder.checkpoints.saved == alone.checkpoints.saved
-
-
-def test_a_run_ends_when_its_loss_is_flat(tmp_path):
-    options = {"until_flat": 0.005, "eval_every": 1, "keep_best": 0}
-    for losses, ended in ((10 - 0.1 * np.arange(60), 60), (np.maximum(10 - 0.1 * np.arange(60), 7.5), 32)):
-        (recorder,) = run(tmp_path, TOKENS, losses=losses[:, None].tolist(), **options)
-        assert recorder.validated_step == ended and recorder.ending.final
 
 
 def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):
@@ -207,10 +200,10 @@ def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):
     assert line["accuracy"] == 1.0 and line["gradient_norm"] == 2**20 - 1
 
 
-def resumed_from(recorder, config, notes):
+def resumed_from(recorder, config, notes, step=4):
     resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup)
     resumed.checkpoints, resumed.is_new = Saved(), True
-    resumed.resume(4, notes)
+    resumed.resume(step, notes)
     return resumed
 
 
@@ -228,37 +221,42 @@ def test_sums_of_an_unfinished_interval_are_saved_and_resumed(tmp_path):
 
 def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     """The line of the checkpoint's own step included, if the validation was made before the run was killed."""
-    (recorder,) = run(tmp_path, [10] * 4, losses=[[3.0], [2.0], [2.5], [2.25]], eval_every=1)
+    losses = [[3.0], [2.0], [2.5], [2.25], *[[2.4]] * 16]
+    (recorder,) = run(tmp_path, [10] * 20, losses=losses, eval_every=1, keep_best=0, until_flat=0.01)
     notes = recorder.checkpoints.saved[-1][1]
     lines = [{"step": line["step"], **line} for line in recorder.metrics.lines]
     recorder.folder.path.mkdir()
     recorder.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    resumed = resumed_from(recorder, recorder.config, notes)
-    assert resumed.scores == recorder.scores == {1: -3.0, 2: -2.0, 3: -2.5, 4: -2.25}
-    assert (resumed.since_best, resumed.improvement) == (recorder.since_best, recorder.improvement)
-    assert resumed.validated_step == 4
+    resumed = resumed_from(recorder, recorder.config, notes, recorder.step)
+    assert resumed.scores == recorder.scores and list(resumed.scores.values())[:3] == [-3.0, -2.0, -2.5]
+    assert resumed.early_end() == recorder.early_end() != ""
+    assert resumed.validated_step == recorder.step
     other = dataclasses.replace(recorder.config.train, best_metric="valid_accuracy", best_is="highest")
-    anew = resumed_from(recorder, dataclasses.replace(recorder.config, train=other), notes)
-    assert anew.scores == {} and anew.since_best == 0
+    anew = resumed_from(recorder, dataclasses.replace(recorder.config, train=other), notes, recorder.step)
+    assert anew.scores == {}
 
 
 @pytest.mark.parametrize(
-    ("step", "tokens", "judged", "why"),
+    ("limits", "ended", "why"),
     [
-        (99, 999, (2, 0.006), None),
-        (100, 5000, (9, 0.0), "finished"),
-        (50, 1234, (9, 0.0), "finished 1,234 target tokens"),
-        (50, 999, (3, 0.0), "finished: no better bleu in 3 validations (a higher train.patience trains on)"),
-        (50, 999, (2, 0.004), "finished: the validation loss improved by 0.4 % over the last fifth of the updates "),
+        ({}, 60, "finished"),
+        ({"tokens": 100}, 10, "finished 100 target tokens"),
+        ({"patience": 3}, 24, "finished: no better valid_loss in 3 validations (a higher train.patience trains on)"),
+        ({"until_flat": 0.005}, 29, "finished: the validation loss improved by 0.48 % over the last fifth of the"),
+        ({"tokens": 100, "patience": 3}, 10, "finished 100 target tokens"),
     ],
 )
-def test_a_run_ends_at_the_first_of_its_limits(step, tokens, judged, why):
-    limits = {"steps": 100, "tokens": 1000, "patience": 3, "until_flat": 0.005}
-    train = TrainConfig(**limits, best_metric="bleu", eval_every=5, keep_best=0)
-    found = ending(train, 100, step, tokens, *judged)
-    assert found is None if why is None else found.why.startswith(why)
-    assert ending(TrainConfig(), 100, 99, 10**12, 10**6, -1.0) is None, "no limits are set"
-    assert ending(TrainConfig(), 100, 100, 0, 0, None) == Ending("finished")
+def test_a_run_ends_at_the_first_of_its_limits(tmp_path, limits, ended, why):
+    """The loss falls up to the 21st of 60 steps, each with a validation."""
+    losses = [[max(10 - 0.1 * step, 7.9)] for step in range(1, 61)]
+    (recorder,) = run(tmp_path, [10] * 60, losses=losses, eval_every=1, keep_best=0, **limits)
+    assert recorder.step == ended and recorder.ending.why.startswith(why) and recorder.ending.final
+
+
+def test_a_metric_that_nobody_measures_is_told_before_the_first_step():
+    refuse_unmeasured(TrainConfig(best_metric="bleu"), DecodeConfig(bleu_sentences=10))
+    with pytest.raises(BadInput, match="valid_los"):
+        refuse_unmeasured(TrainConfig(best_metric="valid_los"), DecodeConfig())
 
 
 def losses(first, last, every, slope=-0.01, luck=None):

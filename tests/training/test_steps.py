@@ -26,7 +26,7 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
     programs = CompiledSteps([config], [lambda count: 1e-3], mesh, params)
     state = programs.new_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, params)
-    state, metrics = programs.step(state, sharding.place_batch(batches(1)[0], mesh))
+    state, metrics = programs.train_step(state, sharding.place_batch(batches(1)[0], mesh))
     assert float(metrics.loss) > 0 and int(state.sums.steps) == 1
     reset = programs.reset_sums(state)
     assert {float(each) for each in jax.tree.leaves(reset.sums)} == {0.0}

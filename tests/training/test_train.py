@@ -49,13 +49,6 @@ def straight(place):
 
 
 @pytest.fixture(scope="module")
-def in_sixes(place):
-    """A straight run with a line of metrics wherever one of the shorter runs below ends."""
-    train_here(place / "in sixes", "train.log_every=6")
-    return place / "in sixes"
-
-
-@pytest.fixture(scope="module")
 def by_epochs(place):
     """A run that train.epochs ends after 12 updates, and the schedule with it."""
     printed = train_here(place / "by epochs", *BY_EPOCHS)
@@ -106,14 +99,6 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight):
     assert_same_run(workdir, straight)
 
 
-def test_metrics_cut_in_the_middle_of_a_line(place, in_sixes):
-    workdir = resumable(in_sixes, place / "cut")
-    with open(workdir / "metrics.jsonl", "a") as file:
-        file.write('{"step": 26, "lo')
-    assert "resuming from the checkpoint of step 18" in train_here(workdir, "train.log_every=6")
-    assert metrics(workdir) == metrics(in_sixes)
-
-
 def resumable(folder, workdir):
     """A copy of a run without its last checkpoint: one that was killed at its end."""
     shutil.copytree(folder, workdir)
@@ -121,14 +106,30 @@ def resumable(folder, workdir):
     return workdir
 
 
-def test_on_another_number_of_devices(place, in_sixes):
+def test_killed_in_the_middle_of_a_line_of_metrics(place, straight):
+    workdir = resumable(straight, place / "cut")
+    with open(workdir / "metrics.jsonl", "a") as file:
+        file.write('{"step": 26, "lo')
+    assert "resuming from the checkpoint of step 18" in train_here(workdir)
+    assert_same_run(workdir, straight)
+
+
+def test_on_another_number_of_devices(place, straight):
     """Started on one device, and resumed on two: the same to float tolerance."""
-    workdir = resumable(in_sixes, place / "moved")
-    assert_quiet(train_here(workdir, "train.log_every=6", "mesh.fsdp=2", devices=2))
-    for name, array in weights(in_sixes).items():
+    workdir = resumable(straight, place / "moved")
+    assert_quiet(train_here(workdir, "mesh.fsdp=2", devices=2))
+    for name, array in weights(straight).items():
         assert np.abs(weights(workdir)[name] - array).max() < 1e-4, name
-    for ours, theirs in zip(metrics(workdir), metrics(in_sixes), strict=True):
+    for ours, theirs in zip(metrics(workdir), metrics(straight), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, nan_ok=True)
+
+
+def test_looked_into_it_is_the_same_run(place, straight):
+    beyond = train_here(place / "looked into", flags=("--profile=24:2",), status=2)
+    assert errors(beyond) == ["error: --profile: this run ends at step 24, before step 25, the last traced"]
+    printed = train_here(place / "looked into", flags=("--profile=3:2", "--debug-nans"))
+    assert f"steps 3 to 4 are traced in {place / 'looked into/profile'}" in printed
+    assert_same_run(place / "looked into", straight)
 
 
 def test_a_limit_of_tokens(place):
@@ -137,12 +138,6 @@ def test_a_limit_of_tokens(place):
         assert "target tokens at step 8" in train_here(workdir, "train.tokens=700", "train.log_every=1")
         lines = metrics(workdir)
         assert lines[-1]["step"] == 8 and "valid_loss" in lines[-1] and len(lines) == 10
-
-
-def test_a_limit_of_hours(place):
-    assert "stopped after train.hours = 1e-12 at step 0" in train_here(
-        place / "hours", "train.hours=1e-12", status=EXIT_UNFINISHED
-    )
 
 
 def test_another_metric_is_not_compared_with_the_old_one(place, straight):
@@ -160,8 +155,7 @@ def test_another_metric_is_not_compared_with_the_old_one(place, straight):
 
 def test_a_kill_between_a_checkpoint_and_its_validation(place, straight):
     """Checkpoints are saved first: resumed, the run validates there and is the uninterrupted one."""
-    workdir = shutil.copytree(straight, place / "unvalidated")
-    shutil.rmtree(workdir / "checkpoints/24")
+    workdir = resumable(straight, place / "unvalidated")
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     kept = [line for line in lines if json.loads(line)["step"] <= 18]
     assert "valid_loss" in kept[-1]
@@ -223,12 +217,6 @@ def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
         assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == printed
 
 
-def test_a_warmup_beyond_the_end_of_the_epochs_is_refused(place):
-    (printed,) = errors(train_here(place / "warm", "train.epochs=0.15", "optimizer.warmup_steps=7", status=2))
-    assert "optimizer.warmup_steps = 7 lies beyond the run of 6 steps" in printed
-    assert not (place / "warm/config.json").exists()
-
-
 def test_the_compile_cache(place):
     """On by default, hits are counted, and seeds share all programs."""
     assert TrainConfig().compile_cache
@@ -268,21 +256,14 @@ def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     assert metrics(tmp_path / "run")[-1]["loss"] < metrics(tmp_path / "run")[0]["loss"]
 
 
-def test_early_stopping_without_validation_data(tmp_path):
-    """All problems at once."""
+def test_all_that_does_not_fit_the_data_is_told_at_once(tmp_path):
     options = ("data.task.valid_size=0", "data.valid_size=0", "train.patience=3", "train.until_flat=0.005")
-    lines = errors(train_here(tmp_path / "run", *options, "train.eval_every=1", status=2))
-    assert ["needs validation data" in line for line in lines] == [True, True]
-
-
-def test_fewer_positions_than_tokens(tmp_path):
-    (line,) = errors(train_here(tmp_path / "run", "model.positions=learned", "model.max_length=10", status=2))
-    assert "the model's positions end at 10" in line
-
-
-def test_a_metric_that_nobody_measures_is_told_before_the_first_step(tmp_path):
-    (line,) = errors(train_here(tmp_path / "run", "train.best_metric=valid_los", status=2))
-    assert line.startswith("error: train.best_metric = 'valid_los' is not among the validation metrics: valid_loss, ")
+    shorter = ("train.eval_every=1", "train.epochs=0.15", "optimizer.warmup_steps=7")
+    learned = ("model.positions=learned", "model.max_length=10")
+    printed = train_here(tmp_path / "run", *options, *shorter, *learned, status=2)
+    words = ("positions end at 10", "train.patience = 3 needs", "train.until_flat = 0.005 needs", "run of 6 steps")
+    assert [word for word in words if word not in printed] == []
+    assert not (tmp_path / "run/config.json").exists()
 
 
 def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):

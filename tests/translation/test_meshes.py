@@ -68,7 +68,7 @@ def compiled_search(sizes, tail=None, **model_options):
     rows = translate.Rows(np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32))
     options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(beam=2), "max_length": 12, "tail": tail}
     params = variables["params"]
-    params = jax.device_put(params, state_shardings({"params": params}, mesh)["params"])
+    params = jax.device_put(params, state_shardings({"params": params}, mesh, model.config)["params"])
     searched = jax.jit(functools.partial(translate.search_on, **options))
     return searched.lower(params, jax.device_put(rows, batch_sharding(mesh))).compile().as_text()
 

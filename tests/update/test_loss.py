@@ -83,20 +83,14 @@ def test_a_class_that_is_ruled_out_has_no_part_in_the_plain_loss():
     assert ours == pytest.approx(float(theirs), rel=1e-6)
 
 
-@pytest.mark.parametrize(("targets", "options", "word"), [
-    (TARGETS - 100 * (1 - WEIGHTS) + 1, {}, "id 5"),
-    (TARGETS - 3 * WEIGHTS, {}, "id -1"),
-    (TARGETS, {"spread": "al"}, "spread"),
-    (TARGETS, {"epsilon": 1.0}, "epsilon"),
-    (TARGETS, {"epsilon": float("nan")}, "epsilon"),
-])  # fmt: skip
-def test_bad_arguments_are_errors(targets, options, word):
-    with pytest.raises(ValueError, match=word):
-        label_smoothed_cross_entropy(logits_of(), targets, WEIGHTS, **options)
+@pytest.mark.parametrize("options", [{"spread": "al"}, {"epsilon": 1.0}, {"epsilon": float("nan")}])
+def test_bad_arguments_are_errors(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        label_smoothed_cross_entropy(logits_of(), TARGETS, WEIGHTS, **options)
 
 
 @pytest.mark.parametrize("target", [-1, 5])
-def test_a_target_that_is_no_class_is_nan_under_jit_and_so_is_its_gradient(target):
+def test_a_target_that_is_no_class_is_nan_and_so_is_its_gradient(target):
     targets = np.array(TARGETS)
     targets[0, 0] = target
     operands = (jnp.ones((*TARGETS.shape, 3)), jnp.ones((5, 3)), None, targets, WEIGHTS, Objective())

@@ -15,7 +15,7 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
-from transformer_jax.update.step import batch_sums, for_mesh, make_eval_step, train_step
+from transformer_jax.update.step import batch_sums, make_eval_step, resolve, train_step
 
 # Ten updates by Adam in float32. Adam divides by the root of the second moment, so a gradient that is nearly nothing
 # (1e-9 and less) moves its parameter by a good share of the rate whichever way it is rounded: SGD shows the gradients.
@@ -155,7 +155,7 @@ def test_an_output_bias_is_in_the_loss_and_has_its_gradient(tied, dtype):
         return Objective().sums(logits, batch.target_output, batch.target_output != 0).loss
 
     def ours(params):
-        return batch_sums(config, Objective(), params, batch).loss
+        return batch_sums(config, params, batch).loss
 
     both = jax.jit(lambda params: [jax.value_and_grad(loss)(params) for loss in (ours, plain)])
     (loss, gradients), (expected, by_hand) = both(params)
@@ -233,7 +233,7 @@ def described_mesh(platform):
     ],
 )  # fmt: skip
 def test_the_devices_decide_what_is_recomputed_unless_the_config_does(platform, wanted, is_computed_again):
-    resolved = for_mesh(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
+    resolved = resolve(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
     assert (resolved.train.rematerialize == "activations") == is_computed_again
 
 

@@ -56,15 +56,17 @@ def run(arguments: argparse.Namespace) -> int:
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
     from transformer_jax.processes.distributed import joined, processes
-    from transformer_jax.training.debugging import Debugging, Span
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
     mesh = experiment.mesh
     with joined(*flags, mesh.start_within, mesh.lost_after, mesh.stalled_after):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
-        profile = None if arguments.profile is None else Span(*arguments.profile)
-        debugging = Debugging(profile, arguments.debug_nans)
+        debugging = None
+        if arguments.profile or arguments.debug_nans:
+            from transformer_jax.training.debugging import Debugging
+
+            debugging = Debugging(arguments.profile, arguments.debug_nans)
         ending = train_run(
             experiment,
             arguments.workdir,

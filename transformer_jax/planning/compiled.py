@@ -60,7 +60,7 @@ def compile_for(config: ExperimentConfig, target: Target | None, program: str) -
 
 def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
     """The number of rows, rounded up to a multiple of devices times accumulation steps."""
-    parts = sharding.batch_devices(mesh) * config.train.accumulate
+    parts = sharding.batch_shards(mesh) * config.train.accumulate
     return -(-rows // parts) * parts
 
 
@@ -72,7 +72,7 @@ def compiled_step(
     batch = Batch(*[tokens] * (7 if config.data.batching == "packing" else 3))  # with segments and positions
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     steps = CompiledSteps([config], [schedule], mesh)
-    step: Any = steps.step
+    step: Any = steps.train_step
     return _compiled(step.func.trace(*step.args, steps.abstract_state, batch), target)
 
 
@@ -84,8 +84,7 @@ def compiled_search(
     rows, length = shape
     group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
     params = abstract_params(model)
-    replicate = sharding.replicated_patterns(model, mesh, config.mesh.replicate)
-    shardings = sharding.state_shardings({"params": params}, mesh, replicate)["params"]
+    shardings = sharding.state_shardings({"params": params}, mesh, model, config.mesh.replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
     traced = translate.compiled_search(model, mesh).trace(
         jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),

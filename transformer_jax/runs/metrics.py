@@ -140,7 +140,7 @@ class Criterion(NamedTuple):
             return None
         return value if self.best_is == "highest" else -value
 
-    def scores(self, lines: Sequence[Mapping[str, Any]], until: int) -> dict[int, float | None]:
+    def scores(self, lines: Sequence[Mapping[str, Any]], until: float = math.inf) -> dict[int, float | None]:
         """The scores of the validations in metrics.jsonl that were scored by this criterion, by step."""
         return {
             line["step"]: self.score(line[self.metric])

@@ -171,7 +171,7 @@ def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
     if data is not None:
         config = with_vocabulary(config, Prepared.open(Path(data)))
     mesh = sharding.make_mesh(config.mesh)
-    multiple = sharding.batch_devices(mesh) * config.train.accumulate
+    multiple = sharding.batch_shards(mesh) * config.train.accumulate
     length = min(LENGTH, config.data.max_length)
     rows = max(config.data.tokens_per_batch // length // multiple, 1)
     flops = size.training_flops(config.model, length, length).of(multiple * length, multiple * length)  # of a row each
@@ -184,7 +184,7 @@ def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
 
     def update() -> Any:
         nonlocal state
-        state, metrics = steps.step(state, batch)
+        state, metrics = steps.train_step(state, batch)
         return metrics
 
     first, times = _seconds_of(update), list[float]()

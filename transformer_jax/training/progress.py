@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,20 +35,20 @@ class Throughput:
 
     def start(self, prefetcher: Prefetcher[Any], step: int) -> None:
         self._prefetcher, self._step = prefetcher, step
-        self._began, self._waited = time.perf_counter(), prefetcher.data_wait
+        self._began, self._paused, self._waited = time.perf_counter(), 0.0, prefetcher.data_wait
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Does not count the time inside."""
+        """The seconds inside do not count for the interval in which they are."""
         began = time.perf_counter()
         yield
-        self._began += time.perf_counter() - began
+        self._paused += time.perf_counter() - began
 
     def lap(self, step: int) -> None:
         """Ends the interval that `rates` then describes, and starts the next."""
-        now, waited = time.perf_counter(), self._prefetcher.data_wait
-        self._steps, self._seconds, self._lap_waited = step - self._step, now - self._began, waited - self._waited
-        self._step, self._began, self._waited = step, now, waited
+        self._seconds = time.perf_counter() - self._began - self._paused
+        self._steps, self._lap_waited = step - self._step, self._prefetcher.data_wait - self._waited
+        self.start(self._prefetcher, step)
 
     def rates(self, source_tokens: float, target_tokens: float, steps: int) -> dict[str, Any]:
         """The speed over the last interval, for non-padding tokens of `steps` steps.
@@ -73,22 +72,19 @@ class Throughput:
 
 
 class ProgressLine:
-    """A live progress bar on a terminal; without one, a plain line for each line of metrics. Only process 0 prints."""
+    """A live bar on a terminal, and a line for each line of metrics. Only process 0 prints."""
 
     def __init__(self, first_step: int, last_step: int):
-        self._last_step, self._is_shown, self._bar = last_step, processes().is_first, None
-        if self._is_shown and sys.stderr.isatty():
-            self._bar = tqdm(initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1)
+        self._last_step, self._is_shown = last_step, processes().is_first
+        disable = None if self._is_shown else True  # None: shown on a terminal
+        self.bar = tqdm(
+            initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1, disable=disable
+        )
         self._reported_step, self._reported_at = first_step, time.monotonic()
 
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
     def advance(self, loss: float) -> None:
-        if self._bar is not None:
-            self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            self._bar.update()
+        self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+        self.bar.update()
 
     def report(self, step: int, lines: Sequence[Mapping[str, Any]]) -> None:
         """Prints the lines of metrics of all runs as one: means, and the speed of all of them together."""
@@ -113,21 +109,20 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def header(
-    steps: CompiledSteps, batches: TrainingBatches, left_out: Sequence[str], last_step: int, speed: Throughput
+    compiled: CompiledSteps, batches: TrainingBatches, left_out: Sequence[str], last_step: int, speed: Throughput
 ) -> str:
     """What a log should begin with: all that people forget to write down."""
-    config, mesh, statistics = steps.configs[0], steps.mesh, batches.statistics()
+    config, mesh, statistics = compiled.configs[0], compiled.mesh, batches.statistics()
     model, train, optimizer, per_epoch = config.model, config.train, config.optimizer, statistics.steps_per_epoch
     loss = f"loss {train.loss}" if train.loss else f"label smoothing {train.label_smoothing:g}"
     loss += " (in valid_loss, not in perplexities)" if train.label_smoothing and not train.loss else ""
     loss += f"; z-loss {train.z_loss:g}" if train.z_loss else ""
-    after_warmup = min(max(optimizer.warmup_steps, 1), last_step)
-    rates = {step: float(steps.schedules[0](step - 1)) for step in sorted({1, after_warmup, last_step})}
-    shown_rates = ", ".join(f"{rate:.3g} at step {step:,}" for step, rate in rates.items())
+    warm = min(max(optimizer.warmup_steps, 1), last_step)
+    peak = float(compiled.schedules[0](warm - 1))
     early_ends = {name: getattr(train, name) for name in ("tokens", "patience", "until_flat", "hours")}
     earlier = ", ".join(f"train.{name} = {limit:,}" for name, limit in early_ends.items() if limit is not None)
     lines = {
-        "model": f"{count(steps.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}"
+        "model": f"{count(compiled.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}"
         + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
         "vocabulary": f"{model.vocab_size:,}"
         + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
@@ -139,14 +134,14 @@ def header(
         + (f", in {train.accumulate} microbatches" if train.accumulate > 1 else ""),
         "optimizer": " ".join([optimizer.name, *(f"{name}={value}" for name, value in optimizer.kwargs.items())])
         + "".join(f"; {pattern}: {settings}" for pattern, settings in optimizer.groups),
-        "rate": f"{optimizer.schedule}: {shown_rates}",
+        "rate": f"{optimizer.schedule}: {peak:.3g} after the warmup, at step {warm:,}",
         "loss": f"{loss}; dropout {model.dropout:g}",
         "length": f"{last_step:,} steps = {last_step / per_epoch:.1f} epochs"
         + (f"; earlier by {earlier}" if earlier else ""),
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         + (f"; {processes().count} processes" if processes().count > 1 else "")
-        + ("; compiled without an optimization that this jaxlib has a bug in" if steps.compiler_options else ""),
+        + ("; compiled without an optimization that this jaxlib has a bug in" if compiled.compiler_options else ""),
         "peak": str(speed),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())

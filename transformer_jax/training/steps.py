@@ -27,17 +27,16 @@ from transformer_jax.processes.compilation import unfused, unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.optimizer import make_optimizer, mup_rate_factor
+from transformer_jax.update.optimizer import make_optimizer, mup_rate_factors
 from transformer_jax.update.step import (
     IntervalSums,
     StepMetrics,
     TrainState,
-    evaluation_sums,
-    for_mesh,
-    init_state,
+    batch_sums,
     make_eval_step,
     make_train_step,
     new_state,
+    resolve,
     train_step,
 )
 
@@ -66,12 +65,6 @@ def differing(configs: Sequence[ExperimentConfig]) -> dict[str, list[Any]]:
     """The options in which the configs differ, with the value of each config."""
     values = {path: [schema.value_at(config, path) for config in configs] for path in OPTIONS}
     return {path: each for path, each in values.items() if any(value != each[0] for value in each)}
-
-
-def describe(configs: Sequence[ExperimentConfig]) -> str:
-    """How many runs these are, and in what they differ."""
-    values = [f"{path}: {', '.join(map(str, each))}" for path, each in differing(configs).items()]
-    return "; ".join([f"{len(configs)} runs", *values])
 
 
 def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
@@ -110,7 +103,7 @@ class CompiledSteps:
     axis in front: the runs.
 
     - `new_state()`: the states at step 0
-    - `step(states, batch)`: the states after one more step, and its metrics
+    - `train_step(states, batch)`: the states after one more step, and its metrics
     - `evaluate(params, batch)`: the sums of a batch without dropout
     """
 
@@ -119,19 +112,19 @@ class CompiledSteps:
     ):
         self.configs, self.schedules, self.mesh = configs, schedules, mesh
         config, self.is_vmapped = configs[0], len(configs) > 1
-        self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factor(config.model))
-        self.abstract_state = TrainState.abstract(config, self.optimizer, mesh)
-        of_one = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
+        self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factors(config.model))
+        self.abstract_state = abstract = TrainState.abstract(config, self.optimizer, mesh)
+        of_one = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         if self.is_vmapped:
             self.compiler_options = unfused(mesh)
             of_all = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), of_one)
-            self.new_state, self.step, self.evaluate = _vmapped(configs, schedules, mesh, of_all)
+            self.new_state, self.train_step, self.evaluate = _vmapped(configs, schedules, mesh, of_all)
         else:
             self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
             of_all = of_one
-            self.new_state = functools.partial(init_state, config, self.optimizer, self.abstract_state, params)
-            step: Any = make_train_step(config, self.optimizer, mesh, self.abstract_state)
-            self.step = functools.partial(step, np.uint32(config.seed))
+            self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
+            step: Any = make_train_step(config, self.optimizer, mesh, abstract)
+            self.train_step = functools.partial(step, np.uint32(config.seed))
             self.evaluate = make_eval_step(config, mesh)
 
         def take(tree: Any, run: int) -> Any:
@@ -182,10 +175,10 @@ class CompiledSteps:
 def _vmapped(
     configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, shardings: TrainState
 ) -> list[Any]:
-    """The programs `new_state`, `step` and `evaluate` of several runs, whose states are sharded like this."""
+    """The programs `new_state`, `train_step` and `evaluate` of several runs, whose states are sharded like this."""
     config, everywhere, options = configs[0], NamedSharding(mesh, PartitionSpec()), unfused(mesh)
-    trained, evaluated = (for_mesh(config, mesh, is_training=is_training) for is_training in (True, False))
-    rate_factor = mup_rate_factor(config.model)
+    trained, evaluated = (resolve(config, mesh, is_training=is_training) for is_training in (True, False))
+    factors = mup_rate_factors(config.model)
 
     def new(numbers: Numbers) -> TrainState:
         one = with_values(config, numbers)
@@ -193,7 +186,7 @@ def _vmapped(
 
     def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         one = with_values(trained, numbers)
-        return train_step(one, make_optimizer(one.optimizer, lambda count: rate, rate_factor), state, batch, mesh)
+        return train_step(one, make_optimizer(one.optimizer, lambda count: rate, factors), state, batch, mesh)
 
     def step_all(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         # Each run has its own schedule, of any form, at its own number of updates.
@@ -201,7 +194,7 @@ def _vmapped(
         return jax.vmap(step, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)
 
     def evaluate(numbers: Numbers, params: Any, batch: Any) -> TokenSums:
-        return evaluation_sums(with_values(evaluated, numbers), params, batch)
+        return batch_sums(with_values(evaluated, numbers), params, batch)
 
     programs = (
         jax.jit(jax.vmap(new), out_shardings=shardings, compiler_options=options),

@@ -9,9 +9,8 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -33,13 +32,15 @@ from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Criterion, Metrics, is_validation, read_metrics, validations_since_best
 from transformer_jax.schema import is_address
-from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.progress import ProgressLine, Throughput, header
-from transformer_jax.training.steps import CompiledSteps, describe, last_step
+from transformer_jax.training.steps import CompiledSteps, last_step
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
 from transformer_jax.update.step import IntervalSums, StepMetrics
+
+if TYPE_CHECKING:
+    from transformer_jax.training.debugging import Debugging
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
@@ -66,63 +67,59 @@ def train(
     folders: Sequence[RunFolder],
     evaluators: Sequence[Evaluator] = (),
     params: Any = None,
-    debugging: Debugging | None = None,
+    debugging: "Debugging | None" = None,
 ) -> list[Ending]:
     """Trains runs, or resumes them, until they end; returns how each ended.
 
     One new run may start from `params`. Several runs must be compatible (steps.py).
     """
-    setup = RunSetup(configs[0], prepared, has_evaluators=bool(evaluators))
-    steps = CompiledSteps(configs, [setup.schedule(config) for config in configs], setup.mesh, params)
-    above = os.path.commonpath([folder.path.absolute().parent for folder in folders])
-    labels = [f"{os.path.relpath(folder.path, above)}: " if folders[1:] else "" for folder in folders]
+    setup = RunSetup(configs, prepared, has_evaluators=bool(evaluators))
+    compiled = CompiledSteps(configs, setup.schedules, setup.mesh, params)
     runs = [
-        Recorder(config, schedule, folder, setup, label)
-        for config, schedule, folder, label in zip(configs, steps.schedules, folders, labels, strict=True)
+        Recorder(config, schedule, folder, setup, label=f"{folder.path}: " if folders[1:] else "")
+        for config, schedule, folder in zip(configs, setup.schedules, folders, strict=True)
     ]
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
-        stack.enter_context((debugging or Debugging()).installed(steps, setup.last_step, folders[0].profile))
+        if debugging is not None:
+            stack.enter_context(debugging.installed(compiled, setup.last_step, folders[0].profile))
         for run in runs:
             stack.enter_context(run.opened())
-        trainer = Trainer(setup, steps, runs, evaluators, signals)
+        trainer = Trainer(setup, compiled, runs, evaluators, signals)
         trainer.restore()
         return trainer.train()
 
 
 class RunSetup:
-    """All that is fixed before a run starts: mesh, batches, validation data, last step. Vmapped runs share one."""
+    """All that is fixed before runs start: mesh, batches, validation data, last step, learning rates."""
 
-    def __init__(self, config: ExperimentConfig, prepared: Prepared, has_evaluators: bool):
-        self.config, self.mesh = config, sharding.make_mesh(config.mesh)
+    def __init__(self, configs: Sequence[ExperimentConfig], prepared: Prepared, has_evaluators: bool):
+        self.configs, config = configs, configs[0]
+        self.mesh = sharding.make_mesh(config.mesh)
         self.share = sharding.batch_share(self.mesh)
         # Batches are cut into equal shards for devices and into microbatches; empty rows fill up.
-        shards = sharding.batch_devices(self.mesh)
+        shards = sharding.batch_shards(self.mesh)
         self.batches = training_batches(config.data, prepared.pairs("train"), shards * config.train.accumulate)
         self.validation: EvaluationBatches | None = None
         if "valid" in prepared.splits and len(pairs := prepared.pairs("valid")):
-            self.validation = EvaluationBatches(
-                pairs,
-                tokens_per_batch=config.data.tokens_per_batch,
-                num_shapes=config.data.num_shapes,
-                row_multiple=shards,
-            )
+            options = {"tokens_per_batch": config.data.tokens_per_batch, "num_shapes": config.data.num_shapes}
+            self.validation = EvaluationBatches(pairs, **options, row_multiple=shards)
         self.left_out = prepared.left_out("train")
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         self.compilations = CompileWatch()
         self.last_step = self.last_step_of(config.train)
-        shapes = self.batches.shapes
-        self.most_tokens = max(shape.rows * shape.target for shape in shapes)  # in a batch
-        # The devices' sums are collected at least this often, so that their counts stay exact.
-        self.collect_every = max(1, EXACT // max(shape.rows * max(shape.source, shape.target) for shape in shapes))
+        # The most tokens of a side in a batch, and how often the devices' sums are collected, so that they stay exact.
+        self.most_tokens = max(shape.rows * max(shape.source, shape.target) for shape in self.batches.shapes)
+        self.collect_every = max(1, EXACT // self.most_tokens)
         if problems := list(self._problems(has_evaluators)):
             raise ConfigError(problems)
+        self.schedules = [make_schedule(each.optimizer, each.model.base_d_model, self.last_step) for each in configs]
 
     def _problems(self, has_evaluators: bool) -> Iterator[str]:
         """What would otherwise fail at the first batch or at the first validation, hours later."""
-        train, optimizer = self.config.train, self.config.optimizer
+        model, train = self.configs[0].model, self.configs[0].train
         shapes = [*self.batches.shapes, *(self.validation.shapes if self.validation else ())]
-        limit, longest = position_limit(self.config.model), max(max(shape.source, shape.target) for shape in shapes)
+        limit, longest = position_limit(model), max(max(shape.source, shape.target) for shape in shapes)
         if limit is not None and longest > limit:
             yield (
                 f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has {longest} "
@@ -131,25 +128,16 @@ class RunSetup:
         for name, measures in (("patience", has_evaluators), ("until_flat", False)):
             if (limit := getattr(train, name)) is not None and self.validation is None and not measures:
                 yield f"train.{name} = {limit:g} needs validation data, and there is none"
-        if train.until_flat is not None and ends_with_the_run(optimizer):
-            yield (
-                f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {optimizer.schedule}: the schedule "
-                "takes `steps`, so it ends with the run, and every loss is flat there"
-            )
+        for optimizer in (config.optimizer for config in self.configs):
+            if optimizer.warmup_steps > self.last_step and not is_address(optimizer.schedule):
+                yield (
+                    f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.last_step:,} "
+                    "steps: the learning rate would never reach its peak"
+                )
 
     def last_step_of(self, train: TrainConfig) -> int:
         """The last step of a run on this data with these options."""
         return last_step(train, self.batches.steps_per_epoch)
-
-    def schedule(self, config: ExperimentConfig) -> optax.Schedule:
-        """The learning rate of a run on this data."""
-        optimizer = config.optimizer
-        if optimizer.warmup_steps > self.last_step and not is_address(optimizer.schedule):
-            raise BadInput(
-                f"optimizer.warmup_steps = {optimizer.warmup_steps} lies beyond the run of {self.last_step:,} steps: "
-                "the learning rate would never reach its peak"
-            )
-        return make_schedule(optimizer, config.model.base_d_model, self.last_step)
 
     def placed_batch(self, step: int) -> Any:
         """The batch of a step, on the devices. The prefetching thread calls this."""
@@ -159,12 +147,11 @@ class RunSetup:
         """Sums over every validation sentence once, in float64; None without validation data."""
         if self.validation is None:
             return None
-        totals: Any = [np.float64(0)] * len(TokenSums._fields)
+        totals: Any = 0.0
         for number in range(len(self.validation)):
             batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
             watchdog.advance()
-            sums = jax.device_get(evaluate(params, batch))
-            totals = [total + np.asarray(summand, np.float64) for total, summand in zip(totals, sums, strict=True)]
+            totals = totals + np.asarray(jax.device_get(evaluate(params, batch)), np.float64)
         return TokenSums(*totals)
 
 
@@ -174,18 +161,16 @@ class Trainer:
     def __init__(
         self,
         setup: RunSetup,
-        steps: CompiledSteps,
+        compiled: CompiledSteps,
         runs: Sequence["Recorder"],
         evaluators: Sequence[Evaluator],
         signals: StopSignals,
     ):
-        self.setup, self.steps, self.runs, self.evaluators, self.signals = setup, steps, runs, evaluators, signals
-        self.config, self.step = setup.config.train, 0
+        self.setup, self.compiled, self.runs, self.evaluators, self.signals = setup, compiled, runs, evaluators, signals
+        self.train_config, self.step = setup.configs[0].train, 0
         self.saved_step: int | None = None  # of the last checkpoint
-        self.speed = Throughput(
-            setup.config.model, setup.batches.statistics(), setup.mesh.devices.size, self.config.peak_flops
-        )
-        self._is_compiled = False
+        devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
+        self.speed = Throughput(setup.configs[0].model, setup.batches.statistics(), devices, peak_flops)
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
@@ -196,11 +181,11 @@ class Trainer:
 
         With several processes the first chooses the step, and all must be able to read it before anything is moved.
         """
-        damaged: dict[int, list[str]] = {}
-        restored: list[Any] = [(None, {})] * len(self.runs)
+        damaged: dict[int, Sequence[str]] = {}
+        restored: Sequence[Any] = [(None, {})] * len(self.runs)
         common = set.intersection(*(set(run.checkpoints.steps) for run in self.runs))
         for step in processes().broadcast(sorted(common, reverse=True)):
-            restored, problems = self._read(step)
+            restored, problems = zip(*[self._read(run, step) for run in self.runs], strict=True)
             if not any(problems):
                 self.step = self.saved_step = step
                 break
@@ -218,65 +203,56 @@ class Trainer:
             if len(self.runs) > 1:
                 run.checkpoints.drop_after(self.step)
         self.announce()
-        self.states = self.steps.join([state for state, _ in restored]) if self.step else self.steps.new_state()
+        self.states = self.compiled.join([state for state, _ in restored]) if self.step else self.compiled.new_state()
 
-    def _read(self, step: int) -> tuple[list[tuple[Any, dict[str, Any]]], list[str]]:
-        """The state and notes of each run's checkpoint, and what is wrong with each; the same in every process."""
-        restored, problems = [], []
-        for run in self.runs:
-            try:
-                restored.append(run.checkpoints.restore(step, self.steps.abstract_state))
-                problem = ""
-            except DamagedCheckpoint as damage:
-                problem = str(damage)
-            problems.append(problem)
-        return restored, problems
+    def _read(self, run: "Recorder", step: int) -> tuple[tuple[Any, dict[str, Any]], str]:
+        """The state and notes of a run's checkpoint, and what is wrong with it, which is the same in every process."""
+        try:
+            return run.checkpoints.restore(step, self.compiled.abstract_state), ""
+        except DamagedCheckpoint as damage:
+            return (None, {}), str(damage)
 
     def announce(self) -> None:
         """Prints what a log should begin with."""
-        if not processes().is_first:
-            return
-        if len(self.runs) > 1:
-            tell(f"{'together':>11}: {describe(self.steps.configs)}")
-        tell(header(self.steps, self.setup.batches, self.setup.left_out, self.setup.last_step, self.speed))
-        if self.setup.validation is None:
-            tell("warning: there is no validation data: the loss on unseen sentences will not be known")
-        if self.step:
-            tell(f"resuming from the checkpoint of step {self.step:,}")
+        if processes().is_first:
+            if len(self.runs) > 1:
+                tell(f"{'together':>11}: {len(self.runs)} runs")
+            tell(header(self.compiled, self.setup.batches, self.setup.left_out, self.setup.last_step, self.speed))
+            if self.setup.validation is None:
+                tell("warning: there is no validation data: the loss on unseen sentences will not be known")
+            if self.step:
+                tell(f"resuming from the checkpoint of step {self.step:,}")
 
     # The loop.
 
     def train(self) -> list[Ending]:
         """Trains until the end."""
-        train, last = self.config, self.setup.last_step
+        train, first, last = self.train_config, self.step, self.setup.last_step
         self.count_tokens()  # train.tokens may have been lowered
-        self.progress = ProgressLine(self.step, last)
-        with contextlib.closing(self.progress), Prefetcher(self.setup.placed_batch, self.step) as batches:
+        self.progress = ProgressLine(first, last)
+        with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
             self.speed.start(batches, self.step)
             while (end := self.ending()) is None:
-                self.take_step(next(batches))
+                self.take_step(next(batches), is_first=self.step == first)
                 self.check_metrics()
                 self.count_tokens()
-                is_last = self.step == last
-                if self.step % train.log_every == 0 or is_last or self._has_its_tokens():
+                if self.step % train.log_every == 0 or self.step == last or self._has_its_tokens():
                     self.log()
                 elif self.step % self.setup.collect_every == 0:
                     self.collect()
                 with self.speed.paused():
-                    if self.step % train.checkpoint_every == 0 or is_last:
+                    if self.step % train.checkpoint_every == 0:
                         self.save()
-                    if self.step % train.eval_every == 0 or is_last:
+                    if self.step % train.eval_every == 0:
                         self.validate()
             return self.end(end)
 
-    def take_step(self, batch: Any) -> None:
+    def take_step(self, batch: Any, is_first: bool) -> None:
         """One step. The first one compiles, which may take minutes."""
-        is_announced = not self._is_compiled and processes().is_first
-        with announced_when_slow() if is_announced else contextlib.nullcontext():
-            self.states, metrics = self.steps.step(self.states, batch)
-        self._is_compiled = True
+        with announced_when_slow() if is_first and processes().is_first else contextlib.nullcontext():
+            self.states, metrics = self.compiled.train_step(self.states, batch)
         self.step += 1
         watchdog.advance()
         self._metrics.append(metrics)
@@ -285,12 +261,11 @@ class Trainer:
         """Reads the metrics of earlier steps, so that the host is never far ahead of the devices."""
         while len(self._metrics) > (0 if self.step == self.setup.last_step else STEPS_AHEAD):
             step, losses = self.step - len(self._metrics) + 1, []
-            for run, metrics in zip(self.runs, self.steps.fetch(self._metrics.popleft()), strict=True):
-                if metrics.bad_in_a_row >= self.config.max_bad_steps and not run.diverged:
-                    rate = float(run.schedule(step - metrics.bad_in_a_row))
+            for run, metrics in zip(self.runs, self.compiled.fetch(self._metrics.popleft()), strict=True):
+                if metrics.bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
                     run.diverged = (
                         f"the gradient was not finite in {metrics.bad_in_a_row} steps in a row, up to step {step:,} "
-                        f"(learning rate {rate:.3g}); these updates were skipped. A lower "
+                        f"(learning rate {float(run.schedule(step - metrics.bad_in_a_row)):.3g}): a lower "
                         "optimizer.learning_rate, more warmup, or optimizer.clip_norm may help"
                     )
                     if len(self.runs) > 1:
@@ -308,30 +283,28 @@ class Trainer:
         Only the devices know, because skipped updates do not count. They are asked where full batches would reach the
         limit, which is seldom and does not depend on how often metrics are logged.
         """
-        if self.config.tokens is None or self.step < self._count_at:
+        if self.train_config.tokens is None or self.step < self._count_at:
             return
         self.tokens = self.runs[0].tokens + int(self.states.sums.target_tokens)
-        self._count_at = self.step + max(1, -(-(self.config.tokens - self.tokens) // self.setup.most_tokens))
+        self._count_at = self.step + max(1, -(-(self.train_config.tokens - self.tokens) // self.setup.most_tokens))
 
     def _has_its_tokens(self) -> bool:
-        return self.config.tokens is not None and self.tokens >= self.config.tokens
+        return self.train_config.tokens is not None and self.tokens >= self.train_config.tokens
+
+    def collect(self) -> list[int]:
+        """Moves the devices' sums to the recorders; returns the updates of each run so far."""
+        fetched = self.compiled.fetch((self.states.sums, self.states.updates))
+        self.states = self.compiled.reset_sums(self.states)
+        for run, (sums, _) in zip(self.runs, fetched, strict=True):
+            run.add(sums)
+        return [int(updates) for _, updates in fetched]
 
     def log(self) -> None:
         """Writes a line of metrics of each run about the steps since the last one."""
-        sums = self.steps.fetch((self.states.sums, self.states.updates))
-        self.states = self.steps.reset_sums(self.states)
+        updates = self.collect()
         self.speed.lap(self.step)
-        lines = []
-        for run, (of_run, updates) in zip(self.runs, sums, strict=True):
-            run.add(of_run)
-            lines.append(run.log(self.step, int(updates), self.speed))
+        lines = [run.log(self.step, of_run, self.speed) for run, of_run in zip(self.runs, updates, strict=True)]
         self.progress.report(self.step, lines)
-
-    def collect(self) -> None:
-        """Takes over the devices' sums without a line of metrics."""
-        for run, sums in zip(self.runs, self.steps.fetch(self.states.sums), strict=True):
-            run.add(sums)
-        self.states = self.steps.reset_sums(self.states)
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
@@ -339,35 +312,40 @@ class Trainer:
             return
         for run in self.runs:
             run.checkpoints.wait()
-        for run, state in zip(self.runs, self.steps.split(self.states), strict=True):
+        for run, state in zip(self.runs, self.compiled.split(self.states), strict=True):
             run.save(self.step, state)
         self.saved_step = self.step
 
     def validate(self) -> None:
         """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step."""
-        pending = [number for number, run in enumerate(self.runs) if run.validated_step != self.step]
+        pending = {number: run for number, run in enumerate(self.runs) if run.validated_step != self.step}
         if not pending:
             return
-        params = self.steps.evaluated_params(self.states)
-        sums = self.setup.validation_sums(self.steps.evaluate, params)
-        of_runs = [None] * len(self.runs) if sums is None else self.steps.fetch(sums)
-        for number in pending:
+        params = self.compiled.evaluated_params(self.states)
+        sums = self.setup.validation_sums(self.compiled.evaluate, params)
+        of_runs = [None] * len(self.runs) if sums is None else self.compiled.fetch(sums)
+        for number, run in pending.items():
             translated: dict[str, float] = {}
             for evaluator in self.evaluators:
-                translated |= evaluator(self.steps.params_of(params, number))
-            self.runs[number].write_validation(self.step, of_runs[number], translated)
+                translated |= evaluator(self.compiled.params_of(params, number))
+            run.write_validation(self.step, of_runs[number], translated)
 
     # End.
 
     def ending(self) -> Ending | None:
         """Why the runs end here, or None: they are complete, or interrupted by a signal or by train.hours."""
-        run, hours = self.runs[0], self.config.hours  # vmapped runs have no limits that depend on how they train
+        run, hours = self.runs[0], self.train_config.hours
         if all(run.diverged for run in self.runs):
             return Ending(run.diverged, diverged=True)
-        complete = ending(self.config, self.setup.last_step, self.step, self.tokens, run.since_best, run.improvement)
+        if self.step >= self.setup.last_step:
+            return Ending("finished")
+        if self._has_its_tokens():
+            return Ending(f"finished {self.tokens:,} target tokens")
+        if reason := run.early_end():  # vmapped runs have no limits that depend on how they train
+            return Ending(f"finished: {reason}")
         is_late = hours is not None and processes().is_first and seconds_since_start() > hours * 3600
         why = self.signals.stop_at(self.step, f"after train.hours = {hours:g}" if is_late else None)
-        return complete or (None if why is None else Ending(f"stopped {why}", final=False))
+        return None if why is None else Ending(f"stopped {why}", final=False)
 
     def end(self, end: Ending) -> list[Ending]:
         """Saves, and validates if the runs are complete."""
@@ -389,11 +367,7 @@ class Recorder:
         self.unlogged: dict[str, float] = {}  # sums since then, as far as they were fetched from the devices
         self.perplexity = 0.0  # of the last line of metrics; 0 = not known
         self.criterion = Criterion.of(config.train, config.decode, setup.references)
-        self.scores: dict[int, float | None] = {}  # of validations, by step; higher is better, None is not finite
-        self.valid_losses: dict[int, float] = {}  # by step, those that are finite
-        self.since_best = 0  # validations since the best
-        self.improvement: float | None = None  # `improvement_at_the_end`
-        self.validated_step = 0  # of the last validation
+        self.validations: list[dict[str, Any]] = []  # their lines of metrics
         self.diverged = ""  # why the run has failed
         self._has_warned = False
 
@@ -434,7 +408,8 @@ class Recorder:
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
             )
-        self.logged_tokens, self.unlogged = notes["memory"]["target_tokens"], dict(notes["memory"]["since"])
+        counts = notes["memory"]  # of the target tokens; named so in checkpoints
+        self.logged_tokens, self.unlogged = counts["target_tokens"], dict(counts["since"])
         self.diverged = notes.get("diverged", "")
         before = Criterion.noted(notes)
         if not self.criterion.compares_with(before):
@@ -442,16 +417,36 @@ class Recorder:
         self.criterion = self.criterion.after(before, step)
         lines = processes().broadcast(read_metrics(self.folder.metrics) if self.folder.writes else None)
         lines = [line for line in lines if line["step"] <= step]
-        self.scores = self.criterion.scores(lines, step)
-        self.checkpoints.scores = {at: score for at, score in self.scores.items() if score is not None}
-        self.valid_losses = {line["step"]: line["valid_loss"] for line in lines if line.get("valid_loss") is not None}
-        self.validated_step = max((line["step"] for line in lines if is_validation(line)), default=0)
         self.perplexity = next((line["perplexity"] for line in reversed(lines) if line.get("perplexity")), 0.0)
-        self._judge()
+        self.validations = [line for line in lines if is_validation(line)]
+        self._rank()
 
-    def _judge(self) -> None:
-        self.since_best = validations_since_best(self.scores)
-        self.improvement = improvement_at_the_end(self.valid_losses, self.config.optimizer.warmup_steps)
+    @property
+    def validated_step(self) -> int:
+        return self.validations[-1]["step"] if self.validations else 0
+
+    @property
+    def scores(self) -> dict[int, float | None]:
+        """The scores of validations, by step; higher is better, None is not finite."""
+        return self.criterion.scores(self.validations)
+
+    def _rank(self) -> None:
+        self.checkpoints.scores = {step: score for step, score in self.scores.items() if score is not None}
+
+    def early_end(self) -> str:
+        """Why the run ends before its last step, by train.patience or train.until_flat; or ""."""
+        train = self.config.train
+        if train.patience is not None and validations_since_best(self.scores) >= train.patience:
+            return f"no better {train.best_metric} in {train.patience} validations (a higher train.patience trains on)"
+        if train.until_flat is not None:
+            losses = {line["step"]: line.get("valid_loss") for line in self.validations}
+            improvement = improvement_at_the_end(losses, self.config.optimizer.warmup_steps)
+            if improvement is not None and improvement < train.until_flat:
+                return (
+                    f"the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates "
+                    "(a lower train.until_flat trains on)"
+                )
+        return ""
 
     def add(self, sums: IntervalSums) -> None:
         """Adds sums of the devices to those since the last line, in float64 and in integers of any size."""
@@ -467,7 +462,7 @@ class Recorder:
         """Writes a line of metrics about the steps since the last one."""
         self.folder.refuse_other_training()
         total, self.unlogged = self.unlogged, {}
-        tokens, steps = int(total["target_tokens"]), int(total["steps"])
+        tokens, logged_updates = int(total["target_tokens"]), int(total["steps"])
         self.logged_tokens += tokens
         perplexity = _exp(_over(total["nll"], tokens))
         self.perplexity = perplexity if tokens else self.perplexity
@@ -477,10 +472,10 @@ class Recorder:
             "perplexity": perplexity,
             "accuracy": _over(total["right"], tokens),
             "learning_rate": float(self.schedule(max(updates - 1, 0))),
-            "gradient_norm": _over(total["gradient_norm"], steps),
+            "gradient_norm": _over(total["gradient_norm"], logged_updates),
             "target_tokens": self.logged_tokens,
             "skipped": step - updates,
-            **speed.rates(int(total["source_tokens"]), tokens, steps),
+            **speed.rates(int(total["source_tokens"]), tokens, logged_updates),
         }
         self.metrics.write(step, line)
         if not self._has_warned and (problem := self.divergence(step)):
@@ -500,24 +495,19 @@ class Recorder:
 
     def write_validation(self, step: int, sums: TokenSums | None, translated: Mapping[str, float]) -> None:
         """Writes the validation of a step: sums over the validation data, and metrics of its translations."""
-        self.validated_step, values = step, dict(translated)
+        values = dict(translated)
         if sums is not None:
-            of_data = {
+            values = {
                 "valid_loss": float(sums.loss / sums.weight),
                 "valid_perplexity": _exp(float(sums.nll / sums.tokens)),
                 "valid_accuracy": float(sums.correct / sums.tokens),
+                **translated,
             }
-            if math.isfinite(of_data["valid_loss"]):
-                self.valid_losses[step] = of_data["valid_loss"]
-            values = of_data | values
-        if not values:
-            return
-        self.metrics.write(step, values)
-        self.tell(f"step {step:>7,}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
-        score = self.scores[step] = self.criterion.score(values.get(self.config.train.best_metric))
-        if score is not None:
-            self.checkpoints.scores[step] = score
-        self._judge()
+        if values:
+            self.metrics.write(step, values)
+            self.tell(f"step {step:>7,}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
+            self.validations.append({"step": step, **values})
+            self._rank()
 
     def save(self, step: int, state: Any) -> None:
         """Starts to write a checkpoint."""
@@ -538,7 +528,7 @@ class Recorder:
         if problem:
             return Ending(problem, diverged=True)
         then = "" if ending.final else "; the same command resumes the run"
-        known = {at: score for at, score in self.scores.items() if score is not None}
+        known = self.checkpoints.scores
         if ending.final and known:
             at = max(known, key=lambda at: (known[at], -at))
             value = known[at] if self.criterion.best_is == "highest" else -known[at]
@@ -552,39 +542,19 @@ class Recorder:
             tell(f"{kind}{self.label}{line}")
 
 
-def ending(
-    train: TrainConfig, last_step: int, step: int, target_tokens: int, since_best: int, improvement: float | None
-) -> Ending | None:
-    """Why a run is complete after a step, or None if it continues."""
-    if step >= last_step:
-        return Ending("finished")
-    if train.tokens is not None and target_tokens >= train.tokens:
-        return Ending(f"finished {target_tokens:,} target tokens")
-    if train.patience is not None and since_best >= train.patience:
-        return Ending(
-            f"finished: no better {train.best_metric} in {train.patience} validations "
-            "(a higher train.patience trains on)"
-        )
-    if train.until_flat is not None and improvement is not None and improvement < train.until_flat:
-        return Ending(
-            f"finished: the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates "
-            "(a lower train.until_flat trains on)"
-        )
-    return None
-
-
-def improvement_at_the_end(losses: Mapping[int, float], warmup_steps: int) -> float | None:
+def improvement_at_the_end(losses: Mapping[int, float | None], warmup_steps: int) -> float | None:
     """By which fraction validation losses, by step, fell over the last fifth of the updates; None if it is unknown.
 
     It is the slope of a straight line through all validations of that fifth, so that it does not depend on the luck of
     one. The fifth must not reach back into the warmup, when many runs pause at the entropy of single words.
     """
-    last = max(losses, default=0)
-    steps = [step for step in losses if 5 * step >= 4 * last]
-    if len(steps) < FEWEST or 4 * last < 5 * warmup_steps:
+    finite = {step: loss for step, loss in losses.items() if loss is not None and math.isfinite(loss)}
+    last = max(finite, default=0)
+    at_the_end = {step: loss for step, loss in finite.items() if 5 * step >= 4 * last}
+    if len(at_the_end) < FEWEST or 4 * last < 5 * warmup_steps:
         return None
-    values = [losses[step] for step in steps]
-    return float(-np.polyfit(steps, values, 1)[0] * last / 5 / np.mean(values))
+    slope = np.polyfit([*at_the_end], [*at_the_end.values()], 1)[0]
+    return float(-slope * last / 5 / np.mean([*at_the_end.values()]))
 
 
 def refuse_unmeasured(train: TrainConfig, decode: DecodeConfig) -> None:

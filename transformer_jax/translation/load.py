@@ -18,7 +18,7 @@ from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.translation.log_probabilities import Attention, Scorer, attention_of_pair, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
-from transformer_jax.update.sharding import make_mesh, replicated_patterns, state_shardings
+from transformer_jax.update.sharding import make_mesh, state_shardings
 
 
 class Score(NamedTuple):
@@ -48,8 +48,8 @@ class Run:
         self.steps = steps  # of these weights; several if they are an average
         mesh = mesh or MeshConfig()
         self._mesh = make_mesh(mesh, jax.local_devices())
-        replicate = replicated_patterns(config.model, self._mesh, mesh.replicate)
-        self.params = jax.device_put(params, state_shardings({"params": params}, self._mesh, replicate)["params"])
+        shardings = state_shardings({"params": params}, self._mesh, config.model, mesh.replicate)["params"]
+        self.params = jax.device_put(params, shardings)
         self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
         self._scorer = Scorer(config.model, self._mesh)
 

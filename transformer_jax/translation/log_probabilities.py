@@ -17,7 +17,7 @@ from transformer_jax.model.stacks import attention_weights_of
 from transformer_jax.model.transformer import HeadMasks, Transformer, matmul_precision
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
-from transformer_jax.update.sharding import batch_devices, batch_sharding
+from transformer_jax.update.sharding import batch_sharding, batch_shards
 
 Tokens = Sequence[int]
 
@@ -49,7 +49,7 @@ class Scorer:
         scores: list[np.ndarray] = [np.zeros(0)] * len(pairs)
         longest = int(max(pairs.source_lengths.max(), pairs.target_lengths.max())) + 1
         batches = EvaluationBatches(
-            pairs, tokens_per_batch=max(tokens_per_batch, longest), row_multiple=batch_devices(self._mesh)
+            pairs, tokens_per_batch=max(tokens_per_batch, longest), row_multiple=batch_shards(self._mesh)
         )
         for batch in batches:
             placed = jax.device_put(batch._replace(pair_index=None), batch_sharding(self._mesh))

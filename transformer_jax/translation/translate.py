@@ -23,7 +23,7 @@ from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, Sear
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.update.sharding import BATCH_AXES, batch_devices, batch_sharding
+from transformer_jax.update.sharding import BATCH_AXES, batch_sharding, batch_shards
 
 # Replaces characters that a line of a file cannot contain by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")
@@ -187,7 +187,7 @@ def groups_of(
     order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
     limit = position_limit(model)
     longest = min(filter(None, (decode.max_length, limit)), default=None)
-    begin, devices = 0, batch_devices(mesh)
+    begin, devices = 0, batch_shards(mesh)
     while begin < len(order):
         if targets is None:
             source = rounded_up(lengths[order[begin]])

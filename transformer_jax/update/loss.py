@@ -34,10 +34,12 @@ class TokenSums(NamedTuple):
 
 
 class LogitLimits(NamedTuple):
-    """The most logits whose gradients a device holds at once in training (256 MiB in float32), and computes at once.
+    """How many logits a device has at once in training.
 
-    On TPU v5e and v6e the logits of 256 tokens and the table of a base model in bfloat16 stay in the fast memory (VMEM,
-    128 MB), which saves a fifth of a step's memory traffic.
+    The times of a batch are cut into slices; the gradients of one slice's logits are `held` at once (256 MiB in
+    float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another: those of 256
+    tokens and the table of a base model in bfloat16 stay in the fast memory (VMEM, 128 MB), which saves a fifth of a
+    step's memory traffic.
     """
 
     held: int = 64 * 2**20
@@ -65,13 +67,18 @@ class Terms(NamedTuple):
     uniform_weight: Number
     z_weight: Number | None
 
+    def distribution(self, targets: jax.Array, classes: int) -> jax.Array:
+        """The weight of -log p_k for each class k."""
+        return self.uniform_weight + self.target_weight * jax.nn.one_hot(targets, classes, dtype=jnp.float32)
+
 
 class Objective(NamedTuple):
-    """The standard loss: train.label_smoothing, train.smoothing_over and train.z_loss."""
+    """The loss of a config: train.label_smoothing, smoothing_over and z_loss, or the custom function train.loss."""
 
     epsilon: Number = 0.1
     spread: Spread = "all"
     z_loss: Number = 0.0
+    function: CustomFunction | None = None
 
     def terms(self, classes: int) -> Terms:
         uniform = self.epsilon / (classes if self.spread == "all" else classes - 1)
@@ -79,40 +86,29 @@ class Objective(NamedTuple):
         return Terms(1.0 - uniform * classes, uniform, self.z_loss if has_z else None)
 
     def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
-        return _token_sums(logits, targets, weights, self.terms(logits.shape[-1]))
-
-
-class CustomLoss(NamedTuple):
-    """A custom loss, train.loss. Perplexity and accuracy do not depend on it."""
-
-    function: CustomFunction
-    epsilon: Number
-    spread: Spread
-
-    def __call__(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Any:
-        return self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
-
-    def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
-        loss, weight = self(logits.astype(jnp.float32), targets, weights.astype(jnp.float32))
+        """The sums of a batch. Perplexity and accuracy do not depend on the loss."""
+        logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
+        if self.function is None:
+            return _token_sums(logits, targets, weights, self.terms(logits.shape[-1]))
+        loss, weight = self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
         loss, weight = jnp.asarray(loss, jnp.float32), jnp.asarray(weight, jnp.float32)
         return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss, weight=weight)
 
 
-def load_loss(train: TrainConfig) -> Objective | CustomLoss:
-    """The loss of training. Validation leaves out its z-loss."""
+def load_loss(train: TrainConfig, is_training: bool = True) -> Objective:
+    """The loss of training, or that of validation: without terms that only regularize, such as the z-loss."""
     function: Any = train.loss  # an address, or already loaded
-    if function is None:
-        return Objective(train.label_smoothing, train.smoothing_over, train.z_loss)
-    if not isinstance(function, CustomFunction):
+    if isinstance(function, str):
         function = load_function("train.loss", function, ("logits", "targets", "weights"), ("epsilon", "spread"))
-    return CustomLoss(function, train.label_smoothing, train.smoothing_over)
+    return Objective(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
 
 
 def check_loss(train: TrainConfig) -> None:
     """Raises BadInput if a custom loss, tried on two rows, is no pair of sums over the tokens."""
-    loss = load_loss(train)
-    if isinstance(loss, Objective):
+    objective = load_loss(train)
+    if objective.function is None:
         return
+    loss = functools.partial(objective.function, epsilon=objective.epsilon, spread=objective.spread)
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)), jnp.float32)
     targets, weights = jnp.array([[1, 2, 0], [4, 3, 2]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
     sums = loss(logits, targets, weights)
@@ -120,7 +116,7 @@ def check_loss(train: TrainConfig) -> None:
     rows = [loss(logits[row : row + 1], targets[row : row + 1], weights[row : row + 1]) for row in range(2)]
     with_other_padding = loss(logits * weights[..., None], targets, weights)
     if not is_pair or not np.allclose([np.sum(rows, axis=0), with_other_padding], np.array(sums), rtol=1e-4):
-        raise loss.function.refusal("must return (loss_sum, weight_sum), sums over the tokens whose weight is not 0")
+        raise objective.function.refusal("must return (loss_sum, weight_sum), sums over tokens whose weight is not 0")
 
 
 def label_smoothed_cross_entropy(
@@ -129,11 +125,10 @@ def label_smoothed_cross_entropy(
     """Cross-entropy against (1 - epsilon) on the target and epsilon spread over the classes: (loss_sum, weight_sum).
 
     `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding), whatever its
-    target and its logits are. A target that is not a class raises ValueError, and is NaN under `jax.jit`. Logits of
-    -inf (classes that are ruled out) need epsilon = 0: smoothing makes them infinitely wrong.
+    target and its logits are. Any other target that is not a class makes the loss NaN. Logits of -inf (classes that
+    are ruled out) need epsilon = 0: smoothing makes them infinitely wrong.
     """
     logits, targets, weights = jnp.asarray(logits), jnp.asarray(targets), jnp.asarray(weights)
-    classes = logits.shape[-1]
     if not jnp.issubdtype(targets.dtype, jnp.integer) or not logits.shape[:-1] == targets.shape == weights.shape:
         raise ValueError(
             f"logits, targets and weights are of {logits.shape}, {targets.shape} and {weights.shape}, targets "
@@ -145,25 +140,19 @@ def label_smoothed_cross_entropy(
     # Not multiplied by zero: with a target of -100 or an infinite logit that would be NaN.
     logits = jnp.where(weights[..., None] == 0, 0, logits)
     targets = jnp.where(weights == 0, 0, targets)
-    if not isinstance(targets, jax.core.Tracer) and targets.is_fully_addressable:
-        bad = np.asarray(targets)[(np.asarray(targets) < 0) | (np.asarray(targets) >= classes)]
-        if bad.size:
-            raise ValueError(f"targets has the id {bad[0]}, whose weight is not 0: must be between 0 and {classes - 1}")
     sums = Objective(epsilon, spread).sums(logits, targets, weights)
     return sums.loss, sums.tokens
 
 
 def smoothed_targets(targets: jax.Array, classes: int, epsilon: Number, spread: Spread = "all") -> jax.Array:
-    """The target distribution of the loss, written out. Training never needs it in full."""
-    on_target, everywhere, _ = Objective(epsilon, spread).terms(classes)
-    return jnp.where(jax.nn.one_hot(targets, classes, dtype=bool), on_target + everywhere, everywhere)
+    """The target distribution of the loss."""
+    return Objective(epsilon, spread).terms(classes).distribution(targets, classes)
 
 
 def _token_sums(
     logits: jax.Array, targets: jax.Array, weights: jax.Array, terms: Terms, logit_sums: jax.Array | None = None
 ) -> TokenSums:
     """The sums, with -log p_k = log Z - logit_k. `logit_sums` are those over the classes, if they are known."""
-    logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
     target_weight, uniform_weight, z_weight = terms
     greatest, normalizer = _normalizer(logits, targets)
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -203,31 +192,29 @@ def sums_of_features(
     objective: Objective,
     limits: LogitLimits = LIMITS,
 ) -> TokenSums:
-    """The sums of the logits features @ table.T + bias, which are never computed all at once.
+    """The sums of the logits features @ table.T + bias, of which only the limits are computed at once.
 
-    It runs over slices of time, since the batch may be sharded. When a gradient is asked for, the forward pass already
-    computes that of each slice, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to
-    features, table and bias.
+    Slices are of time, since the batch may be sharded. When a gradient is asked for, the forward pass already computes
+    that of each slice, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to features,
+    table and bias.
     """
     (rows, length, _), classes = features_BTD.shape, len(table_ND)
-    is_symbolic = any(jax.export.is_symbolic_dim(size) for size in (rows, length))  # jax.export, for any size
-    slices, pieces = 1, 1
-    if not is_symbolic:
+    slices = pieces = 1
+    if not any(jax.export.is_symbolic_dim(size) for size in (rows, length)):  # jax.export, for any size
         slices = _cuts(length, limits.held // (rows * classes))
         if limits.computed is not None:
             pieces = _cuts(-(-length // slices), limits.computed // (rows * classes))
-    cuts, terms = (slices, pieces), objective.terms(classes)
-    weights_BT = weights_BT.astype(jnp.float32)
-    return _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts)
+    weights_BT, terms = weights_BT.astype(jnp.float32), objective.terms(classes)
+    return _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces)
 
 
 def _cuts(length: int, longest: int) -> int:
-    """The number of slices of a length, none of which is longer than `longest`, or than 1."""
+    """Into how many equal cuts a length goes of which none is longer than `longest`, or than 1."""
     return -(-length // max(longest, 1))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
-def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts):  # type: ignore[no-untyped-def]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
     table = table_ND.astype(features_BTD.dtype)
 
     def add(total: TokenSums, time_slice: Any) -> tuple[TokenSums, None]:
@@ -235,22 +222,22 @@ def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, te
         sums = _token_sums(_logits(x_MD, table, bias_N), targets_M, weights_M, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
-    return jax.lax.scan(add, zero_sums(), _sliced((features_BTD, targets_BT, weights_BT), cuts[0]))[0]
+    return jax.lax.scan(add, zero_sums(), _sliced((features_BTD, targets_BT, weights_BT), slices))[0]
 
 
-def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts):  # type: ignore[no-untyped-def]
+def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
     """The sums, and the gradients of the loss, which the backward pass only scales.
 
-    The gradient of the table is read and written once per slice; a slice's logits are computed in pieces. These are
-    scans, because only a scan is certain to finish one slice before it begins the next.
+    The gradient of the table is read and written once per slice. Slices and pieces are scans, because only a scan is
+    certain to finish one before it begins the next.
     """
-    dtype, (classes, width), (slices, pieces) = features_BTD.dtype, table_ND.shape, cuts
+    dtype, (classes, width) = features_BTD.dtype, table_ND.shape
     table = table_ND.astype(dtype)
     table_sum_D = jnp.sum(table, axis=0, dtype=jnp.float32)
     bias_sum = 0.0 if bias_N is None else jnp.sum(bias_N)
 
     def errors(piece: Any) -> tuple[TokenSums, jax.Array | None, jax.Array, jax.Array]:
-        """The sums of some tokens, and the gradients of the bias, of their logits and of their features."""
+        """The sums of a piece, and the gradients of the bias, of its logits and of its features."""
         x_MD, targets_M, weights_M = (_merged(array) for array in piece)
         logits_MN = _logits(x_MD, table, bias_N)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1) + bias_sum
@@ -260,17 +247,15 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts
         probability_MN = jnp.exp(logits_MN - normalizer_M1)
         if terms.z_weight is not None:
             probability_MN *= 1 + 2 * terms.z_weight * normalizer_M1
-        one_hot_MN = jax.nn.one_hot(targets_M, classes, dtype=jnp.float32)
-        target_MN = terms.uniform_weight + terms.target_weight * one_hot_MN
-        error_MN = (probability_MN - target_MN) * weights_M[:, None]
+        error_MN = (probability_MN - terms.distribution(targets_M, classes)) * weights_M[:, None]
         gradient_N = None if bias_N is None else jnp.sum(error_MN, axis=0)
         error_MN = error_MN.astype(dtype)
         return sums, gradient_N, error_MN, _product(error_MN, table, dtype).reshape(piece[0].shape)
 
     def add(carried: Any, time_slice: Any) -> tuple[Any, jax.Array]:
-        cut = _sliced(time_slice, pieces)
-        sums, gradient_N, error_PMN, gradient_PBTD = jax.lax.map(errors, cut)
-        x_PMD = cut[0].reshape(pieces, -1, width)
+        in_pieces = _sliced(time_slice, pieces)
+        sums, gradient_N, error_PMN, gradient_PBTD = jax.lax.map(errors, in_pieces)
+        x_PMD = in_pieces[0].reshape(pieces, -1, width)
         if pieces == 1:
             gradient_ND = _product(error_PMN[0].T, x_PMD[0])
         else:  # both axes are summed over as they are: merged, the errors would be copied on TPUs
@@ -287,7 +272,7 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, cuts
     return total, (gradient_BTD, gradient_ND.astype(table_ND.dtype), gradient_N)
 
 
-def _backward(cuts, gradients, incoming):  # type: ignore[no-untyped-def]
+def _backward(slices, pieces, gradients, incoming):  # type: ignore[no-untyped-def]
     features_BTD, *others = gradients
     scaled = jax.tree.map(lambda gradient: incoming.loss * gradient, others)
     return (incoming.loss * features_BTD).astype(features_BTD.dtype), *scaled, None, None, None
@@ -306,7 +291,7 @@ def _product(a: jax.Array, b: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
 
 
 def _sliced(arrays: Any, count: int) -> Any:
-    """Arrays cut into slices of time, in a new first axis; the last slice is padded with zeros."""
+    """Arrays cut up along time, with the cuts in a new first axis; the last cut is padded with zeros."""
 
     def cut(array: jax.Array) -> jax.Array:
         rows, length, *rest = array.shape

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from transformer_jax.errors import BadInput, did_you_mean
@@ -33,8 +32,6 @@ MOST_UPDATES = 2**31 - 1
 HIDDEN = re.compile(r"(^|/)(encoder|decoder)/(.*/)?kernel$")
 # The arguments of the schedule-free optimizers that concern the average. All others concern its steps.
 AVERAGE_ARGUMENTS = ("b1", "weight_lr_power", "state_dtype")
-# A parameter's path and shape -> a factor of its learning rate.
-RateFactor = Callable[[str, tuple[int, ...]], float]
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
@@ -54,12 +51,12 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     warmup, steps, peak = config.warmup_steps, min(steps, MOST_UPDATES), peak_rate(config, d_model)
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
-    after = max(steps - warmup, 1)
-    decaying = config.decaying(after)
     if config.schedule == "inverse_sqrt":
         return _with_warmup(peak, warmup, lambda step: peak * (warmup / step) ** 0.5)
     if config.schedule == "constant":
-        return _with_warmup(peak, warmup, lambda step: peak + 0.0 * step)
+        return _with_warmup(peak, warmup, lambda step: peak)
+    after = max(steps - warmup, 1)
+    decaying = config.decaying(after)
     if config.schedule == "cosine":
         decay = optax.schedules.cosine_decay_schedule(peak, after, alpha=config.final_fraction)
     else:
@@ -93,7 +90,6 @@ def _load_schedule(config: OptimizerConfig) -> CustomFunction:
 
 
 def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: int) -> optax.Schedule:
-    """The schedule that a custom function returns, tried on a few updates."""
     custom = _load_schedule(config)
     values = (peak, config.warmup_steps, steps, config.final_fraction, d_model)
     rate_at = custom(**dict(zip(SCHEDULE_ARGUMENTS, values, strict=True)))
@@ -102,25 +98,19 @@ def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: 
         with custom.running():
             return rate_at(jnp.asarray(count, "int32"))
 
-    counts = (0, steps // 2, steps - 1)
-    rates = [np.asarray(schedule(count)) for count in counts] if callable(rate_at) else [np.full(2, np.nan)]
-    if not all(rate.shape == () and np.isfinite(rate) and rate >= 0 for rate in rates):
-        raise custom.refusal(
-            f"must return a function of the updates made to a finite number >= 0; at {counts}: {rates}"
-        )
     return schedule
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: optax.Schedule, rate_factor: RateFactor | None = None
+    config: OptimizerConfig, schedule: optax.Schedule, rate_factors: Mapping[str, float] | None = None
 ) -> optax.GradientTransformation:
     """Clipping, then the config's optimizer with the schedule's learning rate.
 
-    `rate_factor` gives each parameter a factor of its learning rate. Its weight decay is not multiplied.
+    `rate_factors` multiply the learning rates of parameters, by path, but not their weight decay.
     """
     optimizer = _by_group(config, schedule)
-    if rate_factor is not None:
-        optimizer = _with_rate_factors(optimizer, rate_factor)
+    if rate_factors is not None:
+        optimizer = _with_rate_factors(optimizer, rate_factors)
     if config.name in SCHEDULE_FREE:
         optimizer = _averaged(optimizer, config, schedule)
     if config.clip_norm is None:
@@ -169,12 +159,10 @@ def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradient
 def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
     """optimizer.weight_decay as arguments. Some optimizers of optax decay by default; here none does."""
     takes = inspect.signature(make).parameters
-    if not _decays(config):
-        return {"weight_decay": 0.0} if "weight_decay" in takes and "weight_decay" not in config.kwargs else {}
-    if "weight_decay" not in takes:
-        raise BadInput(f"optimizer.weight_decay = {config.weight_decay}: {config.name!r} has none; adam has")
-    masks: dict[str, Any] = {name: _is_matrix for name in ("mask", "weight_decay_mask") if name in takes}
-    return {"weight_decay": config.weight_decay, **masks}
+    if _decays(config):
+        masks = {name: _is_matrix for name in ("mask", "weight_decay_mask") if name in takes}
+        return {"weight_decay": config.weight_decay, **masks}
+    return {"weight_decay": 0.0} if "weight_decay" in takes and "weight_decay" not in config.kwargs else {}
 
 
 def _decays(config: OptimizerConfig) -> bool:
@@ -268,51 +256,46 @@ def _averaged(
     return optax.contrib.schedule_free(steps, lambda count: schedule(count - 1), **options, **average)
 
 
-def averages(optimizer_state: Any) -> list[optax.contrib.ScheduleFreeState]:
-    """The states of schedule-free optimizers in an optimizer's state: none or one."""
+def average_in(optimizer_state: Any) -> optax.contrib.ScheduleFreeState | None:
+    """The state of a schedule-free optimizer in an optimizer's state."""
 
     def is_average(node: Any) -> bool:
         return isinstance(node, optax.contrib.ScheduleFreeState)
 
-    return [node for node in jax.tree.leaves(optimizer_state, is_leaf=is_average) if is_average(node)]
+    return next(filter(is_average, jax.tree.leaves(optimizer_state, is_leaf=is_average)), None)
 
 
 def evaluated(params: Any, optimizer_state: Any) -> Any:
     """The parameters to evaluate: the average x of a schedule-free optimizer, or those trained."""
-    found = averages(optimizer_state)
-    return optax.contrib.schedule_free_eval_params(found[0], params) if found else params
+    average = average_in(optimizer_state)
+    return params if average is None else optax.contrib.schedule_free_eval_params(average, params)
 
 
-def mup_rate_factor(model: ModelConfig) -> RateFactor | None:
-    """muP's factor of each learning rate (Yang et al. 2022, table 8, Adam); None in the standard parametrisation.
+def mup_rate_factors(model: ModelConfig) -> dict[str, float] | None:
+    """muP's factors of learning rates (Yang et al. 2022, table 8, Adam); None in the standard parametrisation.
 
-    It is base fan_in / fan_in, so the best rate of a narrow model, the base, is that of wider ones. The last axis of a
-    parameter is its fan_out, the others are fan_in. Comparing the shapes with the base's shows how much it grew, also
-    in custom modules. The fan_in of vectors and of tables of vectors (embeddings, positions) does not grow. The other
-    rules are in the model: initial sizes, scores times 1 / d_k, and the output divided by d_model.
+    A factor is base fan_in / fan_in, so the best rate of a narrow model, the base, is that of wider ones. The last axis
+    of a parameter is its fan_out, the others are fan_in. Comparing the shapes with the base's shows how much it grew,
+    also in custom modules. The fan_in of vectors and of tables of vectors (embeddings, positions) does not grow. The
+    other rules are in the model: initial sizes, scores times 1 / d_k, and the output divided by d_model.
     """
     if model.mup_base_d_model is None:
         return None
-    base, shapes = _shapes(model.mup_base()), _shapes(model)
-    factors = {path: math.prod(base[path][:-1]) / math.prod(shape[:-1]) for path, shape in shapes.items()}
-    return lambda path, shape: factors[path]
+    fan_in, base = (
+        {path_name(path): math.prod(leaf.shape[:-1]) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+        for params in (abstract_params(model), abstract_params(model.mup_base()))
+    )
+    return {path: base[path] / fan_in[path] for path in fan_in}
 
 
-def _shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
-    return {path_name(path): leaf.shape for path, leaf in leaves}
+def _with_rate_factors(
+    optimizer: optax.GradientTransformation, factors: Mapping[str, float]
+) -> optax.GradientTransformation:
+    """Multiplies each update. Weight decay stays as it is: it sees parameters divided by the factor."""
 
-
-def _with_rate_factors(optimizer: optax.GradientTransformation, factor: RateFactor) -> optax.GradientTransformation:
-    """Multiplies each update by factor(path, shape); a path is encoder/layers_0/feed_forward/inner/kernel.
-
-    Weight decay stays as it is: it sees parameters divided by the factor.
-    """
-
-    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
-        factors = jax.tree_util.tree_map_with_path(lambda path, leaf: factor(path_name(path), leaf.shape), gradients)
-        divided = None if params is None else jax.tree.map(lambda leaf, by: leaf / by, params, factors)
-        updates, state = optimizer.update(gradients, state, divided, **extra)
-        return jax.tree.map(lambda leaf, by: leaf * by, updates, factors), state
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        by = jax.tree_util.tree_map_with_path(lambda path, _: factors[path_name(path)], gradients)
+        updates, state = optimizer.update(gradients, state, jax.tree.map(lambda leaf, by: leaf / by, params, by))
+        return jax.tree.map(lambda leaf, by: leaf * by, updates, by), state
 
     return optax.GradientTransformation(optimizer.init, update)

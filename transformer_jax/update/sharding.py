@@ -33,7 +33,7 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(output|outer)/bias$", ()),
     (r"norm/(scale|bias)$", ()),
     (r"positions_\d+/(content_bias|distance_bias)$", ("tensor",)),
-    (r"positions_\d+/(table|keys|values)", ()),
+    (r"positions_\d+/", ()),  # tables of vectors: small, and looked up whole
 )
 
 
@@ -52,7 +52,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         return Mesh(create_device_mesh(shape, devices, allow_split_physical_axes=True), AXES, axis_types=auto)
 
 
-def batch_devices(mesh: Mesh) -> int:
+def batch_shards(mesh: Mesh) -> int:
     """The number of shards of a batch."""
     return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
 
@@ -66,12 +66,12 @@ def batch_share(mesh: Mesh) -> tuple[int, int]:
 
     Processes whose devices share each matrix product have the same share.
     """
-    shard_of = batch_sharding(mesh).devices_indices_map((batch_devices(mesh),))
+    shard_of = batch_sharding(mesh).devices_indices_map((batch_shards(mesh),))
     by_process: dict[int, set[int]] = {}
     for device in mesh.devices.flat:
         by_process.setdefault(device.process_index, set()).add(shard_of[device][0].start or 0)
     shares = sorted({tuple(sorted(shards)) for shards in by_process.values()})
-    if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_devices(mesh):
+    if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_shards(mesh):
         raise ConfigError([f"mesh: the devices of each process must have as many shards of a batch, not {shares}"])
     return shares.index(tuple(sorted(by_process[jax.process_index()]))), len(shares)
 
@@ -82,10 +82,11 @@ def place_batch(batch: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
 
 
-def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = ()) -> Any:
+def state_shardings(abstract_state: Any, mesh: Mesh, model: ModelConfig, replicate: Sequence[str] = ()) -> Any:
     """A sharding for every leaf of a train state. The optimizer's moments are sharded like their parameters.
 
-    What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated.
+    What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated, as is what a pattern
+    of `replicate` (mesh.replicate) finds.
     """
     if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):  # made elsewhere
         raise BadInput(
@@ -93,6 +94,8 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
             f"axis_types=(jax.sharding.AxisType.Auto,) * 3); here are {mesh.axis_names} of {mesh.axis_types}"
         )
     uncovered: list[str] = []
+    if model.key_value_heads % mesh.shape["tensor"]:  # with parts of a head XLA would sum all scores over devices
+        replicate = (*replicate, r"_attention/(key|value)/")
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         name = path_name(path)
@@ -108,15 +111,6 @@ def state_shardings(abstract_state: Any, mesh: Mesh, replicate: Sequence[str] = 
             "mesh.replicate, a pattern that its path contains"
         )
     return shardings
-
-
-def replicated_patterns(config: ModelConfig, mesh: Mesh, replicate: Sequence[str]) -> tuple[str, ...]:
-    """Patterns of parameters that are replicated on every device: mesh.replicate, and some keys and values.
-
-    Where `tensor` does not divide their heads XLA would sum all scores over devices.
-    """
-    own_heads = config.key_value_heads % mesh.shape["tensor"] == 0
-    return tuple(replicate) if own_heads else (*replicate, r"_attention/(key|value)/")
 
 
 def path_name(path: Any) -> str:
@@ -145,8 +139,7 @@ def gathered(params: Any, config: ExperimentConfig, mesh: Mesh) -> Any:
     """
     if mesh.shape["fsdp"] == 1:
         return params
-    replicate = replicated_patterns(config.model, mesh, config.mesh.replicate)
-    shards = state_shardings({"params": params}, mesh, replicate)["params"]
+    shards = state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
 
     def without_fsdp(sharding: NamedSharding) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec)))

@@ -24,17 +24,8 @@ from transformer_jax.model.transformer import AttentionInputs, Features, Transfo
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import (
-    LIMITS,
-    CustomLoss,
-    LogitLimits,
-    Objective,
-    TokenSums,
-    load_loss,
-    sums_of_features,
-    zero_sums,
-)
-from transformer_jax.update.optimizer import averages, evaluated
+from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sums_of_features, zero_sums
+from transformer_jax.update.optimizer import average_in, evaluated
 
 Optimizer: TypeAlias = optax.GradientTransformation
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
@@ -42,11 +33,14 @@ PACKING = ("source_segments", "target_segments", "source_positions", "target_pos
 
 @flax.struct.dataclass
 class IntervalSums:
-    """Sums since they were last fetched, for a line of metrics or to keep them exact. Skipped steps add nothing."""
+    """Sums over updates since they were last fetched, for a line of metrics or to keep them exact.
+
+    Two have the names that checkpoints have: `right` is TokenSums.correct, and `steps` counts updates.
+    """
 
     loss: jax.Array
     nll: jax.Array
-    right: jax.Array  # TokenSums.correct, under the name that checkpoints have
+    right: jax.Array
     target_tokens: jax.Array
     source_tokens: jax.Array
     gradient_norm: jax.Array
@@ -71,18 +65,30 @@ class TrainState:
 
     @classmethod
     def create(
-        cls, config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None, params: Any = None
+        cls,
+        config: ExperimentConfig,
+        optimizer: Optimizer,
+        mesh: Mesh | None = None,
+        params: Any = None,
+        abstract: "TrainState | None" = None,
     ) -> "TrainState":
-        """The state at step 0, with random parameters or the given ones, sharded over the mesh."""
-        return init_state(config, optimizer, cls.abstract(config, optimizer, mesh), params)
+        """The state at step 0, with random parameters or the given ones.
+
+        It is sharded over the mesh, and each device initializes only its own shards.
+        """
+
+        def new(seed: jax.Array, params: Any) -> TrainState:
+            return new_state(with_values(config, {"seed": seed}), optimizer, params)
+
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract or cls.abstract(config, optimizer, mesh))
+        return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
 
     @classmethod
     def abstract(cls, config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None) -> "TrainState":
         """The shapes, types and shardings of the state, from which orbax restores one."""
         mesh = mesh or sharding.make_mesh(config.mesh)
         shapes = jax.eval_shape(lambda: new_state(config, optimizer))
-        replicate = sharding.replicated_patterns(config.model, mesh, config.mesh.replicate)
-        shardings = sharding.state_shardings(shapes, mesh, replicate)
+        shardings = sharding.state_shardings(shapes, mesh, config.model, config.mesh.replicate)
         return jax.tree.map(
             lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
         )
@@ -90,7 +96,7 @@ class TrainState:
     @property
     def is_averaged(self) -> bool:
         """Whether the optimizer is schedule-free, so that `evaluated_params` are not `params`."""
-        return bool(averages(self.optimizer))
+        return average_in(self.optimizer) is not None
 
     @property
     def evaluated_params(self) -> Any:
@@ -103,18 +109,6 @@ class StepMetrics(NamedTuple):
 
     loss: jax.Array
     bad_in_a_row: jax.Array
-
-
-def init_state(
-    config: ExperimentConfig, optimizer: Optimizer, abstract_state: TrainState, params: Any = None
-) -> TrainState:
-    """The state at step 0, with random parameters or the given ones. Each device initializes only its own shards."""
-
-    def new(seed: jax.Array, params: Any) -> TrainState:
-        return new_state(with_values(config, {"seed": seed}), optimizer, params)
-
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state)
-    return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
 
 
 def new_state(config: ExperimentConfig, optimizer: Optimizer, params: Any = None) -> TrainState:
@@ -139,7 +133,7 @@ def make_train_step(
     abstract = abstract or TrainState.abstract(config, optimizer, mesh)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
     everywhere = NamedSharding(mesh, PartitionSpec())
-    resolved = for_mesh(config, mesh, is_training=True)
+    resolved = resolve(config, mesh, is_training=True)
 
     def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
@@ -153,20 +147,18 @@ def make_train_step(
     )
 
 
-def for_mesh(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
+def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
     """The config of programs for this mesh: custom code is loaded, so tracing reads no files, and `auto` is decided."""
     device, train = mesh.devices.flat[0], config.train
-    model = build.with_loaded_modules(config.model)
     # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
     is_local = mesh.size == 1 or (is_training and sums_gradients_once(mesh) and mesh.shape["tensor"] == 1)
-    model = fused.resolved(model, device, is_local)
+    model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
-    loss = load_loss(train)
     return with_values(
         dataclasses.replace(config, model=model),
         {
             "train.rematerialize": "activations" if recomputes else "nothing",
-            "train.loss": loss.function if isinstance(loss, CustomLoss) else None,
+            "train.loss": load_loss(train).function,
         },
     )
 
@@ -183,20 +175,16 @@ def train_step(
     config: ExperimentConfig, optimizer: Optimizer, state: TrainState, batch: Batch, mesh: Mesh
 ) -> tuple[TrainState, StepMetrics]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
-    # A dropout mask depends on the seed, the step, the microbatch (below), the module's path and number of calls (flax)
-    # and on the element's row and place in the microbatch (model/layers.py). It depends neither on the number of
-    # devices, nor on where a run was interrupted.
+    # A dropout mask is a function of the seed and the step (this key), the number of the microbatch (folded in below),
+    # the module's path and its number of calls (flax), and the element's row and place in the microbatch
+    # (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
     at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
-    limits = LogitLimits.on(mesh.devices.flat[0].device_kind)
-    if not sums_gradients_once(mesh):  # XLA partitions the program: the loss sees the rows of all devices
-        limits = LogitLimits(limits.held * sharding.batch_devices(mesh), limits.computed if mesh.size == 1 else None)
-    gradient = functools.partial(summed_gradients, config, mesh, limits)
+    gradient = functools.partial(summed_gradients, config, mesh)
     with matmul_precision(config.model), at_once:
-        summed = sum_over_devices(gradient, mesh)(state.params, batch, key)
+        gradients, (sums, source_tokens) = sum_over_devices(gradient, mesh, state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
-    gradients, (sums, source_tokens) = summed
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
     norm = optax.tree.norm(gradients)
@@ -212,22 +200,23 @@ def train_step(
     def add(total: jax.Array, summand: Any) -> jax.Array:
         return total + jnp.where(finite, summand, 0).astype(total.dtype)
 
+    summands = IntervalSums(
+        # Divided by tokens later, while a custom loss has its own weight.
+        loss=sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens,
+        nll=sums.nll,
+        right=sums.correct,
+        target_tokens=sums.tokens,
+        source_tokens=source_tokens,
+        gradient_norm=norm,
+        steps=jnp.int32(1),
+    )
     new = TrainState(
         step=state.step + 1,
         updates=add(state.updates, 1),
         bad_in_a_row=jnp.where(finite, 0, state.bad_in_a_row + 1),
         params=if_finite(params, state.params),
         optimizer=if_finite(optimizer_state, state.optimizer),
-        sums=IntervalSums(
-            # Divided by tokens later, while a custom loss has its own weight.
-            loss=add(state.sums.loss, sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens),
-            nll=add(state.sums.nll, sums.nll),
-            right=add(state.sums.right, sums.correct),
-            target_tokens=add(state.sums.target_tokens, sums.tokens),
-            source_tokens=add(state.sums.source_tokens, source_tokens),
-            gradient_norm=add(state.sums.gradient_norm, norm),
-            steps=add(state.sums.steps, 1),
-        ),
+        sums=jax.tree.map(add, state.sums, summands),
     )
     return new, StepMetrics(sums.loss / weight, new.bad_in_a_row)
 
@@ -237,8 +226,8 @@ def sums_gradients_once(mesh: Mesh) -> bool:
     return mesh.shape["data"] > 1 and mesh.shape["fsdp"] == 1
 
 
-def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """(params, batch, key) -> the gradients and sums of the whole batch, from a `gradient` of some of its rows.
+def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh, params: Any, batch: Batch, key: jax.Array) -> Any:
+    """`gradient(params, rows, key)` of all rows of a batch: its own, or the sum over the devices' rows.
 
     By default XLA sums each use of a parameter separately over `data` (the tied embedding three times), and again in
     every microbatch. Here `shard_map` lets each device compute the whole gradient of its own rows, so that one sum
@@ -246,9 +235,9 @@ def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., 
     everything (`sharding.gathered`).
     """
     if not sums_gradients_once(mesh):
-        return gradient
+        return gradient(params, batch, key)
 
-    def of_rows(params: Any, rows: Any, key: jax.Array) -> tuple[Any, Any]:
+    def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:
         with rows_divided_over(sharding.BATCH_AXES):
             return jax.lax.psum(gradient(params, rows, key), sharding.BATCH_AXES)
 
@@ -262,21 +251,23 @@ def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh) -> Callable[..., 
         in_specs=(everywhere, rows, everywhere),
         out_specs=(everywhere, everywhere),
         check_vma=False,
-    )
+    )(params, batch, key)
 
 
 def summed_gradients(
-    config: ExperimentConfig, mesh: Mesh, limits: LogitLimits, params: Any, batch: Batch, key: jax.Array
+    config: ExperimentConfig, mesh: Mesh, params: Any, batch: Batch, key: jax.Array
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """The gradient of the loss summed over a batch, its sums and source tokens, in `train.accumulate` microbatches.
 
     The sums are returned with the gradients, so that devices add up all of them in one message.
     """
-    loss, microbatches = load_loss(config.train), config.train.accumulate
+    microbatches, gather = config.train.accumulate, functools.partial(sharding.gathered, config=config, mesh=mesh)
+    limits = LogitLimits.on(mesh.devices.flat[0].device_kind)
+    if not sums_gradients_once(mesh):  # XLA partitions the program: the loss sees the rows of all devices
+        limits = LogitLimits(limits.held * sharding.batch_shards(mesh), limits.computed if mesh.size == 1 else None)
 
     def total_loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        gather = functools.partial(sharding.gathered, config=config, mesh=mesh)
-        sums = batch_sums(config, loss, params, batch, key, limits, gather)
+        sums = batch_sums(config, params, batch, key, limits, gather)
         return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient = jax.grad(total_loss, has_aux=True)
@@ -296,17 +287,17 @@ def summed_gradients(
 
 def batch_sums(
     config: ExperimentConfig,
-    loss: Objective | CustomLoss,
     params: Any,
     batch: Any,
     key: jax.Array | None = None,
     limits: LogitLimits = LIMITS,
     gather: Callable[[Any], Any] = lambda params: params,
 ) -> TokenSums:
-    """The sums of one batch. With a key it is for training: with dropout, and activations may be recomputed.
+    """The sums of one batch. With a key they are for training: the loss is another, and dropout has this key.
 
     `gather` is applied to the parameters before they are used, again in a backward pass that recomputes activations.
     """
+    loss = load_loss(config.train, is_training=key is not None)
 
     def features(params: Any) -> Features:
         apply: Any = functools.partial(Transformer(config.model).apply, {"params": gather(params)}, method="features")
@@ -316,39 +307,30 @@ def batch_sums(
         return found
 
     if key is not None and config.train.rematerialize == "activations":  # not of the loss, which has its own gradient
-        features = jax.checkpoint(features, policy=_keeps_products)
-    decoded_BTD, table_ND, bias_N = features(params)
-    targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
-    if isinstance(loss, Objective) and table_ND is not None:
-        return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
-    logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
-    return loss.sums(logits_BTN, targets_BT, weights_BT)
+        features = jax.checkpoint(features, policy=KEPT)
+    with matmul_precision(config.model):
+        decoded_BTD, table_ND, bias_N = features(params)
+        targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
+        if loss.function is None and table_ND is not None:
+            return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
+        logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
+        return loss.sums(logits_BTN, targets_BT, weights_BT)
 
 
-def _keeps_products(primitive: Any, *inputs: Any, **parameters: Any) -> bool:
-    """The policy of train.rematerialize for `jax.checkpoint`: no matrix product is computed twice.
-
-    Kept are matrix products and fused attention, the weights of attention, and the residual sums. Computed again are
-    norms, activation functions, dropout with its random bits, and copies.
-    """
-    is_product = primitive.name.startswith("dot_")  # dot_general, dot_product_attention_fwd_wrapper
-    return is_product or _is_named(primitive, *inputs, **parameters)
-
-
-_is_named = jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
+# The policy of train.rematerialize: no matrix product is computed twice. Kept are matrix products and fused attention,
+# the weights of attention, and the residual sums. Computed again are norms, activation functions, dropout with its
+# random bits, and copies.
+KEPT = jax.checkpoint_policies.save_from_both_policies(
+    lambda primitive, *_, **__: primitive.name.startswith("dot_"),  # dot_general, dot_product_attention_fwd_wrapper
+    jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL),
+)
 
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout and z-loss."""
-    resolved = for_mesh(config, mesh, is_training=False)
+    resolved = resolve(config, mesh, is_training=False)
     return jax.jit(
-        lambda params, batch: evaluation_sums(resolved, params, as_batch(batch)),
+        lambda params, batch: batch_sums(resolved, params, as_batch(batch)),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
         compiler_options=unfused_if_custom(mesh, config.model, config.train),
     )
-
-
-def evaluation_sums(config: ExperimentConfig, params: Any, batch: Any) -> TokenSums:
-    """The sums of one batch without dropout and z-loss."""
-    with matmul_precision(config.model):
-        return batch_sums(config, load_loss(with_values(config.train, {"z_loss": 0.0})), params, batch)
