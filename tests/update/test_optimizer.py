@@ -13,13 +13,13 @@ import optax
 import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
-from tests.support.small_runs import Trainer, batches, experiment, params_of, worst_difference
+from tests.support.small_runs import Trainer, batches, experiment, params_of
 from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
-from transformer_jax.model.positions import ENCODINGS
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.optimizer_config import ADAM_FAMILY
 from transformer_jax.runs.checkpoint import Checkpoints, digests
 from transformer_jax.runs.export import flat
@@ -72,8 +72,8 @@ def updated(settings, rate=0.1, updates=3, rate_factors=None):
     return trained(make_optimizer(settings, lambda count: rate / (count + 1), rate_factors), updates)
 
 
-def by_path(params):
-    return {path_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+def by_path(params, convert=np.asarray):
+    return {path_name(path): convert(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 BEFORE, SLOPES = by_path(PARAMS), by_path(GRADIENTS)
@@ -200,7 +200,7 @@ def test_equation_3():
     np.testing.assert_allclose(rates(inverse_sqrt_schedule(512, scale=2.0), STEPS), 2 * np.array(formula), rtol=1e-6)
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 10])
+@pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])
 def test_the_other_schedules(schedule, warmup):
     steps, peak, final = 50, 3e-3, 0.1
@@ -225,7 +225,7 @@ def test_the_other_schedules(schedule, warmup):
     assert made[-1] == pytest.approx(peak if schedule == "constant" else peak * final)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", ["linear", "wsd"])
 def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
     """train.steps = 10^12, for a run that train.tokens or train.hours ends; linear could not be computed."""
     schedule = make_schedule(config(schedule=name, learning_rate=0.1, warmup_steps=4), 16, 10**12)
@@ -257,7 +257,7 @@ def test_each_group_is_as_if_it_were_trained_alone():
         ("norm|bias", {"epsilon": 0.5}),
     )
     ours, rest = updated(config(**usual, groups=groups)), updated(config(**usual))
-    tables = updated(config(**{**usual, "weight_decay": 0.0}), rate=0.03)
+    tables = updated(config(beta2=0.9), rate=0.03)
     norms = updated(config(name="sgd", kwargs={"momentum": 0.5}), rate=0.05)
     biases = updated(config(**usual, epsilon=0.5))
     alone = {"table": tables, "scale": norms, "bias": biases, "kernel": rest}
@@ -296,12 +296,10 @@ def test_muon_orthogonalizes_hidden_matrices_and_the_rest_has_adam():
         np.testing.assert_allclose(array, adam[path], rtol=1e-6)
 
 
-@pytest.mark.parametrize("positions", ENCODINGS)
+@pytest.mark.parametrize("positions", ["learned", "transformer_xl"])
 def test_hidden_matrices_are_the_kernels_of_the_stacks(positions):
-    tokens = np.ones((1, 2), np.int32)
     model = small(positions=positions, tie_embeddings="none", output_bias=True, activation="swiglu")
-    params = jax.eval_shape(Transformer(model).init, jax.random.key(0), tokens, tokens)["params"]
-    shapes = {path_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    shapes = {path: array.shape for path, array in by_path(abstract_params(model), lambda leaf: leaf).items()}
     hidden = {path for path in shapes if HIDDEN.search(path)}
     assert {path.split("/")[-2] for path in hidden} >= {"query", "key", "value", "output", "inner", "gate", "outer"}
     assert all(len(shapes[path]) == 2 for path in hidden)
@@ -410,11 +408,17 @@ WIDER = {"model__d_model": 32, "model__d_ff": 96, "model__mup_base_d_model": 16,
 
 
 def test_at_the_base_widths_it_is_the_standard_parametrisation():
-    ours, theirs = (
-        Trainer(experiment(optimizer__learning_rate=None, **each)) for each in ({"model__mup_base_d_model": 16}, {})
-    )
-    states = [each.train(batches(2), each.init()) for each in (ours, theirs)]
-    assert worst_difference(*states)[0] == 0
+    models = [experiment(**each).model for each in ({"model__mup_base_d_model": 16}, {})]
+    assert set(mup_rate_factors(models[0]).values()) == {1.0} and mup_rate_factors(models[1]) is None
+
+    @jax.jit
+    def initial():
+        params = [Transformer(model).init(jax.random.key(0), SOURCE, TARGET) for model in models]
+        return [
+            (each, Transformer(model).apply(each, SOURCE, TARGET)) for each, model in zip(params, models, strict=True)
+        ]
+
+    jax.tree.map(np.testing.assert_array_equal, *initial())
 
 
 def test_each_parameters_first_update_and_initial_size_follow_table_8():

@@ -150,10 +150,8 @@ def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradient
         kwargs = {name: value for name, value in kwargs.items() if name not in AVERAGE_ARGUMENTS}
     if config.name == "adam" and _decays(config):
         make = optax.adamw
-    options: dict[str, Any] = {}
-    if config.name in ADAM_FAMILY:
-        options = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon}
-    return _make(config, make, schedule, options | _weight_decay(config, make), kwargs)
+    adam = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon} if config.name in ADAM_FAMILY else {}
+    return _make(config, make, schedule, kwargs, **adam)
 
 
 def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
@@ -181,8 +179,7 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
     """
     if any(name.startswith("adam_") for name in config.kwargs):
         raise BadInput("optimizer.kwargs: adam_*: Muon's Adam has optimizer.beta1, beta2, epsilon and weight_decay")
-    kwargs = {"consistent_rms": 0.2, **config.kwargs}
-    hidden = _make(config, optax.contrib.muon, schedule, _weight_decay(config, optax.contrib.muon), kwargs)
+    hidden = _make(config, optax.contrib.muon, schedule, {"consistent_rms": 0.2, **config.kwargs})
     rest = _single(with_values(config, {"name": "adam", "kwargs": {}}), schedule)
 
     def label(path: Any, leaf: Any) -> str:
@@ -196,14 +193,15 @@ def _make(
     config: OptimizerConfig,
     make: Callable[..., Any],
     schedule: optax.Schedule,
-    options: Mapping[str, Any],
     kwargs: Mapping[str, Any],
+    **adam: float,
 ) -> optax.GradientTransformation:
     """Calls the function that makes an optimizer, and tries the result on a parameter."""
+    options = {"learning_rate": schedule, **adam, **_weight_decay(config, make)}
     params = jax.ShapeDtypeStruct((2, 2), "float32")
     try:
         with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
-            optimizer: optax.GradientTransformation = make(learning_rate=schedule, **options, **kwargs)
+            optimizer: optax.GradientTransformation = make(**options, **kwargs)
             jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
