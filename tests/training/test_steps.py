@@ -9,6 +9,8 @@ import pytest
 from tests.support.small_runs import batches, experiment
 from tests.support.sweep_runs import BASE, defined
 from transformer_jax.data.prepare import prepare
+from transformer_jax.errors import BadInput
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import count_text
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
@@ -44,6 +46,18 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     assert planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), lambda: prepared.directory) == 7
     nowhere = functools.partial(pytest.fail, "the data is not looked for")
     assert planned_steps(experiment(**small, train__steps=7), nowhere) == 7
+
+
+def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
+    wsd = {"optimizer__schedule": "wsd", "optimizer__decay_fraction": 0.4}
+    longer, shorter = (experiment(**wsd, train__steps=steps) for steps in (24, 20))
+    folder = RunFolder(tmp_path / "run")
+    (folder.checkpoints / "12").mkdir(parents=True)
+    folder.record(longer, 24)
+    assert folder.holds_run(shorter, lambda train: train.steps)
+    (folder.checkpoints / "18").mkdir()
+    with pytest.raises(BadInput, match="since update 14"):
+        folder.holds_run(shorter, lambda train: train.steps)
 
 
 def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
