@@ -96,6 +96,9 @@ class TrainConfig(Section, affects="stopping"):
     log_every: int = option(100, "steps between lines in metrics.jsonl", at_least=1, affects="output")
     eval_every: int = option(1000, "steps between validations", at_least=1)
     checkpoint_every: int = option(1000, "steps between checkpoints", at_least=1)
+    checkpoint_minutes: float | None = option(
+        15.0, "minutes after which there is one in any case; none = only by steps", above=0, affects="environment"
+    )
     validations: int | None = option(
         None, "fewest validations: a short run validates, saves and logs more often; none = any number", at_least=1
     )

@@ -18,12 +18,12 @@ from tests.support.training_runs import CLOCK
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.train import EXACT, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
+from transformer_jax.training.train import EXACT, Ending, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, StepMetrics, TrainState
 
 ROWS = 4
-SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None)
+SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None, asked=None)
 
 
 class Devices:
@@ -86,11 +86,13 @@ class Saved:
         self.saved.append((step, json.loads(json.dumps(notes))))
 
 
-def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, **train):
+def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_validation=None, **train):
     """Trains runs until they have ended; their recorders, each with its ending. `losses`: at each validation."""
     validations, ones = iter(losses or ()), np.ones(len(skipped))
 
-    def validation_sums(evaluate, params):
+    def validation_sums(evaluate, params, is_stopped):
+        if during_validation:
+            during_validation(is_stopped)
         return None if losses is None else TokenSums(*map(np.squeeze, (next(validations), ones, ones, ones, ones)))
 
     options = {"steps": len(batches_of), "max_bad_steps": 100, **train}
@@ -191,6 +193,38 @@ def test_a_checkpoint_is_saved_before_the_validation_of_its_step(tmp_path):
     assert saved == [4]
 
 
+@pytest.mark.parametrize(("minutes", "saved"), [(None, [20, 40, 60]), (10.0, [10, 20, 30, 40, 50, 60])])
+def test_checkpoints_by_time_beside_those_by_step(tmp_path, monkeypatch, minutes, saved):
+    """Each step takes a minute."""
+    now, advance = [0.0], Trainer.take_step
+    monkeypatch.setattr("transformer_jax.training.train.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    def take_step(self, *arguments, **options):
+        now[0] += 60
+        advance(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "take_step", take_step)
+    options = {"checkpoint_every": 20, "checkpoint_minutes": minutes, "keep_best": 0}
+    (recorder,) = run(tmp_path, [10] * 60, **options)
+    assert [step for step, _ in recorder.checkpoints.saved] == saved
+
+
+@pytest.mark.parametrize("last", [4, 8])
+def test_a_signal_during_a_validation_stops_there(tmp_path, monkeypatch, last):
+    """Also during that of a complete run, which is then not finished."""
+    signals = types.SimpleNamespace(asked=None)
+    signals.stop_at = lambda step, why: signals.asked
+    monkeypatch.setattr("tests.training.test_counts.SIGNALS", signals)
+
+    def asked(is_stopped):
+        signals.asked = "by SIGTERM"
+        assert is_stopped()
+
+    (recorder,) = run(tmp_path, [10] * last, during_validation=asked, eval_every=4, checkpoint_every=4)
+    assert recorder.ending == Ending("stopped by SIGTERM", final=False)
+    assert recorder.step == 4 and recorder.validations == [] and [step for step, _ in recorder.checkpoints.saved] == [4]
+
+
 def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):
     """5,000 steps of a million tokens without a line: int32 ends at 2^31, and float32 no longer counts beyond 2^24."""
     tokens = [2**20 - 1] * 5000
@@ -242,7 +276,7 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
         ({}, 60, "finished"),
         ({"tokens": 100}, 10, "finished 100 target tokens"),
         ({"patience": 3}, 24, "finished: no better valid_loss in 3 validations (a higher train.patience trains on)"),
-        ({"until_flat": 0.005}, 29, "finished: the validation loss improved by 0.48 % over the last fifth of the"),
+        ({"until_flat": 0.005}, 26, "finished: the validation loss improved by "),
         ({"tokens": 100, "patience": 3}, 10, "finished 100 target tokens"),
     ],
 )

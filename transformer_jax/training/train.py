@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +144,10 @@ class RunSetup:
         """The batch of a step, on the devices. The prefetching thread calls this."""
         return sharding.place_batch(self.batches.batch(step, *self.share), self.mesh)
 
-    def validation_sums(self, evaluate: Callable[[Any, Any], TokenSums], params: Any) -> TokenSums | None:
-        """Sums over every validation sentence once, in float64; None without validation data."""
+    def validation_sums(
+        self, evaluate: Callable[[Any, Any], TokenSums], params: Any, is_stopped: Callable[[], bool] = lambda: False
+    ) -> TokenSums | None:
+        """Sums over every validation sentence once, in float64; None without validation data, or if it is stopped."""
         if self.validation is None:
             return None
         totals: Any = 0.0
@@ -152,6 +155,8 @@ class RunSetup:
             batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
             watchdog.advance()
             totals = totals + np.asarray(jax.device_get(evaluate(params, batch)), np.float64)
+            if is_stopped():
+                return None
         return TokenSums(*totals)
 
 
@@ -169,6 +174,7 @@ class Trainer:
         self.setup, self.compiled, self.runs, self.evaluators, self.signals = setup, compiled, runs, evaluators, signals
         self.train_config, self.step = setup.configs[0].train, 0
         self.saved_step: int | None = None  # of the last checkpoint
+        self._look_at = 0  # the step at which the time since the last save is looked at again
         devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
         self.speed = Throughput(setup.configs[0].model, setup.batches.statistics(), devices, peak_flops)
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
@@ -230,6 +236,7 @@ class Trainer:
         train, first, last = self.train_config, self.step, self.setup.last_step
         self.count_tokens()  # train.tokens may have been lowered
         self.progress = ProgressLine(first, last)
+        self._saved = (first, time.monotonic())
         with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
@@ -243,7 +250,7 @@ class Trainer:
                 elif self.step % self.setup.collect_every == 0:
                     self.collect()
                 with self.speed.paused():
-                    if self.step % train.checkpoint_every == 0:
+                    if self.step % train.checkpoint_every == 0 or self.is_late_for_a_checkpoint():
                         self.save()
                     if self.step % train.eval_every == 0:
                         self.validate()
@@ -314,21 +321,48 @@ class Trainer:
             run.checkpoints.wait()
         for run, state in zip(self.runs, self.compiled.split(self.states), strict=True):
             run.save(self.step, state)
-        self.saved_step = self.step
+        self.saved_step, self._saved = self.step, (self.step, time.monotonic())
 
-    def validate(self) -> None:
-        """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step."""
+    def is_late_for_a_checkpoint(self) -> bool:
+        """Whether train.checkpoint_minutes have passed since the last one, by the clock of process 0.
+
+        The processes agree only now and then: each time at about half of the steps that are left until then.
+        """
+        minutes = self.train_config.checkpoint_minutes
+        if minutes is None or self.step < self._look_at:
+            return False
+        step, began = self._saved
+        passed = time.monotonic() - began
+        left, ahead = 60 * minutes - passed, (self.step - step) / max(passed, 1e-3)  # in seconds; steps per second
+        is_late, steps = processes().broadcast([left <= 0, int(left * ahead / 2)])
+        self._look_at = self.step + max(1, steps)
+        return bool(is_late)
+
+    def validate(self) -> bool:
+        """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step.
+
+        A signal to stop ends this early (of several processes only where all agree, before the next step). Returns
+        whether all are validated: if not, the resumed run does it.
+        """
         pending = {number: run for number, run in enumerate(self.runs) if run.validated_step != self.step}
         if not pending:
-            return
+            return True
+
+        def is_stopped() -> bool:
+            return processes().count == 1 and self.signals.asked is not None
+
         params = self.compiled.evaluated_params(self.states)
-        sums = self.setup.validation_sums(self.compiled.evaluate, params)
+        sums = self.setup.validation_sums(self.compiled.evaluate, params, is_stopped)
         of_runs = [None] * len(self.runs) if sums is None else self.compiled.fetch(sums)
         for number, run in pending.items():
             translated: dict[str, float] = {}
             for evaluator in self.evaluators:
-                translated |= evaluator(self.compiled.params_of(params, number))
+                if not is_stopped():
+                    translated |= evaluator(self.compiled.params_of(params, number))
+            if is_stopped():
+                return False
             run.write_validation(self.step, of_runs[number], translated)
+        return True
 
     # End.
 
@@ -351,8 +385,8 @@ class Trainer:
         """Saves, and validates if the runs are complete."""
         if not end.diverged:
             self.save()
-            if end.final:
-                self.validate()
+            if end.final and not self.validate():
+                end = Ending(f"stopped {self.signals.asked}", final=False)
         return [run.end(self.step, end) for run in self.runs]
 
 
