@@ -22,8 +22,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.planning.compiled import CompiledMemory, compiled_step, memory, mesh_of
-from transformer_jax.planning.target import Target, parse_target
+from transformer_jax.planning.compiled import CompiledMemory, compile_for, memory
+from transformer_jax.planning.target import Target, here, parse_target
 from transformer_jax.update import sharding
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -32,7 +32,7 @@ from tests.accelerators.traffic import Traffic
 MODELS = {"base": ModelConfig.base, "big": ModelConfig.big, "tiny": ModelConfig.tiny}
 
 
-def linen_step(config: ModelConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None) -> jax.stages.Compiled:
+def linen_step(config: ModelConfig, mesh: Mesh, shape: tuple[int, int], target: Target) -> jax.stages.Compiled:
     """The parameters everywhere, the batch divided among the devices."""
     new_state, step = linen_model.make_step(config)
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -41,9 +41,7 @@ def linen_step(config: ModelConfig, mesh: Mesh, shape: tuple[int, int], target: 
     )
     tokens = jax.ShapeDtypeStruct(shape, np.int32, sharding=sharding.batch_sharding(mesh))
     traced: Any = step.trace(state, tokens, tokens, tokens)
-    if target is None:
-        return traced.lower().compile()
-    return traced.lower(lowering_platforms=(target.platform,)).compile(compiler_options=target.options)
+    return traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options)
 
 
 def main() -> None:
@@ -56,23 +54,25 @@ def main() -> None:
     parser.add_argument("--compile-for", type=parse_target, metavar="DEVICES", help="as of transformer-jax inspect")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    target: Target | None = arguments.compile_for
+    target = arguments.compile_for or here()
     rows = arguments.tokens // arguments.length
-    by = f"for {target.name}" if target else f"by the compiler of the backend {jax.default_backend()!r}"
-    print(f"{side_by_side.machine()}; {by}")
+    print(f"{side_by_side.machine()}; for {target.name}")
     print(f"{rows} x {arguments.length} tokens of each side, {arguments.vocabulary:,} pieces, {arguments.dtype}\n")
-    print(f"{'model':<6}{'':<18}{'state':>10}{'temporary':>12}{'peak':>10}" + ("   traffic" if target else ""))
+    print(
+        f"{'model':<6}{'':<18}{'state':>10}{'temporary':>12}{'peak':>10}"
+        + ("   traffic" if arguments.compile_for else "")
+    )
     results = {}
     for name in arguments.models:
         experiment = ExperimentConfig(model=MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype))
-        mesh = mesh_of(experiment, target)
+        ours, mesh = compile_for(experiment, target, shape=(rows, arguments.length))
         programs = {
-            "transformer_jax": compiled_step(experiment, mesh, (rows, arguments.length), target),
+            "transformer_jax": ours,
             "flax linen": linen_step(experiment.model, mesh, (rows, arguments.length), target),
         }
         found = {system: memory(program) for system, program in programs.items()}
         traffic = {
-            system: sum(Traffic(str(program.as_text())).accesses().values()) if target else None
+            system: sum(Traffic(str(program.as_text())).accesses().values()) if arguments.compile_for else None
             for system, program in programs.items()
         }
         for system, needed in found.items():
@@ -85,7 +85,7 @@ def main() -> None:
         results[name] = {
             system: CompiledMemory._asdict(needed) | {"traffic": traffic[system]} for system, needed in found.items()
         }
-    options = vars(arguments) | {"compile_for": target and target.name}
+    options = vars(arguments) | {"compile_for": arguments.compile_for and target.name}
     side_by_side.write_json(arguments.json, machine=side_by_side.machine(), memory=results, **options)
 
 

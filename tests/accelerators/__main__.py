@@ -39,15 +39,20 @@ def main() -> int:
     for name, here in versions.items():
         if here != table["compilers"].get(name) and not chosen.record:
             print(f"{name}: recorded with {table['compilers'].get(name)}, here is {here}: figures may differ")
-    problems, results = compile_all(table, rows, chosen)
+    problems = 0
+    with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
+        started = {pool.submit(compiled, table, row, chosen): row for row in rows}
+        for number, done in enumerate(concurrent.futures.as_completed(started), 1):
+            row, (report, error) = started[done], done.result()
+            if chosen.record and not error:
+                table["rows"][table["rows"].index(row)] = matrix.recorded(row, report)
+            found = [f"does not compile: {error}"] if error else [] if chosen.record else matrix.broken(row, report)
+            state = "; ".join(["BROKEN", *found]) if found else "recorded" if chosen.record else "as expected"
+            print(f"[{number}/{len(rows)}] {report.get('seconds', 0):>5.0f} s  {row['name']}: {state}", flush=True)
+            problems += len(found)
     if chosen.record:
         table["compilers"].update(versions)
-        for row in rows:
-            if row["name"] in results:
-                table["rows"][table["rows"].index(row)] = matrix.recorded(row, results[row["name"]])
         matrix.FILE.write_text(matrix.text(table, old))
-    for problem in problems:
-        print(f"BROKEN {problem}")
     return 1 if problems or not rows else 0
 
 
@@ -60,27 +65,6 @@ def run(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A module of this checkout, run by another interpreter."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([python, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-def compile_all(
-    table: dict[str, Any], rows: list[matrix.Row], chosen: argparse.Namespace
-) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """What is broken, and the reports of the rows that compile, by name."""
-    problems, results = [], {}
-    with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
-        started = {pool.submit(compiled, table, row, chosen): row for row in rows}
-        for number, done in enumerate(concurrent.futures.as_completed(started), 1):
-            row = started[done]
-            report, error = done.result()
-            if error:
-                found = [f"does not compile: {error}"]
-            else:
-                results[row["name"]] = report
-                found = [] if chosen.record else matrix.broken(row, report)
-            problems += [f"{row['name']}: {problem}" for problem in found]
-            state = "recorded" if chosen.record and not found else "as expected" if not found else "; ".join(found)
-            print(f"[{number}/{len(rows)}] {report.get('seconds', 0):>5.0f} s  {row['name']}: {state}", flush=True)
-    return problems, results
 
 
 def compiled(table: dict[str, Any], row: matrix.Row, chosen: argparse.Namespace) -> tuple[dict[str, Any], str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax.planning.hlo import Array, Collective, Instruction, Program, is_collective
+from transformer_jax.planning.hlo import Array, Collective, Computation, Instruction, Program
 
 # They move nothing: names for what is there already, or the end of what was started before.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
@@ -53,25 +53,24 @@ class Traffic(Program):
         """
         return {
             instruction.name: size * times
-            for instruction, times, by_name in self.scheduled()
-            if (size := self._accessed(instruction, by_name))
+            for instruction, times, computation in self.scheduled()
+            if (size := self._accessed(instruction, computation))
         }
 
-    def _accessed(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> int:
+    def _accessed(self, instruction: Instruction, computation: Computation) -> int:
         kind = instruction.kind
         if kind in FREE or kind in ("while", "conditional", "call") or kind.endswith("-done"):
             return 0
         if kind == "custom-call" and re.search(r'target="(AllocateBuffer|ConcatBitcast)"', instruction.text):
             return 0  # room that is not written, and parts that lie side by side already
-        operands = [by_name[name] for name in instruction.operands if name in by_name]
+        operands = [computation[name] for name in instruction.operands if name in computation]
         if kind in ("slice-start", "copy-start"):  # (the operand, the result, a flag), or the result first
             source, *others = instruction.arrays
             moved = others[0] if kind == "slice-start" else source
             ends = (operands[0].arrays[0], moved)
             return sum(moved.size for end in ends if in_memory(end))
-        called = instruction.called("calls")
-        if kind == "fusion" and called in self.computations:
-            inside = self.computations[called]
+        if kind == "fusion":
+            inside = self.inside(instruction)
             return _written(inside, instruction) + sum(
                 _read(inside, number, all_in_memory(operand)) for number, operand in enumerate(operands)
             )
@@ -86,8 +85,8 @@ class Traffic(Program):
         found = [
             array
             for name in self.repeated
-            for instruction in self.computations[name]
-            if (kinds := {each.kind for each in self.inside(instruction)}) & COPIES
+            for instruction in self.computations[name].values()
+            if (kinds := {each.kind for each in self.inside(instruction).values()}) & COPIES
             and kinds <= COPIES | {"parameter", "bitcast"}
             for array in instruction.arrays
         ]
@@ -102,47 +101,53 @@ class Traffic(Program):
     def sent(self, seconds: Callable[[float, float], float]) -> list[Sent]:
         """The collectives with what is scheduled meanwhile; `seconds` is the time for so many bytes and FLOPs."""
         work = {name: self._work(name, seconds) for name in self.times}
-        meanwhile = [
-            sum(work[name][start + 1 : self._end(name, start, message)]) for name, start, message in self.messages()
-        ]
-        return list(map(Sent, self.collectives(), meanwhile))
+        found = []
+        for collective in self.collectives():
+            names = list(self.computations[collective.computation])
+            meanwhile = names[names.index(collective.start) + 1 : names.index(self._end(collective))]
+            found.append(Sent(collective, sum(work[collective.computation][name] for name in meanwhile)))
+        return found
 
-    def _end(self, computation: str, start: int, message: Instruction) -> int:
-        """The position of the last step of a message sent in steps, or of the instruction that waits for it."""
-        instructions = self.computations[computation]
-        if message.chain:
-            chains = [{inner.chain for inner in self.inside(each)} for each in instructions]
-            return max(place for place, found in enumerate(chains) if message.chain in found)
-        name = instructions[start].name
-        for position in range(start + 1, len(instructions)):
-            instruction = instructions[position]
+    def _end(self, collective: Collective) -> str:
+        """The last step of a collective sent in steps, or the instruction that waits for it."""
+        computation, name = self.computations[collective.computation], collective.start
+        if collective.chain:
+            steps = [
+                step.name
+                for step in computation.values()
+                if any(inner.chain == collective.chain for inner in self.inside(step).values())
+            ]
+            return steps[-1]
+        for instruction in computation.values():
             if name in instruction.operands:
                 if instruction.kind.endswith("-done"):
-                    return position
+                    return instruction.name
                 if instruction.kind.endswith("-update") or instruction.kind in NAMES:
                     name = instruction.name
-        return start
+        return collective.start
 
-    def _work(self, name: str, seconds: Callable[[float, float], float]) -> list[float]:
+    def _work(self, name: str, seconds: Callable[[float, float], float]) -> dict[str, float]:
         """Seconds of each instruction of a computation, with those of the loops and calls that it makes.
 
         A collective is no work: another cannot hide behind it.
         """
-        by_name, work = {each.name: each for each in self.computations[name]}, []
-        for each in by_name.values():
-            flops = self.flops_of(each, by_name)
-            is_work = flops or not any(is_collective(part) for part in self.inside(each))
-            own = seconds(self._accessed(each, by_name), flops) if is_work else 0.0
-            called = (times * sum(self._work(inner, seconds)) for inner, times in self.calls(each))
-            work.append(own + sum(called))
+        computation, work = self.computations[name], {}
+        for each in computation.values():
+            flops = self.flops_of(each, computation)
+            is_work = flops or not any(part.collective for part in self.inside(each).values())
+            own = seconds(self._accessed(each, computation), flops) if is_work else 0.0
+            called = (times * sum(self._work(inner, seconds).values()) for inner, times in self.calls(each))
+            work[each.name] = own + sum(called)
         return work
 
 
-def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
+def _read(inside: Computation, number: int, size: int) -> int:
     """What a fusion reads of an operand of this size: no more than its slices, if it uses nothing else."""
-    parameter = next((each for each in inside if each.kind == "parameter" and each.text.startswith(f"{number})")), None)
+    parameter = next(
+        (each for each in inside.values() if each.kind == "parameter" and each.text.startswith(f"{number})")), None
+    )
     names, slices = {parameter.name} if parameter else set(), 0
-    for each in inside:
+    for each in inside.values():
         if not names.intersection(each.operands):
             continue
         if each.kind == "bitcast":
@@ -156,17 +161,16 @@ def _read(inside: Sequence[Instruction], number: int, size: int) -> int:
     return min(size, slices)
 
 
-def _written(inside: Sequence[Instruction], fusion: Instruction) -> int:
+def _written(inside: Computation, fusion: Instruction) -> int:
     """What a fusion writes: of a result that is updated in place, the update."""
-    by_name = {each.name: each for each in inside}
-    root = next(each for each in inside if each.is_root)
-    roots = [by_name[name] for name in root.operands] if root.kind == "tuple" else [root]
+    root = next(each for each in inside.values() if each.is_root)
+    roots = [inside[name] for name in root.operands] if root.kind == "tuple" else [root]
     size = 0
     for array, result in zip(fusion.arrays, roots, strict=False):
-        while result.kind == "bitcast" and result.operands[0] in by_name:
-            result = by_name[result.operands[0]]
+        while result.kind == "bitcast" and result.operands[0] in inside:
+            result = inside[result.operands[0]]
         if result.kind == "dynamic-update-slice" and in_memory(array):
-            size += by_name[result.operands[1]].arrays[0].size
+            size += inside[result.operands[1]].arrays[0].size
         else:
             size += in_memory(array)
     return size

@@ -76,7 +76,7 @@ def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys
     out = capsys.readouterr().out
     assert re.search(r"exact_match +23.08 +nrefs:1", out) and re.search(r"kind: other +16.67 % +2 of 12 +\[", out)
     evaluate(folder, "--clusters=lemma", status=2)
-    assert "--clusters=lemma: is no label of all examples of mine; there are: kind, word" in capsys.readouterr().err
+    assert "--clusters=lemma: must be a label of mine: kind, word" in capsys.readouterr().err
 
 
 def test_what_was_cut_is_counted_and_told(folder, capsys, tmp_path):

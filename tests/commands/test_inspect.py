@@ -1,5 +1,6 @@
 """inspect: the resolved config first, then every parameter and what a token costs."""
 
+import json
 import re
 
 import pytest
@@ -78,10 +79,11 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     file = tmp_path / "step.txt"
     layers = ["--config.model.num_encoder_layers=1", "--config.model.num_decoder_layers=1"]
     size = [*SMALL, *layers, "--config.model.vocab_size=1000", "--config.data.tokens_per_batch=64"]
-    assert cli.main(["inspect", BASE, *size, f"--program={file}"]) == 0
+    assert cli.main(["inspect", BASE, *size, f"--program={file}", "--json"]) == 0
     assert file.read_text().startswith("HloModule jit_update")
     model = ModelConfig(vocab_size=1000, d_model=8, d_ff=12, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    kilobytes = sum(parameter_counts(model).values()) * 4 / 1e3
-    state, temporary = (float(text) for text in re.findall(r"([\d.]+) kB of", capsys.readouterr().out))
-    assert state == pytest.approx(3 * kilobytes, rel=0.05), "parameters and two moments"
-    assert temporary > kilobytes, "the gradient at least"
+    parameters = sum(parameter_counts(model).values()) * 4
+    found = json.loads(capsys.readouterr().out)
+    assert found["memory"]["state"] == pytest.approx(3 * parameters, rel=0.05), "parameters and two moments"
+    assert found["memory"]["temporary"] > parameters, "the gradient at least"
+    assert (found["capacity"], found["flops_ms"]) == (None, None), "no data sheet"

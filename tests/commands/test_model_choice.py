@@ -9,8 +9,8 @@ from transformer_jax import cli
     ("options", "message"),
     [
         (["--beam=0"], "beam = 0"),
-        (["--beam=x"], "--beam = 'x'"),
-        (["--n-best=9"], "n_best = 9 is more than beam = 4"),
+        (["--beam=x"], "beam"),
+        (["--n-best=9"], "n_best = 9"),
         (["--config.decode.alhpa=1"], "did you mean"),
         (["--config.decode.bleu_sentences=8"], "--config.decode.bleu_sentences"),
         (["--config.model.d_model=8"], "only decode.*"),

@@ -11,11 +11,10 @@ import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
-from transformer_jax.commands.translate import training_texts, unseen_words
+from transformer_jax.commands.translate import training_texts
 from transformer_jax.config import from_config_dict, to_json
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.data.tokenizer import UNK
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.translation.translate import Hypothesis
 
@@ -109,13 +108,6 @@ def test_json_has_it_all(translate, model):
     assert blank["translations"][0]["text"] == ""
 
 
-def test_without_its_data_a_model_warns_of_unknown_tokens_only(model, tmp_path, monkeypatch):
-    assert training_texts(tmp_path) == []
-    assert unseen_words("the zebra", set(), model) == []  # spelled in bytes
-    monkeypatch.setattr(model.tokenizer, "encode", lambda word: [UNK] if word == "zebra" else [7])
-    assert unseen_words("the zebra", set(), model) == ["zebra"]
-
-
 def test_a_run_that_started_from_another_saw_more_words_than_its_text(folder, tmp_path):
     """As `train --init-from` makes it: the other run's tokenizer, and text of its own."""
     (tmp_path / "new.tsv").write_text("a zebra\tb\n" * 3)
@@ -124,7 +116,7 @@ def test_a_run_that_started_from_another_saw_more_words_than_its_text(folder, tm
     config = from_config_dict({"data": data})
     prepare(config, tmp_path / "tuned" / "data")
     (tmp_path / "tuned" / "config.json").write_text(to_json(config))
-    assert training_texts(tmp_path / "tuned") == []
+    assert training_texts(tmp_path / "tuned") == training_texts(tmp_path) == []
     assert "the" in {word for text in training_texts(folder) for word in text.split()}
 
 
@@ -158,7 +150,7 @@ def test_sentences_that_are_typed(folder, model, loaded, capsys, monkeypatch):
     start = next(number for number, line in enumerate(lines) if line.startswith("The model was trained"))
     assert {line.strip() for line in lines[start + 1 : start + 3]} <= set(training_texts(folder))
     unseen = [line.lstrip("> ") for line in lines if "never seen" in line]
-    assert unseen == ["warning: never seen in training: The (but the was), zebra"]
+    assert unseen == ["warning: never seen in training: The, zebra"]
 
 
 # Separate processes: pipes, signals and time.

@@ -41,34 +41,13 @@ def imported(tmp_path_factory):
     return folder, run
 
 
-def ours(tokenizer, theirs):
-    """Their tokens as ours; their padding is our padding where it stands behind a sentence."""
-    ids = our_ids(tokenizer.tokens)[theirs]
-    return np.where(np.logical_and.accumulate(ids[:, ::-1] == BOS, axis=1)[:, ::-1], PAD, ids)
-
-
-def outputs(model, source_BS, target_BT):
-    """Logits, and what each layer of the encoder and of the decoder makes."""
+@every_case
+def test_states_of_every_layer_and_logits_need_no_sentencepiece_files(name, tmp_path):
+    """Their ids in, their logits out."""
 
     def is_layer(module, method):
         return isinstance(module, (EncoderLayer, DecoderLayer)) and method == "__call__"
 
-    logits_BTN, found = jax.jit(
-        lambda params: Transformer(model.config.model).apply(
-            {"params": params}, source_BS, target_BT, capture_intermediates=is_layer, mutable=["intermediates"]
-        )
-    )(model.params)
-    states = {}
-    for stack in ("encoder", "decoder"):
-        layers = found["intermediates"][stack]
-        made = [layers[f"layers_{i}"]["__call__"][0] for i in range(len(layers))]
-        states[stack] = [x if stack == "encoder" else x[0] for x in made]
-    return np.asarray(logits_BTN), states
-
-
-@every_case
-def test_logits_need_no_sentencepiece_files(name, tmp_path):
-    """Their ids in, their logits out."""
     folder = unpacked(name, tmp_path / name)
     for path in folder.glob("*.spm"):
         path.unlink()
@@ -78,29 +57,22 @@ def test_logits_need_no_sentencepiece_files(name, tmp_path):
     source_BS = found.ids.our_source(golden(name, "input_ids")[:4])
     target_BT = found.ids.our_target(their_target_BT)
     assert (target_BT[:, 0] == BOS).all() and BOS not in target_BT[:, 1:] and BOS not in source_BS
-    logits_BTN = Transformer(found.config).apply({"params": found.params}, source_BS, target_BT)
-    difference = np.abs(found.ids.marian_logits(logits_BTN) - golden(name, "logits"))
-    possible = np.arange(difference.shape[-1]) != pad  # its logit is not the same where probabilities are renormalized
-    assert difference[target_BT != PAD][:, possible].max() < 1e-4
-
-
-def test_states_of_every_layer_and_logits(case):
-    name, _, model = case
-    source_BS = ours(model.tokenizer, golden(name, "input_ids")[:4])
-    # Their targets begin with <pad>, which `sequences` left out.
-    target_BT = ours(model.target_tokenizer, golden(name, "sequences")[:4, :7])
-    target_BT = np.concatenate([np.full((4, 1), BOS), target_BT], axis=1)
-    logits_BTN, states = outputs(model, source_BS, target_BT)
-    for stack, tokens in (("encoder", source_BS), ("decoder", target_BT)):
-        theirs = golden(name, f"{stack}_states")[1:]  # the first is what the first layer was given
-        assert len(theirs) == len(states[stack])
-        for our_BSD, their_BSD in zip(states[stack], theirs, strict=True):
-            assert np.abs(our_BSD - their_BSD)[tokens != PAD].max() < 1e-4
+    logits_BTN, made = jax.jit(
+        lambda params: Transformer(found.config).apply(
+            {"params": params}, source_BS, target_BT, capture_intermediates=is_layer, mutable=["intermediates"]
+        )
+    )(found.params)
     their_logits_BTN = golden(name, "logits")
-    difference = np.abs(logits_BTN[..., our_ids(model.target_tokenizer.tokens)] - their_logits_BTN)[target_BT != PAD]
-    assert difference.max() < 1e-4
-    assert np.abs(their_logits_BTN).max() > 1  # that is: something was compared
-    assert (logits_BTN[..., PAD] < -90).all()
+    difference = np.abs(found.ids.marian_logits(logits_BTN) - their_logits_BTN)[target_BT != PAD]
+    assert difference.max() < 1e-4 and np.abs(their_logits_BTN).max() > 1
+    assert (np.asarray(logits_BTN)[..., PAD] < -90).all()
+    for stack, tokens in (("encoder", source_BS), ("decoder", target_BT)):
+        layers = made["intermediates"][stack]
+        states = [layers[f"layers_{i}"]["__call__"][0] for i in range(len(layers))]
+        theirs = golden(name, f"{stack}_states")[1:]  # the first is what the first layer was given
+        for ours, their_BSD in zip(states, theirs, strict=True):
+            our_BSD = ours if stack == "encoder" else ours[0]
+            assert np.abs(our_BSD - their_BSD)[tokens != PAD].max() < 1e-4
 
 
 def test_texts_are_cut_into_the_same_tokens(case):
@@ -119,10 +91,10 @@ def test_texts_are_cut_into_the_same_tokens(case):
 def test_beam_search_finds_the_same_tokens_scores_and_texts(case):
     name, _, model = case
     found = model.translations(texts_of(name, "texts"))
-    theirs = ours(model.target_tokenizer, golden(name, "sequences"))
+    theirs = our_ids(model.target_tokenizer.tokens)[golden(name, "sequences")]
     for translation, tokens, score in zip(found, theirs, golden(name, "scores"), strict=True):
         best = translation.hypotheses[0]
-        np.testing.assert_array_equal(best.tokens, tokens[tokens != PAD])
+        np.testing.assert_array_equal(best.tokens, tokens[tokens != BOS])  # their padding
         assert best.score == pytest.approx(float(score), abs=1e-4)
     assert [translation.text for translation in found] == texts_of(name, "translations")
     assert len(set(texts_of(name, "translations"))) > 1

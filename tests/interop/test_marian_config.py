@@ -58,8 +58,6 @@ def test_a_config_that_cannot_be_right_is_refused(spoil, message, tmp_path):
 
 
 def test_null_is_missing_and_a_number_may_be_written_as_an_integer_or_not():
-    fields = Fields(Path("config.json"), {"a": 1, "b": None, "c": 2.5, "one": 1.0, "none": None, "e": "x"})
-    assert [fields.take("a", int), fields.take("b", int, 9), fields.take("c", (int, float))] == [1, 9, 2.5]
-    fields.expect("one", 1)
-    fields.expect("none", 3)
-    fields.finish("e", "not there")
+    fields = Fields(Path("config.json"), {"a": 1, "b": None, "c": 1.0, "d": "x"})
+    assert [fields.number("a"), fields.number("b", 9)] == [1, 9]
+    fields.check({"a": 1.0, "b": 3, "c": 1}, ["d"])

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import struct
 
 import numpy as np
 import pytest
@@ -10,19 +9,6 @@ import pytest
 from tests.support.marian_folders import ONE, WEIGHTS, Ran, arrays_with, bytes_with, give, refused
 
 OTHER = "model.encoder.layers.9.fc1.weight"
-
-
-def header_with(**changes):
-    """Changes what the header says of one array."""
-
-    def damage(content):
-        (length,) = struct.unpack("<Q", content[:8])
-        header = json.loads(content[8 : 8 + length])
-        header[ONE] |= changes
-        text = json.dumps(header).encode()
-        return struct.pack("<Q", len(text)) + text + content[8 + length :]
-
-    return bytes_with(WEIGHTS, damage)
 
 
 def index_of(place):
@@ -35,8 +21,8 @@ def index_of(place):
 
 NOT_VALID = "is not a valid safetensors file"
 DAMAGES = {
-    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"has no {ONE}"),
-    "a missing table": (arrays_with(lambda a: a.pop("model.shared.weight")), "has no model.shared.weight"),
+    "a missing weight": (arrays_with(lambda a: a.pop(ONE)), f"{ONE} is missing"),
+    "a missing table": (arrays_with(lambda a: a.pop("model.shared.weight")), "model.shared.weight is missing"),
     "a wrong shape": (
         arrays_with(lambda a: give(a, ONE, a[ONE][:, :8].copy())),
         f"{ONE} is float32[24, 8]; must be [24, 16]",
@@ -50,10 +36,6 @@ DAMAGES = {
     "another type": (arrays_with(lambda a: give(a, ONE, a[ONE].astype(np.int8))), f"{ONE} is int8[24, 16]"),
     "a pickle": (bytes_with(WEIGHTS, lambda content: pickle.dumps(Ran())), NOT_VALID),
     "a truncated file": (bytes_with(WEIGHTS, lambda content: content[:-100]), NOT_VALID),
-    "a truncated header": (bytes_with(WEIGHTS, lambda content: content[:100]), NOT_VALID),
-    "a huge header": (bytes_with(WEIGHTS, lambda content: struct.pack("<Q", 2**62) + content[8:]), NOT_VALID),
-    "an array beyond the end": (header_with(shape=[2**20, 2**20], data_offsets=[0, 2**42]), NOT_VALID),
-    "arrays in one place": (header_with(data_offsets=[0, 1536]), NOT_VALID),
     "a path in the index": (index_of("../../../etc/passwd"), "is not the name of a file in this"),
     "an index of nothing": (index_of("other.safetensors"), NOT_VALID),
 }

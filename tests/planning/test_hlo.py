@@ -40,8 +40,13 @@ def test_products_inside_an_unknown_kernel_are_an_error(kernel):
         Program(text).flops()
 
 
+def test_the_sizes_of_types():
+    bits = {"pred": 8, "s4": 4, "bf16": 16, "f32": 32, "c128": 128, "f8e4m3fn": 8, "f4e2m1fn": 4, "token": 0}
+    assert {name: Array(name, (), "").bits for name in bits} == bits
+
+
 def test_unknown_types_and_groups_are_errors():
-    with pytest.raises(UnknownHlo, match="f8e3m4"):
-        _ = Array("f8e3m4", (2,), "{0}").size
+    with pytest.raises(UnknownHlo, match="opaque"):
+        _ = Array("opaque", (2,), "{0}").size
     with pytest.raises(UnknownHlo, match="groups"):
         first_group("%y), replica_groups=<something new>, to_apply=%sum", 4)

@@ -59,10 +59,7 @@ def python_file(text: str) -> str:
 
 def utf8(text: str) -> str:
     """Text, read as UTF-8 whatever the locale."""
-    try:
-        return os.fsencode(text).decode()
-    except UnicodeError as error:
-        raise argparse.ArgumentTypeError(f"is not UTF-8: {error}") from None
+    return os.fsencode(text).decode()
 
 
 def at_least(lowest: int) -> Callable[[str], int]:

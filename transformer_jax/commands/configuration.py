@@ -13,15 +13,10 @@ from transformer_jax.shipped import PRESET
 
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    parser.add_argument(
-        "--config",
-        metavar="FILE.py[:ARGUMENT]",
-        type=python_file,
-        required=required,
-        help="a Python file with get_config(), as in configs/; those are also available by name from any directory, as "
-        f"{PRESET}NAME: {', '.join(shipped.configs())}. --config.group.name=value sets any option "
-        "(transformer-jax inspect --options lists them)",
-    )
+    about = "a Python file with get_config(), as in configs/, which are also available by name from any directory: "
+    about += ", ".join(f"{PRESET}{name}" for name in shipped.configs())
+    about += ". --config.group.name=value sets any option (transformer-jax inspect --options lists them)"
+    parser.add_argument("--config", type=python_file, required=required, metavar="FILE.py[:ARGUMENT]", help=about)
     parser.set_defaults(overrides=[])
 
 

@@ -36,28 +36,27 @@ def run(arguments: argparse.Namespace) -> None:
 
     folders = [RunFolder(place) for place in (arguments.first, arguments.second)]
     configs = [with_plain_addresses(folder.stored_config()) for folder in folders]
-    differing = [(option.path, first, second) for option, first, second in schema.differing(*configs)]
-    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}\n\noptions\n{table(differing)}")
-    for title, facts in (("code", code), ("data", data)):
-        both = beside(facts(folders[0]), facts(folders[1]))
-        print(f"\n{title}\n{table([row for row in both if row[1] != row[2]])}")
-    print(f"\nmetrics\n{table(beside(metrics(folders[0]), metrics(folders[1])))}")
+    options: list[dict[str, Any]] = [{}, {}]
+    for option, *values in schema.differing(*configs):
+        for side, value in zip(options, values, strict=True):
+            side[option.path] = value
+    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}")
+    print(f"\noptions\n{table(*options)}")
+    print(f"\ncode\n{table(*map(code, folders))}")
+    print(f"\ndata\n{table(*map(data, folders))}")
+    print(f"\nmetrics\n{table(*map(metrics, folders), all_rows=True)}")
     for folder in folders:
         for note in folder.notes():
             print(f"note: {folder.path}: {visible(note)}")
 
 
-def beside(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    return [(name, first.get(name), second.get(name)) for name in {**first, **second}]
-
-
-def table(rows: list[tuple[str, Any, Any]]) -> str:
-    """The values of both runs."""
-    if not rows:
-        return "  the same"
-    cells = [("", "A", "B"), *((name, in_words(first), in_words(second)) for name, first, second in rows)]
-    name, first = (max(len(row[column]) for row in cells) for column in (0, 1))
-    return "\n".join(f"  {row[0]:<{name}}  {row[1]:<{min(first, 40)}}  {row[2]}" for row in cells)
+def table(first: dict[str, Any], second: dict[str, Any], *, all_rows: bool = False) -> str:
+    """The values of both runs side by side, where they differ."""
+    names = [name for name in {**first, **second} if all_rows or first.get(name) != second.get(name)]
+    rows = [("", "A", "B"), *((name, in_words(first.get(name)), in_words(second.get(name))) for name in names)]
+    left, middle = (max(len(row[column]) for row in rows) for column in (0, 1))
+    lines = [f"  {name:<{left}}  {one:<{min(middle, 40)}}  {other}" for name, one, other in rows]
+    return "\n".join(lines) if names else "  the same"
 
 
 def in_words(value: Any) -> str:

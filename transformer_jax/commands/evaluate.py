@@ -55,15 +55,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput("--split, --source, --target: give --split=NAME, or both --source=FILE and --target=FILE")
     model, decode = model_choice.load(arguments)
     test_set = _test_set(arguments, model)
-    if not test_set.sources:
-        raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     usual = records.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
-    name = usual
-    for flag in ("clusters", "strata"):  # with other intervals than a sweep's results have
-        if (label := getattr(arguments, flag)) is not None:
-            labelled: dict[str, Any] = {flag: _values(test_set, flag, label)}
-            test_set = dataclasses.replace(test_set, **labelled)
-            name += f".{flag}={quote(label, safe='')}"
+    labels: dict[str, Any] = _labels(arguments, test_set)
+    test_set = dataclasses.replace(test_set, **labels)
+    # The intervals are others than those of a sweep's results.
+    name = usual + "".join(f".{flag}={quote(getattr(arguments, flag), safe='')}" for flag in labels)
     other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments.against, usual, test_set)
 
     from transformer_jax.bootstrap import paired_bootstrap
@@ -86,6 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def table(record: Mapping[str, Any]) -> str:
     """The scores as text."""
+    from transformer_jax.bootstrap import CONFIDENCE
+
     lines = [f"{record['test_set']}: {record['n']:,} sentences; {_weights(record)}"]
     lines += [f"{record[name]:,} {what}" for name, what in CUT.items() if record.get(name)]
     lines.append("")
@@ -93,7 +91,16 @@ def table(record: Mapping[str, Any]) -> str:
         lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
     for name in ("per_token", "per_word", "per_character"):
         lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
-    lines += _exact_match(record["exact_match"])
+    exact = record["exact_match"]
+    lines += ["", f"equal to the reference, with intervals of {CONFIDENCE:.0%} over {exact['resampled']}"]
+    rows = {"all": exact}
+    for label, groups in exact.get("groups", {}).items():
+        rows |= {visible(f"{label}: {value}"): counts for value, counts in groups.items()}
+    width = max(24, *(len(title) + 2 for title in rows))
+    for title, counts in rows.items():
+        interval = "" if counts["low"] is None else f"   [{counts['low']:.1f}, {counts['high']:.1f}]"
+        share = f"{100 * counts['right'] / counts['total']:8.2f} %   {counts['right']:,} of {counts['total']:,}"
+        lines.append(f"{title:<{width}}{share}{interval}")
     if (other := record.get("against")) is not None:
         search = {name: value for name, value in record["decode"].items() if name in records.SEARCH}
         changed = records.search_difference(other, search)
@@ -109,50 +116,39 @@ def _weights(record: Mapping[str, Any]) -> str:
     return f"{record['weights']} weights, of step {', '.join(f'{step:,}' for step in record['steps'])}"
 
 
-def _exact_match(found: Mapping[str, Any]) -> list[str]:
-    """How many translations equal their references, in all and in each group, with intervals."""
-    from transformer_jax.bootstrap import CONFIDENCE
-
-    rows = {"all": found}
-    for label, groups in found.get("groups", {}).items():
-        rows |= {visible(f"{label}: {value}"): counts for value, counts in groups.items()}
-    width = max(24, *(len(title) + 2 for title in rows))
-    lines = ["", f"equal to the reference, with intervals of {CONFIDENCE:.0%} over {found['resampled']}"]
-    for title, counts in rows.items():
-        interval = "" if counts["low"] is None else f"   [{counts['low']:.1f}, {counts['high']:.1f}]"
-        share = f"{100 * counts['right'] / counts['total']:8.2f} %   {counts['right']:,} of {counts['total']:,}"
-        lines.append(f"{title:<{width}}{share}{interval}")
-    return lines
-
-
 def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
+    """The split or the files to evaluate on."""
     from transformer_jax.experiment import TestSet, split_of
 
     if arguments.source is None:
-        return split_of(arguments.workdir, model.config, arguments.split or "test")
-    sources, references = text_input.parallel(arguments.source, arguments.target)
-    digest = records.texts_sha256(sources, references)[: records.SHORT]
-    file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
-    return TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
+        test_set = split_of(arguments.workdir, model.config, arguments.split or "test")
+    else:
+        sources, references = text_input.parallel(arguments.source, arguments.target)
+        digest = records.texts_sha256(sources, references)[: records.SHORT]
+        file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
+        test_set = TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
+    if not test_set.sources:
+        raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
+    return test_set
 
 
-def _values(test_set: "TestSet", flag: str, label: str) -> list[str]:
-    """The value of a label for each example."""
-    groups = test_set.groups or [{}]
-    if not all(label in labels for labels in groups):
-        known = ", ".join(sorted(set.intersection(*map(set, groups)))) or "none"
-        raise BadInput(f"--{flag}={label}: is no label of all examples of {test_set.name}; there are: {known}")
-    return [labels[label] for labels in groups]
+def _labels(arguments: argparse.Namespace, test_set: "TestSet") -> dict[str, list[str]]:
+    """The labels that --clusters and --strata name, of each example."""
+    found, groups = {}, test_set.groups or [{}]
+    known = set.intersection(*map(set, groups))
+    for flag in ("clusters", "strata"):
+        if (label := getattr(arguments, flag)) is not None:
+            if label not in known:
+                raise BadInput(f"--{flag}={label}: must be a label of {test_set.name}: {', '.join(sorted(known))}")
+            found[flag] = [labels[label] for labels in groups]
+    return found
 
 
 def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any], list[str]]:
     """The record and the translations that --against names."""
     path = Path(against) if against.endswith(".json") else Path(against, "translations", f"{name}.json")
     if not path.is_file():
-        raise BadInput(
-            f"--against={against}: {path} does not exist; evaluate that run on the same test set first, or give the "
-            ".json of another evaluation"
-        )
+        raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
     record = read_record(path)
     hypotheses = records.translations(path, record)
     problem = records.difference(record, {"test_set_sha256": test_set.digest})

@@ -15,9 +15,6 @@ from pathlib import Path
 from transformer_jax.commands.arguments import add_run, path
 from transformer_jax.files.progress import tell
 
-# The most target languages that are printed.
-SHOWN_CODES = 8
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=["marian"], help="the format of the model")
@@ -29,12 +26,12 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.interop.marian import import_marian
     from transformer_jax.model.size import parameter_counts
 
-    found = import_marian(Path(arguments.folder), Path(arguments.workdir))
-    model, codes = found.config.model, found.codes
-    if codes:
-        more = f" ... ({len(codes)} in all)" if len(codes) > SHOWN_CODES else ""
-        tell(f"a source must begin with the target language: {' '.join(codes[:SHOWN_CODES])}{more}")
-    print(
-        f"{arguments.workdir}: {model.num_encoder_layers} + {model.num_decoder_layers} layers of width "
-        f"{model.d_model}, {sum(parameter_counts(model).values()):,} parameters"
+    run = import_marian(Path(arguments.folder), Path(arguments.workdir))
+    model, tokens = run.config.model, run.tokenizer.pieces(range(run.tokenizer.vocab_size))
+    if codes := [token for token in tokens if token.startswith(">>") and token.endswith("<<")]:
+        tell(f"a source must begin with the target language: {' '.join(codes)}")
+    layers, size = (
+        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers",
+        sum(parameter_counts(model).values()),
     )
+    print(f"{arguments.workdir}: {layers} of width {model.d_model}, {size:,} parameters")

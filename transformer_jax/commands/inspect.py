@@ -33,22 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
-    about = "compile the train step, write the program to FILE and print its memory"
-    one.add_argument("--program", type=path, metavar="FILE", help=about)
     about = "compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     one.add_argument("--compile-for", metavar="DEVICES", help=about)
-    about = "what --compile-for compiles: the train step (default), or the search"
+    about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
+    parser.add_argument("--program", type=path, metavar="FILE", help=about)
+    about = "what is compiled: the train step (default), or the search"
     parser.add_argument("--program-of", choices=("train", "decode"), help=about)
-    parser.add_argument("--json", action="store_true", help="with --compile-for: print JSON")
+    parser.add_argument("--json", action="store_true", help="print what was compiled as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.options:
         print(options_table())
         return
-    if arguments.compile_for is None and (arguments.json or arguments.program_of):
-        raise BadInput("--json and --program-of need --compile-for")
+    is_compiled = arguments.compile_for is not None or arguments.program is not None
+    if (arguments.json or arguments.program_of) and not is_compiled:
+        raise BadInput("--json and --program-of need --compile-for or --program")
     experiment = inspected(arguments)
     if arguments.data:
         print(data_report(experiment, arguments.workdir))
@@ -56,10 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.experiment import try_out
 
     try_out(experiment)
-    if arguments.program is not None:
-        print(program_report(experiment, Path(arguments.program)))
-    elif arguments.compile_for is not None:
-        print(compiled_report(experiment, arguments.compile_for, arguments.program_of or "train", arguments.json))
+    if is_compiled:
+        print(compiled_report(experiment, arguments))
     else:
         print(f"{resolved(experiment)}\n\n{size_report(experiment)}")
 
@@ -147,32 +146,22 @@ def size_report(experiment: ExperimentConfig) -> str:
     return "\n".join(lines)
 
 
-def program_report(experiment: ExperimentConfig, file: Path) -> str:
-    """Writes the compiled train step in XLA's text format; returns the memory it needs on each device."""
+def compiled_report(experiment: ExperimentConfig, arguments: argparse.Namespace) -> str:
+    """What a compiled program needs on each device; writes it, in XLA's text format, to the --program file."""
     from transformer_jax.files.atomic import write_text
-    from transformer_jax.planning.compiled import amount, compile_for, memory
-
-    if not file.parent.is_dir():
-        raise BadInput(f"--program={file}: there is no directory {file.parent}")
-    program, _ = compile_for(experiment, None, "train")
-    write_text(file, str(program.as_text()))
-    needed = memory(program)
-    return (
-        f"{file}: the train step, compiled here. On each device it needs {amount(needed.state)} of state and batch, "
-        f"{amount(needed.temporary)} of gradients, activations and logits"
-    )
-
-
-def compiled_report(experiment: ExperimentConfig, devices: str, program: str, as_json: bool) -> str:
-    """What a program of the config needs on accelerators that need not be here."""
     from transformer_jax.files.progress import tell
-    from transformer_jax.planning import compiled
-    from transformer_jax.planning.target import parse_target
+    from transformer_jax.planning.compiled import compile_for, examine, in_words
+    from transformer_jax.planning.target import here, parse_target
 
-    target = parse_target(devices)
+    target = here() if arguments.compile_for is None else parse_target(arguments.compile_for)
+    if arguments.program and not Path(arguments.program).parent.is_dir():
+        raise BadInput(f"--program={arguments.program}: must be in a directory that exists")
     tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")
-    report = compiled.examine(*compiled.compile_for(experiment, target, program), target, experiment.model)
-    return json.dumps(report, indent=2) if as_json else compiled.in_words(report)
+    compiled, mesh = compile_for(experiment, target, arguments.program_of or "train")
+    if arguments.program:
+        write_text(Path(arguments.program), str(compiled.as_text()))
+    report = examine(compiled, mesh, target, experiment.model)
+    return json.dumps(report, indent=2) if arguments.json else in_words(report)
 
 
 def shown(value: object) -> str:

@@ -13,16 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transformer_jax.commands import configuration, model_choice, run_page
-from transformer_jax.commands.arguments import add_run, add_weights, path, utf8
-from transformer_jax.commands.run_page import attention_picture, attention_views
+from transformer_jax.commands.arguments import add_run, add_weights, at_least, path, utf8
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
 from transformer_jax.pictures import plots
 from transformer_jax.pictures.pages import attention_page
 
-WHICH = ("cross", "encoder", "decoder")
-# The most rows, or columns, of a picture.
-LONGEST_SIDE = 10_000
+PICTURE = "the file to write: .png, .svg or .pdf"
+PAGE_OR_PICTURE = "a picture (.png, .svg, .pdf), or .html: all layers and heads, interactive"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,36 +32,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return picture
 
     positions = add("positions", draw_positions, "the paper's sinusoids as a heat map")
-    positions.add_argument("--length", type=int, default=50, help="positions, the rows (default 50)")
-    positions.add_argument("--d-model", type=int, default=128, help="dimensions, the columns (default 128)")
-    _add_output(positions)
+    positions.add_argument("--length", type=at_least(1), default=50, help="positions, the rows (default 50)")
+    positions.add_argument("--d-model", type=at_least(2), default=128, help="dimensions, the columns (default 128)")
+    positions.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
 
     schedule = add("schedule", draw_schedule, "a config's learning rate over its steps")
     configuration.add_arguments(schedule)
     add_run(schedule, "where the data is prepared, which determines the steps of train.epochs", required=False)
-    _add_output(schedule)
+    schedule.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
 
-    attention = add(
-        "attention", draw_attention, "the attention of a run: one layer as a picture, or all as an HTML page"
-    )
+    about = "the attention of a run: one layer as a picture, or all as an HTML page"
+    attention = add("attention", draw_attention, about)
     add_run(attention)
     add_weights(attention)
     attention.add_argument("--text", type=utf8, required=True, help="the sentence to translate")
-    attention.add_argument(
-        "--which", choices=WHICH, help="cross-attention (the default), or the self-attention of encoder or decoder"
-    )
-    attention.add_argument("--layer", type=int, help="from 1 (default: the last)")
+    about = "cross-attention (the default), or the self-attention of encoder or decoder"
+    attention.add_argument("--which", choices=("cross", "encoder", "decoder"), help=about)
+    attention.add_argument("--layer", type=at_least(1), help="from 1 (default: the last)")
     attention.add_argument("--head", help="from 1, or mean (default: all heads side by side)")
-    _add_output(attention, "a picture (.png, .svg, .pdf), or .html: all layers and heads, interactive")
+    attention.add_argument("--output", type=path, metavar="FILE", required=True, help=PAGE_OR_PICTURE)
 
     page = add("page", run_page.draw, "a run on one HTML page: scores, samples, curves")
     add_run(page)
     add_weights(page)
     page.add_argument("--output", type=path, metavar="FILE.html", help="the file to write (default: RUN/page.html)")
-
-
-def _add_output(parser: argparse.ArgumentParser, help: str = "the file to write: .png, .svg or .pdf") -> None:
-    parser.add_argument("--output", type=path, metavar="FILE", required=True, help=help)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -72,16 +64,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
-    if not 1 <= arguments.length <= LONGEST_SIDE or arguments.d_model not in range(2, LONGEST_SIDE + 1, 2):
-        raise BadInput(
-            f"--length={arguments.length} --d-model={arguments.d_model}: must be from 1 to {LONGEST_SIDE:,}, and "
-            f"--d-model an even number, as sines and cosines come in pairs"
-        )
+    length, d_model = arguments.length, arguments.d_model
+    if d_model % 2:
+        raise BadInput(f"--d-model={d_model}: must be even, as sines and cosines come in pairs")
     from transformer_jax.model.positions import sinusoidal_positions
 
-    table_LD = sinusoidal_positions(arguments.length, arguments.d_model)
-    title = f"Sinusoidal positions, {arguments.length} × {arguments.d_model} (even dimensions sine, odd cosine)"
-    plots.save(plots.positional_encoding(table_LD, title), arguments.output)
+    title = f"Sinusoidal positions, {length} × {d_model} (even dimensions sine, odd cosine)"
+    plots.save(plots.positional_encoding(sinusoidal_positions(length, d_model), title), arguments.output)
     return arguments.output
 
 
@@ -92,9 +81,10 @@ def draw_schedule(arguments: argparse.Namespace) -> str:
     from transformer_jax.update.optimizer import make_schedule
 
     experiment = configuration.load(arguments.config, arguments.overrides)
-    steps = None
-    if arguments.workdir or experiment.data.directory or experiment.train.epochs is None:  # otherwise ./data is not its
-        steps = planned_steps(experiment, lambda: RunFolder(arguments.workdir or "").data(experiment))
+    has_place = arguments.workdir or experiment.data.directory
+    steps = planned_steps(
+        experiment, lambda: RunFolder(arguments.workdir or "").data(experiment) if has_place else None
+    )
     if steps is None:
         raise BadInput(
             f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "
@@ -110,19 +100,16 @@ def draw_attention(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output, (*plots.FORMATS, ".html"))
     if is_page and (arguments.which or arguments.layer or arguments.head):
         raise BadInput("--which, --layer and --head have no effect on an .html page, which shows them all")
-    if not arguments.text.strip():
-        raise BadInput("--text: is blank; a sentence is needed")
     from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
     (translation,) = run.translations([arguments.text], eos="normal")
     model_choice.warn("--text", translation, run.config.decode)
     print(translation.line)
-    views = attention_views(run, translation)
+    views = run_page.attention_views(run, translation)
     if is_page:
         write_text(Path(arguments.output), attention_page(arguments.text, list(views.values())))
     else:
-        plots.save(
-            attention_picture(views[arguments.which or "cross"], arguments.layer, arguments.head), arguments.output
-        )
+        picture = run_page.attention_picture(views[arguments.which or "cross"], arguments.layer, arguments.head)
+        plots.save(picture, arguments.output)
     return arguments.output

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
@@ -31,6 +33,17 @@ transformer-jax evaluate --workdir={run} --split=test
 transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
 
 
+# The numbers in metrics.jsonl that are shown, in order of interest.
+NUMBERS = {
+    "bleu": ("validation BLEU", "{:.1f}"),
+    "valid_perplexity": ("validation perplexity", "{:.3f}"),
+    "valid_accuracy": ("validation accuracy", "{:.1%}"),
+    "step": ("updates", "{:,}"),
+    "epoch": ("epochs", "{:.1f}"),
+    "target_tokens": ("target tokens", "{:,}"),
+}
+
+
 def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
@@ -48,19 +61,19 @@ def draw(arguments: argparse.Namespace) -> str:
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
     translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES])
-    samples = [Sample(t.source.text, t.text, reference) for t, reference in zip(translations, references, strict=False)]
-    model = run.config.model
-    about = [
-        model.in_words,
-        *([f"the translations are of the first sentences of {split}"] if samples else []),
-        *folder.notes(),
-    ]
+    about = [run.config.model.in_words, *folder.notes()]
+    numbers = run_numbers(run, lines)
+    if split:
+        numbers = scores(folder.path, split, arguments.weights, run) | numbers
+        about.insert(1, f"the translations are of the first sentences of {split}")
+    steps = planned_steps(run.config, lambda: prepared.directory) or run.config.train.steps
     page = pages.run_page(
         title=folder.path.name,
         about="; ".join(about),
-        numbers=(scores(folder.path, split, arguments.weights, run) if split else {}) | run_numbers(run, lines),
-        pictures=run_pictures(run, planned_steps(run.config, lambda: prepared.directory), lines, translations),
-        samples=samples,
+        numbers=numbers,
+        # The attention can be tall: it comes last.
+        pictures=[*run_pictures(run, steps, lines), *sample_attention(run, translations)],
+        samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
         commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )
     write_text(Path(output), page)
@@ -73,8 +86,7 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     from transformer_jax.report.results import parsing
 
     decode = run.config.decode
-    name = records.named(split, weights, run.weights_sha256, decode, decode)
-    found = run_path / "translations" / f"{name}.json"
+    found = run_path / "translations" / f"{records.named(split, weights, run.weights_sha256, decode, decode)}.json"
     if not found.is_file():
         return {}
     record = read_record(found)
@@ -88,46 +100,34 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The last values in metrics.jsonl, in order of interest."""
+    """The last values in metrics.jsonl, and the number of parameters."""
     from transformer_jax.runs.export import flat
 
     latest = {name: value for line in lines for name, value in line.items() if value is not None}
-    formats = {
-        "bleu": ("validation BLEU", "{:.1f}"),
-        "valid_perplexity": ("validation perplexity", "{:.3f}"),
-        "valid_accuracy": ("validation accuracy", "{:.1%}"),
-        "step": ("updates", "{:,}"),
-        "epoch": ("epochs", "{:.1f}"),
-        "target_tokens": ("target tokens", "{:,}"),
-    }
-    numbers = {label: form.format(latest[name]) for name, (label, form) in formats.items() if name in latest}
+    numbers = {label: form.format(latest[name]) for name, (label, form) in NUMBERS.items() if name in latest}
     return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
 
 
-def run_pictures(
-    run: Run, steps: int | None, lines: Sequence[Mapping[str, Any]], translations: Sequence[Translation]
-) -> list[Picture]:
-    import jax.numpy as jnp
-
+def run_pictures(run: Run, steps: int, lines: Sequence[Mapping[str, Any]]) -> list[Picture]:
+    """The curves of training, the learning rate, and the sinusoids if the model has them."""
     from transformer_jax.model.positions import sinusoid
     from transformer_jax.update.optimizer import make_schedule
 
-    config = run.config
-    steps = steps or config.train.steps
-    rate = make_schedule(config.optimizer, config.model.base_d_model, steps)
+    model, optimizer = run.config.model, run.config.optimizer
     losses = {"loss": "training", "valid_loss": "validation"}
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
     loss = plots.learning_curves(lines, losses, "Loss")
     perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
+    rate = plots.schedule(make_schedule(optimizer, model.base_d_model, steps), steps)
     pictures = [
         Picture(loss, "Per token; with label smoothing and dropout in training, as configured."),
         Picture(perplexity, "Per token, without label smoothing."),
-        Picture(plots.schedule(rate, steps), f"The learning rate: {config.optimizer.schedule}, after a warmup."),
+        Picture(rate, f"The learning rate: {optimizer.schedule}, after a warmup."),
     ]
-    if config.model.positions == "sinusoidal" and config.model.parts.positions is None:
-        table_LD = sinusoid(jnp.arange(50), config.model.d_model, config.model.sinusoids)
+    if model.positions == "sinusoidal" and model.parts.positions is None:
+        table_LD = sinusoid(np.arange(50), model.d_model, model.sinusoids)
         pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
-    return [*pictures, *sample_attention(run, translations)]  # it can be tall: beside several others on the page
+    return pictures
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
@@ -158,13 +158,9 @@ def attention_views(run: Run, translation: Translation) -> dict[str, View]:
 def attention_picture(view: View, layer: int | None, head: str | None) -> Figure:
     """A figure of one layer: all of its heads, one, or their mean."""
     layers, heads = view.weights_NHTS.shape[:2]
-    number = layers if layer is None else layer
-    numbers = [None, "mean", *map(str, range(1, heads + 1))]
-    if not 1 <= number <= layers or head not in numbers:
-        raise BadInput(
-            f"--layer={number} --head={head or 'all'}: this model has layers 1 to {layers} and heads 1 to {heads}; "
-            "or --head=mean"
-        )
+    number = layer or layers
+    if number > layers or head not in (None, "mean", *map(str, range(1, heads + 1))):
+        raise BadInput(f"--layer={number} --head={head or 'all'}: must be 1 to {layers}, and mean or 1 to {heads}")
     weights_HTS, title = view.weights_NHTS[number - 1], f"{view.name}, layer {number}"
     if head is None:
         return plots.attention_heads(weights_HTS, view.keys, view.queries, title)

@@ -37,83 +37,50 @@ MINUTES = 240
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="?",
-        type=python_file,
-        metavar="FILE.py",
-        help="a file with get_sweep(), as in experiments/; those are also available by name from any directory, as "
-        f"{shipped.PRESET}NAME: {', '.join(shipped.experiments())}",
-    )
+    about = "a file with get_sweep(), as in experiments/, which are also available by name from any directory: "
+    about += ", ".join(f"{shipped.PRESET}{name}" for name in shipped.experiments())
+    parser.add_argument("file", nargs="?", type=python_file, metavar="FILE.py", help=about)
     parser.add_argument("--workdir", type=path, required=True, metavar="SWEEP", help="the sweep's folder")
     parser.set_defaults(overrides=[])
-    what = parser.add_argument_group("what is run").add_argument
-    what("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
-    what("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
-    what("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
-    what(
-        "--tune",
-        type=factors,
-        metavar="FACTORS",
-        help="first train each variant at its learning rate times each of 0.5,1,2; all seeds then use the one with the "
-        "lowest validation loss. none: do not tune",
-    )
-    look = parser.add_argument_group("without running anything").add_argument
-    look("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
-    look("--status", action="store_true", help="print the state of every run of SWEEP")
+    add = parser.add_argument_group("what is run").add_argument
+    add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
+    add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
+    add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
+    about = "first train each variant at its learning rate times each of 0.5,1,2, and use the rate with the lowest "
+    about += "validation loss; none: do not tune"
+    add("--tune", type=factors, metavar="FACTORS", help=about)
+    add = parser.add_argument_group("without running anything").add_argument
+    add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
+    add("--status", action="store_true", help="print the state of every run of SWEEP")
     how = parser.add_argument_group("how it is run")
     how.add_argument("--jobs", type=at_least(1), metavar="N", help="processes at a time (default: one per GPU, or 1)")
-    how.add_argument(
-        "--together",
-        nargs="?",
-        type=at_least(2),
-        const=0,
-        metavar="N",
-        help="train runs that differ only in seed or in numbers such as dropout in one program, at most N of them. All "
-        "seeds of a sweep started with it see the training pairs in the same order",
-    )
+    about = "train up to N runs that differ only in seed or in numbers such as dropout in one program; all see the "
+    about += "training pairs in the same order"
+    how.add_argument("--together", nargs="?", type=at_least(2), const=0, metavar="N", help=about)
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
     add_accept_changed_code(how, "resume the sweep")
     how.add_argument("--fail-fast", action="store_true", help="stop all other runs after the first failure")
-    cluster = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')").add_argument
-    cluster(
+    add = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')").add_argument
+    add(
         "--slurm",
         action="store_true",
-        help="submit an array of jobs, one for each run or group, --jobs at a time; the data is prepared here first",
+        help="submit a job for each run or group, --jobs at a time; data is prepared here",
     )
-    cluster("--partition", metavar="NAME", help="the partition to submit to")
-    cluster("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})")
-    cluster(
-        "--slurm-option",
-        action="append",
-        type=name_and_value,
-        metavar="NAME=VALUE",
-        help="an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me",
-    )
-    cluster("--detach", action="store_true", help="exit after submitting; see --status")
+    add("--partition", metavar="NAME", help="the partition to submit to")
+    add("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})")
+    about = "an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me"
+    add("--slurm-option", action="append", metavar="NAME=VALUE", help=about)
+    add("--detach", action="store_true", help="exit after submitting; see --status")
 
 
 def seeds(text: str) -> int | list[int]:
     """The number of seeds (3), or the seeds themselves (0,1,5); "7," is the single seed 7."""
-    try:
-        return [int(item) for item in text.split(",") if item] if "," in text else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be how many (3) or which (0,1,5)") from None
+    return [int(item) for item in text.split(",") if item] if "," in text else int(text)
 
 
 def factors(text: str) -> tuple[float, ...]:
     """Factors of the learning rate: 0.5,1,2; empty for none."""
-    try:
-        return () if text == "none" else tuple(float(item) for item in text.split(",") if item)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be factors of the learning rate, as in 0.5,1,2") from None
-
-
-def name_and_value(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME=VALUE")
-    return name, value
+    return () if text == "none" else tuple(float(item) for item in text.split(",") if item)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -166,7 +133,7 @@ def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
             if getattr(arguments, flag):
                 raise BadInput(f"--{flag.replace('_', '-')}: has no effect without --slurm")
         return None
-    parameters = dict(arguments.slurm_option or ())
+    parameters = dict(option.partition("=")[::2] for option in arguments.slurm_option or ())
     if arguments.partition:
         parameters["partition"] = arguments.partition
     return Slurm(parameters, arguments.time_limit or MINUTES, arguments.jobs, arguments.detach)
@@ -179,7 +146,5 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Resolve
     if arguments.file is not None:
         return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)
     if arguments.scale or arguments.seeds or arguments.tune is not None or arguments.overrides:
-        raise BadInput(
-            "--scale, --seeds, --tune and --config.*: need the experiment's FILE.py, whose sweep they change"
-        )
+        raise BadInput("--scale, --seeds, --tune and --config.*: change the sweep of a FILE.py, which is missing")
     return sweep.load()

@@ -33,24 +33,16 @@ def blocks(files: Sequence[str]) -> Iterator[Block]:
 
 def _arriving() -> Iterator[Block]:
     """The complete lines of stdin, as soon as there are any."""
-    first_line, rest = 1, b""
-    while piece := _piece():
+    stdin = cast(io.BufferedReader, sys.stdin.buffer)  # typeshed does not know its type
+    first_line, rest, ended = 1, b"", False
+    while not ended:
+        if sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        piece = stdin.read1(READ_BYTES)  # what has arrived, without waiting for more
         whole, end, rest = (rest + piece).rpartition(b"\n")
-        if end:
-            yield (block := _block(whole + end, first_line))
+        ended = not piece
+        if text := whole + end + (rest if ended else b""):
+            block = Block("stdin", first_line, [])
+            append(block, text)
             first_line += len(block.lines)
-    if rest:
-        yield _block(rest, first_line)
-
-
-def _piece() -> bytes:
-    if sys.stdin.isatty():
-        print("> ", end="", file=sys.stderr, flush=True)
-    # What has arrived, without waiting for more. typeshed does not know the type of stdin's buffer.
-    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)
-
-
-def _block(text: bytes, first_line: int) -> Block:
-    block = Block("stdin", first_line, [])
-    append(block, text)
-    return block
+            yield block

@@ -14,12 +14,11 @@ not finished, 1 failed, 2 bad input.
 
 import argparse
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.commands import configuration
-from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, path
+from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.files.progress import tell
@@ -83,9 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def span(text: str) -> tuple[int, int]:
     """START:STEPS, both at least 1."""
-    if not (numbers := re.fullmatch(r"([1-9]\d*):([1-9]\d*)", text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be START:STEPS, two numbers from 1 up, as in 20:5")
-    return int(numbers[1]), int(numbers[2])
+    start, steps = (at_least(1)(number) for number in text.split(":"))
+    return start, steps
 
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:

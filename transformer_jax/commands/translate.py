@@ -16,7 +16,7 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformer_jax.translation.load import Run
     from transformer_jax.translation.translate import Translation
 
-# Decoding more training tokens, for their words, would take seconds; of such a text only unknown tokens are warned of.
+# Decoding more training tokens, for their words, would take seconds.
 MOST_TRAINING_TOKENS = 3_000_000
 SHOWN_WORDS, EXAMPLES = 5, 2
 # Typed sentences of up to this many tokens share one compiled program; longer ones are compiled when they come.
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
     unseen: dict[str, None] = {}
     for block in text_input.blocks(arguments.files):
         for line in block.lines:
-            words = unseen_words(line, seen, model)
+            words = list(dict.fromkeys(word for word in line.split() if seen and word not in seen))
             if words and is_typed:
                 tell(f"warning: never seen in training: {', '.join(words)}")
             affected += bool(words)
@@ -95,20 +95,6 @@ def training_texts(workdir: str) -> list[str]:
     return []
 
 
-def unseen_words(line: str, seen: Set[str], model: "Run") -> list[str]:
-    """The words of a line that the training text lacks, each with its lower-case form if the text has that one.
-
-    Where the text is not known, the words with unknown tokens.
-    """
-    from transformer_jax.data.tokenizer import UNK
-
-    found = {}
-    for word in line.split():
-        if word not in seen if seen else UNK in model.tokenizer.encode(word):
-            found[word] = f"{word} (but {word.lower()} was)" if word.lower() in seen else word
-    return list(found.values())
-
-
 def prepare_prompt(model: "Run", decode: "DecodeConfig", texts: Sequence[str]) -> None:
     """Compiles the search before the first sentence is typed, and shows examples of the training text's form."""
     tell("compiling the search, once ...")
@@ -128,19 +114,17 @@ def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]
 
 def record(model: "Run", translation: "Translation", with_attention: bool) -> dict[str, Any]:
     source = translation.source
-    found: dict[str, Any] = {
-        "source": source.text,
-        "source_tokens": model.tokenizer.pieces(source.tokens),
-        "translations": [
-            {
-                "text": hypothesis.text,
-                "score": hypothesis.score,
-                "log_probability": hypothesis.log_probability,
-                "tokens": model.target_tokenizer.pieces(hypothesis.tokens),
-            }
-            for hypothesis in translation.hypotheses
-        ],
-    }
+    translations = [
+        {
+            "text": hypothesis.text,
+            "score": hypothesis.score,
+            "log_probability": hypothesis.log_probability,
+            "tokens": model.target_tokenizer.pieces(hypothesis.tokens),
+        }
+        for hypothesis in translation.hypotheses
+    ]
+    tokens = model.tokenizer.pieces(source.tokens)
+    found: dict[str, Any] = {"source": source.text, "source_tokens": tokens, "translations": translations}
     if with_attention and source.tokens:
         weights = model.attention(translation)._asdict()
         found["attention"] = {name.partition("_")[0]: values.round(4).tolist() for name, values in weights.items()}

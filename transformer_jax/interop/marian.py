@@ -15,7 +15,7 @@ import numpy as np
 from flax import traverse_util
 
 from transformer_jax.config import DataConfig, DecodeConfig, ExperimentConfig
-from transformer_jax.data.tokenizer import EOS, MarianTokenizer, Tokenizer
+from transformer_jax.data.tokenizer import EOS, Tokenizer
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.atomic import write_atomically
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights
@@ -43,33 +43,12 @@ class MarianModel(NamedTuple):
     decode: DecodeConfig
 
 
-class Imported(NamedTuple):
-    """A Marian model with its tokenizers."""
-
-    config: ExperimentConfig
-    params: Any
-    source: MarianTokenizer
-    target: MarianTokenizer
-
-    @property
-    def codes(self) -> list[str]:
-        """The codes of target languages that a source may begin with."""
-        return [token for token in self.source.tokens if token.startswith(">>") and token.endswith("<<")]
-
-
-def from_marian(directory: str | Path) -> Run:
-    """The model in a Marian folder, ready to translate and to score."""
-    return Run(*read_marian(directory), [0])
-
-
 def read_marian_model(directory: str | Path) -> MarianModel:
     """The model in a Marian folder, checked for consistency; its SentencePiece files need not be there."""
     directory = Path(directory)
     if not any((directory / name).is_file() for name in (WEIGHTS, INDEX)):
-        raise BadInput(
-            f"{directory}: is not a Marian folder (it has no {WEIGHTS}). A pytorch_model.bin is not opened, because "
-            "pickles can run code: docs/marian.md shows how to convert it"
-        )
+        why = f"it has no {WEIGHTS}; docs/marian.md shows how to convert pytorch_model.bin, a pickle"
+        raise BadInput(f"{directory}: is not a Marian folder: {why}")
     marian = marian_config.read_config(directory)
     tokens = marian_vocabulary.read_tokens(directory, marian)
     arrays = marian_weights.read_weights(directory, marian.model, tokens.ids, marian.rows)
@@ -82,24 +61,24 @@ def read_marian_model(directory: str | Path) -> MarianModel:
     return MarianModel(model, traverse_util.unflatten_dict(arrays, sep="/"), tokens.ids, tokens, marian.decode)
 
 
-def read_marian(directory: str | Path) -> Imported:
-    """The model in a Marian folder with its tokenizers."""
+def from_marian(directory: str | Path) -> Run:
+    """The model in a Marian folder, ready to translate and to score."""
     found = read_marian_model(directory)
-    source, target = marian_vocabulary.read_tokenizers(Path(directory), found.tokens)
-    languages = found.tokens.languages
-    data = DataConfig(max_length=found.tokens.longest, source_language=languages[0], target_language=languages[1])
-    return Imported(ExperimentConfig(model=found.config, data=data, decode=found.decode), found.params, source, target)
+    languages, longest = found.tokens.languages, found.tokens.longest
+    data = DataConfig(max_length=longest, source_language=languages[0], target_language=languages[1])
+    config = ExperimentConfig(model=found.config, data=data, decode=found.decode)
+    return Run(config, found.params, *marian_vocabulary.read_tokenizers(Path(directory), found.tokens), [0])
 
 
-def import_marian(directory: Path, workdir: Path) -> Imported:
+def import_marian(directory: Path, workdir: Path) -> Run:
     """Converts a Marian folder to an exported folder of this library."""
-    found = read_marian(directory)
-    source, target = found.source.serialized(), found.target.serialized()
+    run = from_marian(directory)
+    source, target = run.tokenizer.serialized(), run.target_tokenizer.serialized()
     files = {"source": ("tokenizer.json", source)}
     if target != source:
         files["target"] = ("target_tokenizer.json", target)
-    write_model(workdir, found.config, found.params, files, [0])
-    return found
+    write_model(workdir, run.config, run.params, files, [0])
+    return run
 
 
 def export_marian(
@@ -121,13 +100,13 @@ def export_marian(
     weights, begins_from_zeros = marian_weights.write_weights(flat(params), model, ids, rows)
     pad, eos = tokens.index("<pad>"), int(np.argmax(ids.source == EOS))
     # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
-    renormalize = config.decode.renormalize or not begins_from_zeros
+    decode = dataclasses.replace(config.decode, renormalize=config.decode.renormalize or not begins_from_zeros)
     separate = marian_vocabulary.LISTS["target"] in files
     languages = config.data.source_language, config.data.target_language
     limit = min(config.data.max_length, rows)
     objects = {
         marian_config.CONFIG: marian_config.config_json(model, len(ids.source), len(ids.target), rows, pad, eos),
-        marian_config.GENERATION: marian_config.generation_json(config.decode, rows, pad, eos, renormalize),
+        marian_config.GENERATION: marian_config.generation_json(decode, rows, pad, eos),
         marian_vocabulary.TOKENIZER_CONFIG: marian_vocabulary.tokenizer_json(separate, languages, limit),
     }
     content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}

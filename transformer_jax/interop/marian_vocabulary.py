@@ -59,16 +59,13 @@ def read_tokens(directory: Path, marian: Marian) -> Tokens:
     """The lists of tokens, which need no tokenizer, checked against the config of the model."""
     path = directory / TOKENIZER_CONFIG
     fields = Fields(path, read_object(path) if path.exists() else {})
-    separate = fields.take("separate_vocabs", bool, False)
-    languages = fields.take("source_lang", str, ""), fields.take("target_lang", str, "")
-    longest = fields.take("model_max_length", (int, float), LONGEST_TEXT)  # 1e30 means none
-    for name, token in SPECIAL.items():
-        value = fields.take(name, (str, dict), token)
-        if (value.get("content") if isinstance(value, dict) else value) != token:
-            raise fields.problem(name, value, f"is not supported; {token} is")
-    fields.expect("tokenizer_class", "MarianTokenizer")
-    fields.expect("sp_model_kwargs", {})
-    fields.finish(*IDLE)
+    separate = fields.get("separate_vocabs", False)
+    languages = str(fields.get("source_lang", "")), str(fields.get("target_lang", ""))
+    longest = fields.number("model_max_length", LONGEST_TEXT)  # 1e30 means none
+    for name in SPECIAL:
+        if isinstance(fields.get(name), dict):
+            fields[name] = fields[name].get("content")
+    fields.check(tokenizer_json(separate, languages, longest), IDLE)
     if separate and marian.model.tie_embeddings == "all":
         raise BadInput(f"{path}: separate_vocabs = true, but in config.json both sides share their embeddings")
     source = _tokens(directory / LISTS["source"], marian.source_tokens, marian)
@@ -82,19 +79,15 @@ def read_tokenizers(directory: Path, tokens: Tokens) -> tuple[MarianTokenizer, M
     for path, listed in ((directory / MODELS["source"], tokens.source), (directory / MODELS["target"], tokens.target)):
         tokenizer = MarianTokenizer(read_bytes(path), listed, str(path))
         if tokenizer.known_share < LEAST_KNOWN:
-            raise BadInput(
-                f"{path}: only {tokenizer.known_share:.0%} of its pieces are in the list of tokens: are they from two "
-                "models?"
-            )
+            raise BadInput(f"{path}: only {tokenizer.known_share:.0%} of its pieces are in the list of tokens")
         found.append(tokenizer)
     return found[0], found[1]
 
 
 def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:
     """The files of two SentencePiece tokenizers, the ids of their tokens in this library, and the source tokens."""
-    sides = {"source": source, "target": target}
     files, lists = {}, {}
-    for side, tokenizer in sides.items():
+    for side, tokenizer in (("source", source), ("target", target)):
         files[MODELS[side]], lists[side] = _model_and_list(tokenizer)
     shared = lists["source"] == lists["target"]
     if not shared and len(lists["source"]) != len(lists["target"]):
@@ -102,8 +95,8 @@ def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, byt
         for side, tokens in lists.items():
             ordinary = [token for token in tokens if token not in MARIAN_SPECIAL]
             lists[side] = ["</s>", "<unk>", "<pad>", *ordinary]
-    for side in ("source",) if shared else ("source", "target"):
-        numbers = {token: number for number, token in enumerate(lists[side])}
+    for side, tokens in list(lists.items())[: 1 if shared else 2]:
+        numbers = {token: number for number, token in enumerate(tokens)}
         files[LISTS[side]] = (json.dumps(numbers, ensure_ascii=False, indent=2) + "\n").encode()
     return files, Ids(our_ids(lists["source"]), our_ids(lists["target"])), lists["source"]
 
@@ -139,6 +132,4 @@ def _model_and_list(tokenizer: Tokenizer) -> tuple[bytes, list[str]]:
     if not isinstance(tokenizer, SentencePieceTokenizer):
         raise BadInput("the tokenizer of this run is not a SentencePiece model (data.tokenizer), which Marian needs")
     ordinary = tokenizer.pieces(range(len(SPECIAL_PIECES), tokenizer.vocab_size))
-    if twice := MARIAN_SPECIAL.keys() & set(ordinary):
-        raise BadInput(f"the tokenizer of this run has the piece {min(twice)}, which is a special token of Marian")
     return tokenizer.serialized(), ["</s>", "<unk>", *ordinary, "<pad>"]

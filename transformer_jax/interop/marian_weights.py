@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import plain_name, read_object
+from transformer_jax.model.positions import sinusoid
 from transformer_jax.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
@@ -113,11 +114,9 @@ def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Ar
     pending = dict(stored)
 
     def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name not in pending:
-            raise BadInput(f"{where}: has no {name}, which config.json needs")
-        array = pending.pop(name)
-        if array.shape != shape or array.dtype.name not in TYPES:
-            found = f"{array.dtype.name}{list(array.shape)}"
+        array = pending.pop(name, None)
+        if array is None or array.shape != shape or array.dtype.name not in TYPES:
+            found = "missing" if array is None else f"{array.dtype.name}{list(array.shape)}"
             raise BadInput(f"{where}: {name} is {found}; must be {list(shape)} of {', '.join(TYPES)}")
         array = array.astype(np.float32)
         if not np.isfinite(array).all():
@@ -134,7 +133,7 @@ def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Ar
         array = read(first, shape)
         for other in others:
             if not np.array_equal(array, read(other, shape)):
-                raise BadInput(f"{where}: {first} and {other} differ, but are shared according to config.json")
+                raise BadInput(f"{where}: {first} and {other} differ, but config.json says that they are shared")
         arrays[table] = _with_our_rows(array, ids.of(table), 0.0)
     bias_1N = np.zeros((1, len(ids.target)), np.float32)
     if BIAS in stored:
@@ -142,7 +141,7 @@ def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Ar
     arrays["output_bias"] = _with_our_rows(bias_1N[0], ids.target, NEVER)
     tables = {stack: read(name, (rows, model.d_model)) for stack, name in POSITIONS.items() if name in stored}
     if tables:
-        sinusoids = sinusoids_of(rows, model.d_model, "halves")
+        sinusoids = np.asarray(sinusoid(np.arange(rows), model.d_model, "halves"))
         if any(np.abs(table - sinusoids).max() > SAME_POSITIONS for table in tables.values()):
             arrays |= {f"{stack}/positions_0/table": tables.get(stack, sinusoids) for stack in POSITIONS}
     if pending:
@@ -166,7 +165,7 @@ def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> tu
     positions = {stack: positions_of(params, model, stack, rows) for stack in POSITIONS}
     positions["decoder"][0] += begin * (model.d_model**0.5 if model.scale_embeddings else 1.0)
     begin[:] = 0
-    sinusoids = sinusoids_of(rows, model.d_model, "halves")
+    sinusoids = np.asarray(sinusoid(np.arange(rows), model.d_model, "halves"))
     arrays |= {POSITIONS[stack]: table for stack, table in positions.items() if not np.array_equal(table, sinusoids)}
     for table, names in TABLES[model.tie_embeddings].items():
         arrays[names[0]] = tables[table][ids.of(table)]
@@ -175,20 +174,13 @@ def write_weights(params: Arrays, model: ModelConfig, ids: Ids, rows: int) -> tu
     return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, begins_from_zeros
 
 
-def sinusoids_of(rows: int, d_model: int, layout: str) -> np.ndarray:
-    """The table of model/sinusoid.py, from angles in float64; Marian's layout is "halves"."""
-    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(0, d_model, 2)[None] / d_model)
-    both = np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
-    return np.concatenate(both, axis=1) if layout == "halves" else np.stack(both, axis=2).reshape(rows, d_model)
-
-
 def positions_of(params: Arrays, model: ModelConfig, stack: str, rows: int) -> np.ndarray:
     """The position encodings of a stack as a table."""
     if model.positions == "none":
         return np.zeros((rows, model.d_model), np.float32)
     if model.positions == "learned":
         return params[f"{stack}/positions_0/table"].copy()
-    return sinusoids_of(rows, model.d_model, model.sinusoids)
+    return np.array(sinusoid(np.arange(rows), model.d_model, model.sinusoids))
 
 
 def _with_our_rows(array: np.ndarray, ids: np.ndarray, padding: float) -> np.ndarray:

@@ -39,54 +39,41 @@ class CompiledMemory(NamedTuple):
         return sum(self)
 
 
-def mesh_of(config: ExperimentConfig, target: Target | None = None) -> Mesh:
-    """The mesh of the config on the target's devices, or on the devices here."""
-    return sharding.make_mesh(config.mesh, target.devices if target else None)
+def compile_for(
+    config: ExperimentConfig, target: Target, program: str = "train", shape: tuple[int, int] | None = None
+) -> tuple[jax.stages.Compiled, Mesh]:
+    """The train step or the search ("decode") of a config, for the target, and its mesh.
 
-
-def compile_for(config: ExperimentConfig, target: Target | None, program: str) -> tuple[jax.stages.Compiled, Mesh]:
-    """The train step or the search ("decode") of a config, for the target or the devices here, and its mesh.
-
-    Batches are of sentences of `LENGTH` tokens, or of packed rows.
+    `shape` is a batch's number of rows and their length; the default is the config's batches in sentences of `LENGTH`
+    tokens, or in packed rows.
     """
-    mesh, data = mesh_of(config, target), config.data
-    if program == "decode":
-        rows = divisible(config, max(1, config.decode.tokens_per_batch // LENGTH), mesh)
-        return compiled_search(config, mesh, (rows, LENGTH), target), mesh
-    length = min(data.max_length if data.batching == "packing" else LENGTH, data.tokens_per_batch)
-    rows = divisible(config, max(1, data.tokens_per_batch // length), mesh)
-    return compiled_step(config, mesh, (rows, length), target), mesh
+    mesh = sharding.make_mesh(config.mesh, target.devices)
+    if shape is None:
+        packed = program == "train" and config.data.batching == "packing"
+        tokens = (config.decode if program == "decode" else config.data).tokens_per_batch
+        length = min(config.data.max_length if packed else LENGTH, tokens)
+        parts = sharding.batch_shards(mesh) * config.train.accumulate
+        shape = -(-max(1, tokens // length) // parts) * parts, length
+    traced = (_search if program == "decode" else _step)(config, mesh, *shape)
+    return traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options), mesh
 
 
-def divisible(config: ExperimentConfig, rows: int, mesh: Mesh) -> int:
-    """The number of rows, rounded up to a multiple of devices times accumulation steps."""
-    parts = sharding.batch_shards(mesh) * config.train.accumulate
-    return -(-rows // parts) * parts
-
-
-def compiled_step(
-    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None = None
-) -> jax.stages.Compiled:
-    """The train step for batches of the shape (rows, length of both sides)."""
-    tokens: Any = jax.ShapeDtypeStruct(shape, np.int32)
+def _step(config: ExperimentConfig, mesh: Mesh, rows: int, length: int) -> Any:
+    tokens: Any = jax.ShapeDtypeStruct((rows, length), np.int32)
     batch = Batch(*[tokens] * (7 if config.data.batching == "packing" else 3))  # with segments and positions
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     steps = CompiledSteps([config], [schedule], mesh)
     step: Any = steps.train_step
-    return _compiled(step.func.trace(*step.args, steps.abstract_state, batch), target)
+    return step.func.trace(*step.args, steps.abstract_state, batch)
 
 
-def compiled_search(
-    config: ExperimentConfig, mesh: Mesh, shape: tuple[int, int], target: Target | None = None
-) -> jax.stages.Compiled:
-    """The search that `decode` describes, for batches of the shape (rows, source length)."""
+def _search(config: ExperimentConfig, mesh: Mesh, rows: int, length: int) -> Any:
     model, by_row = build.with_loaded_modules(config.model), sharding.batch_sharding(mesh)
-    rows, length = shape
     group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
     params = abstract_params(model)
     shardings = sharding.state_shardings({"params": params}, mesh, model, config.mesh.replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
-    traced = translate.compiled_search(model, mesh).trace(
+    return translate.compiled_search(model, mesh).trace(
         jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),
         translate.Rows(jax.ShapeDtypeStruct((rows, group.source), np.int32, sharding=by_row), numbers_B, numbers_B),
         mesh=mesh,
@@ -95,13 +82,6 @@ def compiled_search(
         max_length=group.target,
         tail=translate.tail_of(rows, mesh),
     )
-    return _compiled(traced, target)
-
-
-def _compiled(traced: Any, target: Target | None) -> jax.stages.Compiled:
-    if target is None:
-        return traced.lower().compile()
-    return traced.lower(lowering_platforms=(target.platform,)).compile(compiler_options=target.options)
 
 
 def memory(program: jax.stages.Compiled) -> CompiledMemory:
@@ -139,7 +119,7 @@ def examine(compiled: jax.stages.Compiled, mesh: Mesh, target: Target, model: Mo
         "devices": mesh.size,
         "mesh": sizes,
         "memory": memory(compiled)._asdict(),
-        "capacity": target.chip.memory,
+        "capacity": target.chip.memory or None,
         "flops": flops,  # of all matrix products; None if they cannot be counted
         "flops_type": flops_type,
         "flops_ms": flops / peak * 1000 if flops is not None and peak else None,  # at the data sheet's rate
@@ -164,25 +144,23 @@ def examine(compiled: jax.stages.Compiled, mesh: Mesh, target: Target, model: Mo
 def in_words(report: Mapping[str, Any]) -> str:
     """The report of `examine` as `inspect` prints it."""
     needed = CompiledMemory(**report["memory"])
-    fits = "" if needed.peak <= report["capacity"] else ": it does not fit"
+    room = f"{amount(needed.peak)} of {amount(report['capacity'])}" if report["capacity"] else amount(needed.peak)
+    fits = ": it does not fit" if report["capacity"] and needed.peak > report["capacity"] else ""
     products = f"unknown: {report['flops_type']}"
     if report["flops"] is not None:
         products = f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
     if report["flops_ms"] is not None:
         products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
     kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
-    mesh = " x ".join(f"{axis} {size}" for axis, size in report["mesh"].items())
-    collectives = []
+    lines = [
+        f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, "
+        f"{' x '.join(f'{axis} {size}' for axis, size in report['mesh'].items())}. On each device:",
+        f"  memory       {room}{fits}: {amount(needed.state)} of state and batch, {amount(needed.temporary)} temporary",
+        f"  arithmetic   {products}",
+        f"  attention    {kernels or 'plain matrix products'}",
+    ]
     for one in report["collectives"]:
         where = f"{' in a loop' if one['in_loop'] else ''} over {' and '.join(one['axes'])}"
         how = f"{one['asynchronous']} asynchronous" if one["asynchronous"] else "synchronous"
-        collectives.append(f"{one['count']} x {one['kind']}{where}: {amount(one['sent'])}, {how}")
-    return (
-        f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, {mesh}. "
-        "On each device:\n"
-        f"  memory       {amount(needed.peak)} of {amount(report['capacity'])}{fits}: {amount(needed.state)} of state "
-        f"and batch, {amount(needed.temporary)} temporary\n"
-        f"  arithmetic   {products}\n"
-        f"  attention    {kernels or 'plain matrix products'}\n"
-        "  collectives  " + ("\n               ".join(collectives) or "none")
-    )
+        lines.append(f"  collectives  {one['count']} x {one['kind']}{where}: {amount(one['sent'])}, {how}")
+    return "\n".join(lines if report["collectives"] else [*lines, "  collectives  none"])

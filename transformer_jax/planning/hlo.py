@@ -13,13 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-BITS = {
-    "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32,
-    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8, "token": 0,
-}  # fmt: skip
 COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)")
 ARRAY = re.compile(r"(\w+)\[([\d,]*)\](\{[^}]*\})?")
+BITS = re.compile(r"(?:bf|[fsuc])(\d+)(?:e\d\w*)?")  # of a type: bf16, s32, f8e4m3fn
 IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 GROUPS = re.compile(
     r"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:dimensions|use_global_device_ids|channel_id|to_apply|"
@@ -43,9 +40,9 @@ class Array(NamedTuple):
     @property
     def bits(self) -> int:
         """The size of one element."""
-        if self.dtype not in BITS:
+        if not (known := BITS.fullmatch(self.dtype.replace("pred", "u8").replace("token", "u0"))):
             raise UnknownHlo(f"the size of the type {self.dtype!r} is not known")
-        return BITS[self.dtype]
+        return int(known[1])
 
     @property
     def size(self) -> int:
@@ -78,13 +75,22 @@ class Instruction(NamedTuple):
         return self.attribute(r'custom_call_target="([^"]+)"')
 
     @property
+    def collective(self) -> str:
+        """The kind of a collective or of its start; empty for any other instruction."""
+        kind = self.kind.removesuffix("-start")
+        return kind if kind in COLLECTIVES else ""
+
+    @property
     def chain(self) -> str:
         """The identity of a collective that TPUs send in steps, in fusions that each contain all of it; else empty."""
         return self.attribute(r'chain_id="(\d+)"')
 
 
+Computation = Mapping[str, Instruction]  # by name, in the order of the schedule
+
+
 class Collective(NamedTuple):
-    """A collective: its results on each device, the devices of one group, and how often it runs."""
+    """A collective: its results on each device, the devices of one group, how often it runs, and where it starts."""
 
     kind: str
     arrays: tuple[Array, ...]
@@ -92,6 +98,9 @@ class Collective(NamedTuple):
     times: int
     is_asynchronous: bool
     in_loop: bool = False
+    computation: str = ""
+    start: str = ""  # an instruction of the computation; it may wrap the collective
+    chain: str = ""
 
     def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
         """The axes of a mesh of these sizes that the group extends over."""
@@ -114,16 +123,16 @@ class Program:
     """
 
     def __init__(self, text: str):
-        self.computations: dict[str, list[Instruction]] = {}
+        self.computations: dict[str, dict[str, Instruction]] = {}
         header, entry = text.partition("\n")[0], ""
         self.devices = math.prod(map(int, re.findall(r"(?:replica_count|num_partitions)=(\d+)", header)))
         for line in text.splitlines():
             if matched := COMPUTATION.match(line):
                 name = matched[2]
-                self.computations[name] = []
+                self.computations[name] = {}
                 entry = name if matched[1] else entry
             elif self.computations and (instruction := parse_instruction(line)):
-                self.computations[name].append(instruction)
+                self.computations[name][instruction.name] = instruction
         self.times: collections.Counter[str] = collections.Counter()
         self.repeated: set[str] = set()  # the computations that run in loops
         self._count(entry, 1, False)
@@ -131,7 +140,7 @@ class Program:
     def _count(self, name: str, times: int, in_loop: bool) -> None:
         self.times[name] += times
         self.repeated.update([name] if in_loop else [])
-        for instruction in self.computations[name]:
+        for instruction in self.computations[name].values():
             for called, repeated in self.calls(instruction):
                 self._count(called, times * repeated, in_loop or instruction.kind == "while")
 
@@ -143,33 +152,31 @@ class Program:
         elif instruction.kind == "call":
             yield instruction.called("to_apply"), 1
         elif instruction.kind == "conditional":
-            listed = re.findall(r"[\w.\-]+", instruction.attribute(r"branch_computations=\{([^}]*)\}"))
-            two = [instruction.called("true_computation"), instruction.called("false_computation")]
-            yield from ((name, 1) for name in listed or two)
+            branches = re.findall(r"[\w.\-]+", instruction.attribute(r"branch_computations=\{([^}]*)\}"))
+            for name in branches or map(instruction.called, ("true_computation", "false_computation")):
+                yield name, 1
 
     def _trips(self, loop: Instruction) -> int:
         """How often a loop runs, if it counts up to a constant; otherwise 1."""
         if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
             return int(known)
-        condition = {instruction.name: instruction for instruction in self.computations[loop.called("condition")]}
+        condition = self.computations[loop.called("condition")]
         root = next(instruction for instruction in condition.values() if instruction.is_root)
         if root.kind == "compare" and "direction=LT" in root.text and root.operands[-1] in condition:
-            limit = re.match(r"(\d+)\)", condition[root.operands[-1]].text)
-            return int(limit[1]) if limit else 1
+            return int(condition[root.operands[-1]].attribute(r"^(\d+)\)") or 1)
         return 1
 
-    def scheduled(self) -> Iterator[tuple[Instruction, int, Mapping[str, Instruction]]]:
-        """Every instruction that runs, how often, and the instructions of its computation by name."""
+    def scheduled(self) -> Iterator[tuple[Instruction, int, Computation]]:
+        """Every instruction that runs, how often, and its computation."""
         for name, times in self.times.items():
-            by_name = {instruction.name: instruction for instruction in self.computations[name]}
-            for instruction in self.computations[name]:
-                yield instruction, times, by_name
+            for instruction in self.computations[name].values():
+                yield instruction, times, self.computations[name]
 
-    def inside(self, instruction: Instruction) -> list[Instruction]:
+    def inside(self, instruction: Instruction) -> Computation:
         """The instructions that a fusion or an asynchronous call wraps; otherwise the instruction itself."""
         # A TPU's SparseCore runs what `call-start` calls, beside what the TensorCore runs.
         attribute = "to_apply" if instruction.kind == "call-start" else "calls"
-        return self.computations.get(instruction.called(attribute), [instruction])
+        return self.computations.get(instruction.called(attribute), {instruction.name: instruction})
 
     def kernels(self) -> dict[str, int]:
         """The calls of hand-written kernels, such as cuDNN's, by target."""
@@ -181,52 +188,44 @@ class Program:
 
     def flops(self) -> float:
         """The FLOPs of all matrix products."""
-        return sum(times * self.flops_of(instruction, by_name) for instruction, times, by_name in self.scheduled())
+        return sum(times * self.flops_of(each, computation) for each, times, computation in self.scheduled())
 
-    def flops_of(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> float:
+    def flops_of(self, instruction: Instruction, computation: Computation) -> float:
         """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
-        fused = self.computations.get(instruction.called("calls"))
-        if fused is None:
-            return product_flops(instruction, by_name)
-        fused_by_name = {inner.name: inner for inner in fused}
-        return sum(product_flops(inner, fused_by_name) for inner in fused)
+        inside = self.inside(instruction)
+        return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
 
     def collectives(self) -> list[Collective]:
-        """The collectives in the order of the program, without those within one device."""
+        """The collectives in the order of the program, each once, without those within one device."""
         found = []
-        for name, start, message in self.messages():
-            instructions, kind = self.computations[name], message.kind.removesuffix("-start")
-            result = message
-            if message.kind.endswith("-start"):  # its own result also has operands
-                ends = (
-                    one for one in instructions[start:] if one.kind == f"{kind}-done" and message.name in one.operands
-                )
-                result = next(ends, message)
-            is_asynchronous = bool(message.chain) or instructions[start].kind.endswith("-start")
-            group, times = first_group(message.text, self.devices), self.times[name]
-            found.append(Collective(kind, result.arrays, group, times, is_asynchronous, name in self.repeated))
+        for name, times in self.times.items():
+            in_loop, begun = name in self.repeated, set()
+            for start in self.computations[name].values():
+                for message in self.inside(start).values():
+                    group = first_group(message.text, self.devices) if message.collective else ()
+                    if len(group) > 1 and message.chain not in begun:
+                        begun.update({message.chain} - {""})
+                        results = self._results(message, self.computations[name])
+                        is_asynchronous = bool(message.chain) or start.kind.endswith("-start")
+                        place = name, start.name, message.chain
+                        found.append(
+                            Collective(message.collective, results, group, times, is_asynchronous, in_loop, *place)
+                        )
         return found
 
-    def messages(self) -> Iterator[tuple[str, int, Instruction]]:
-        """Each collective once: its computation, where it starts there, and its instruction."""
-        for name in self.times:
-            begun: set[str] = set()
-            for start, instruction in enumerate(self.computations[name]):
-                for message in self.inside(instruction):
-                    is_sent = is_collective(message) and len(first_group(message.text, self.devices)) > 1
-                    if is_sent and message.chain not in begun:
-                        begun.update([message.chain] if message.chain else [])
-                        yield name, start, message
+    def _results(self, message: Instruction, computation: Computation) -> tuple[Array, ...]:
+        """The arrays that a collective makes. A start's own result also has the operands; its end has the results."""
+        if message.kind.endswith("-start"):
+            for end in computation.values():
+                if end.kind.endswith("-done") and message.name in end.operands:
+                    return end.arrays
+        return message.arrays
 
 
-def is_collective(instruction: Instruction) -> bool:
-    return instruction.kind.removesuffix("-start") in COLLECTIVES
-
-
-def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> float:
+def product_flops(product: Instruction, computation: Computation) -> float:
     """2 x the size of the result x the number of terms in each sum, for a matrix product or those in a kernel."""
     if product.kernel.startswith("__cudnn$fmha"):
-        queries_BTHK, keys_BSHK = (by_name[name].arrays[0].shape for name in product.operands[:2])
+        queries_BTHK, keys_BSHK = (computation[name].arrays[0].shape for name in product.operands[:2])
         # T x S x K for each head: scores and values; backward the scores again and four more. All keys count.
         count = 5 if "Backward" in product.kernel else 2
         return 2.0 * count * math.prod(queries_BTHK) * keys_BSHK[1]
@@ -235,7 +234,7 @@ def product_flops(product: Instruction, by_name: Mapping[str, Instruction]) -> f
     if product.kind not in ("dot", "convolution"):
         return 0.0
     size = math.prod(product.arrays[0].shape)
-    right = by_name[product.operands[1]].arrays[0].shape
+    right = computation[product.operands[1]].arrays[0].shape
     if product.kind == "dot":
         summed = _numbers(product.attribute(r"rhs_contracting_dims=\{([\d,]*)\}"))
         return 2.0 * size * math.prod(right[axis] for axis in summed)

@@ -25,15 +25,22 @@ class Target(NamedTuple):
     """Devices to compile for, and the options of their compiler."""
 
     name: str
-    platform: str  # as JAX calls it when it lowers a program: "tpu" or "cuda"
+    platforms: tuple[str, ...] | None  # to lower a program for: "tpu" or "cuda"; None = the devices here
     chip: Accelerator
-    devices: tuple[Any, ...]  # jax.Device without a device behind it
+    devices: tuple[Any, ...]  # jax.Device, without a device behind it unless it is here
     options: dict[str, str]
 
     def flops(self, model: ModelConfig) -> tuple[float | None, str]:
         """FLOP/s of one device for the model's matrix products by the data sheet, and their type."""
         peak, name = self.chip.teraflops(model.dtype, model.matmul_precision)
         return None if peak is None else self.chip.share * peak * 1e12, name
+
+
+def here() -> Target:
+    """The devices of this process."""
+    kind = jax.devices()[0].device_kind
+    chip = ACCELERATORS.get(kind, Accelerator(kind, None, None, None, ""))
+    return Target("this machine", None, chip, tuple(jax.devices()), {})
 
 
 def parse_target(text: str) -> Target:
@@ -56,7 +63,7 @@ def _gpus(text: str, chip: Accelerator, count: int) -> Target:
     config = GPU.format(chip=chip)
     devices = _topology(text, "jax[cuda13]", platform="cuda", topology_name=shape, topology=shape, target_config=config)
     # On the machine itself autotuning times kernels; here there is nothing to time.
-    return Target(text, "cuda", chip, devices, {"xla_gpu_autotune_level": "0"})
+    return Target(text, ("cuda",), chip, devices, {"xla_gpu_autotune_level": "0"})
 
 
 def _tpus(text: str, chip: Accelerator, layout: list[int]) -> Target:
@@ -65,7 +72,7 @@ def _tpus(text: str, chip: Accelerator, layout: list[int]) -> Target:
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     one_host = {"chips_per_host_bounds": (*layout, 1, 1)[:3]} if math.prod(layout) < 4 else {}
     devices = _topology(text, "jax[tpu]", platform="tpu", topology_name=text, **one_host)
-    return Target(text, "tpu", chip, devices, {})
+    return Target(text, ("tpu",), chip, devices, {})
 
 
 def _topology(text: str, extra: str, **description: Any) -> tuple[Any, ...]:
