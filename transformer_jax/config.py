@@ -206,6 +206,12 @@ class ExperimentConfig(Section):
         optimizer, train = self.optimizer, self.train
         if self.model.pad_id != 0:
             yield f"model.pad_id = {self.model.pad_id}: must be 0, with which this library's batches are padded"
+        data, second = self.data, self.model.target_vocab_size
+        if data.tokenizer_file and data.target_tokenizer_file is None and second is not None:
+            yield (
+                f"model.target_vocab_size = {second}: asks for a second vocabulary, but data.tokenizer_file gives only "
+                "one; give data.target_tokenizer_file, or set the size to none"
+            )
         in_updates = optimizer.warmup_share is None and not is_address(optimizer.schedule)
         if in_updates and optimizer.warmup_steps > train.steps:
             yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from transformer_jax.schema import SEED, Condition, FilePath, Section, group, is_meant_as_address, option
 
@@ -15,8 +15,20 @@ ScanSplit = Literal[
     "simple", "length", "addprim_jump", "addprim_turn_left", "template_right", "template_opposite_right",
     "template_around_right", "template_jump_around_right",
 ]  # fmt: skip
-# Published corpora, and which of valid and test they have: SCAN is generated, the others are read from files.
-OWN_SPLITS = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
+
+
+class NamedCorpus(NamedTuple):
+    """A published corpus."""
+
+    reader: str  # module:class of data/corpora
+    splits: tuple[str, ...]  # those of valid and test that it has
+
+
+NAMED = {
+    "scan": NamedCorpus("scan:ScanCorpus", ("test",)),
+    "cogs": NamedCorpus("files:CogsCorpus", ("valid", "test")),
+    "inflection": NamedCorpus("files:InflectionCorpus", ("valid", "test")),
+}
 
 
 # When options have an effect that depends on others.
@@ -32,7 +44,7 @@ OF_FILES = Condition(
     lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
 )
 OF_TFDS = Condition(
-    lambda config: config.data.corpus not in ("", *TASKS, *OWN_SPLITS) and not is_meant_as_address(config.data.corpus),
+    lambda config: config.data.corpus not in ("", *TASKS, *NAMED) and not is_meant_as_address(config.data.corpus),
     "the name of a TFDS data set as data.corpus",
 )
 OF_LENGTH = Condition(
@@ -51,8 +63,8 @@ def _held_out(split: str, name: str) -> Condition:
 
     def holds(config: Any) -> bool:
         data = config.data
-        if data.corpus in OWN_SPLITS:
-            return split not in OWN_SPLITS[data.corpus]
+        if data.corpus in NAMED:
+            return split not in NAMED[data.corpus].splits
         return not (getattr(data.task, f"{split}_size") if data.corpus in TASKS else getattr(data, f"{split}_source"))
 
     return Condition(holds, f"a corpus without {name} data")
@@ -116,8 +128,8 @@ class DataConfig(Section, affects="data"):
     test_size: int = option(1_000, "pairs held out for testing; at most a tenth", at_least=0, condition=NO_TEST)
     corpus: str = option(
         "",
-        "instead of files: copy, reverse, sort, grammar, scan, cogs, inflection, a TFDS name (wmt14_translate/de-en), "
-        "or path/to/file.py:Name",
+        f"instead of files: {', '.join([*TASKS, *NAMED])}, a TFDS name (wmt14_translate/de-en), or "
+        "path/to/file.py:Name",
         affects="corpus",
     )
     corpus_folder: FilePath | None = option(None, "folder of cogs or inflection", affects="corpus", condition=OF_FOLDER)

@@ -152,6 +152,7 @@ def test_options(bench, capfd, monkeypatch, options, needles):
 def test_an_unknown_tfds_name(bench, capfd):
     options = ["--config.data.corpus=wmt14_translate/de-xx"]
     refused(bench, capfd, "did you mean wmt14_translate/", source="", target="", options=options)
+    refused(bench, capfd, "did you mean reverse?", source="", target="", options=["--config.data.corpus=revers"])
 
 
 def test_the_target_directory_is_taken(bench, capfd):

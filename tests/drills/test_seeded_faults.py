@@ -217,10 +217,10 @@ FAULTS = [
     ),
     Fault(
         "the last batch of an epoch is dropped",
-        "data/layout.py",
+        "data/buckets.py",
         "batches=tuple(-(-size // n)",
         "batches=tuple(size // n",
-        "data/test_layout.py data/test_batching.py",
+        "data/test_buckets.py data/test_batching.py",
     ),
     Fault(
         "the decoder's input is not shifted",
@@ -238,10 +238,10 @@ FAULTS = [
     ),
     Fault(
         "packed rows are too long",
-        "data/layout.py",
+        "data/packing.py",
         "(target[pairs] <= target_room[rows])",
         "(target[pairs] <= target_room[rows] + 1)",
-        "data/test_layout.py data/test_batching.py",
+        "data/test_packing.py data/test_batching.py",
     ),
     Fault(
         "batches are prefetched from one step too early",

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.layout import Buckets, Shape, choose_buckets, even_rows, pack, row_widths, rows_within
+from transformer_jax.data.buckets import Buckets, Shape, choose_buckets, even_rows, rows_within
+from transformer_jax.data.packing import pack, row_widths
 from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
@@ -59,16 +60,13 @@ class BatchStatistics:
     source_tokens: int
     target_tokens: int
     longest_target: int  # <eos> included, as in the counts of tokens
-    source_share: float  # of the source cells, those that are not padding
-    target_share: float
-    share: float  # of all cells
+    share: float  # of the cells of both sides, those that are not padding
 
     def __str__(self) -> str:
+        source, target = self.source_tokens / self.steps_per_epoch, self.target_tokens / self.steps_per_epoch
         lines = [
             f"{self.pairs:,} pairs an epoch in {self.steps_per_epoch:,} batches; {self.dropped:,} dropped as too long",
-            f"not padding: {self.share:.1%} (source {self.source_share:.1%}, target {self.target_share:.1%})",
-            f"tokens a batch: {self.source_tokens / self.steps_per_epoch:,.0f} source, "
-            f"{self.target_tokens / self.steps_per_epoch:,.0f} target",
+            f"tokens a batch: {source:,.0f} source, {target:,.0f} target; not padding: {self.share:.1%}",
         ]
         return "\n".join(lines + [f"  {count:>7,} batches of {shape}" for shape, count in self.shapes])
 
@@ -151,8 +149,7 @@ class TrainingBatches(_Batches, ABC):
         shapes = [shape._replace(rows=_rounded_up(shape.rows, self._row_multiple)) for shape in self.shapes]
         counted = tuple(zip(shapes, self._batches_of_shape, strict=True))
         source_tokens, target_tokens = int(self._source_lengths.sum()), int(self._target_lengths.sum())
-        source_cells = sum(n * shape.rows * shape.source for shape, n in counted)
-        target_cells = sum(n * shape.rows * shape.target for shape, n in counted)
+        cells = sum(n * shape.rows * (shape.source + shape.target) for shape, n in counted)
         return BatchStatistics(
             pairs=len(self._kept),
             dropped=self.dropped,
@@ -161,9 +158,7 @@ class TrainingBatches(_Batches, ABC):
             source_tokens=source_tokens,
             target_tokens=target_tokens,
             longest_target=int(self._target_lengths.max()),
-            source_share=source_tokens / source_cells,
-            target_share=target_tokens / target_cells,
-            share=(source_tokens + target_tokens) / (source_cells + target_cells),
+            share=(source_tokens + target_tokens) / cells,
         )
 
     @property

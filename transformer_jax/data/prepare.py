@@ -1,16 +1,16 @@
 """Text to token arrays on disk, in one pass; reused while nothing has changed.
 
-Everything is made in a sibling directory `NAME.partial`, which is renamed when it is complete. What a killed start left
-there is removed by the next one. No step depends on randomness, the clock or the number of cores: the same text and
-options give the same bytes.
+Everything is made in a sibling directory `NAME.partial`; what is complete is moved from there. The next start removes
+what a killed one left. No step depends on randomness, the clock or the number of cores: the same text and options give
+the same bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 from transformer_jax import schema
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig
-from transformer_jax.data.corpora import named_files, open_corpus
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair
 from transformer_jax.data.prepared import (
     FORMAT,
@@ -48,7 +48,8 @@ LARGEST_SHARE_HELD_OUT = 10  # a split that is held out is at most one tenth of 
 HELD_OUT = ("data.valid_size", "data.test_size")
 # Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
 LATER = ("data.split_seed", "data.hard_vocab_limit")
-SCRATCH = "scratch"
+# What is in `NAME.partial`: the cleaned text, and the prepared data.
+SCRATCH, WHOLE = "scratch", "data"
 EXAMPLES_KEPT = 5
 # For each reason the number of pairs left out, and where the first few of them are, as the manifest has it.
 Rejected = dict[str, dict]
@@ -58,46 +59,34 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     """The corpus of this experiment as token arrays in `directory`, made now or found there."""
     directory = Path(paths.expanded(directory)).absolute()
     with atomic.explained(directory):
+        corpus = open_corpus(config.data)
         if (directory / MANIFEST).exists():
-            return _reused(config, directory)
+            return _reused(config, corpus, directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
-        corpus = open_corpus(config.data)
+        recipe = recipe_of(config, corpus.identity())
         with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
-                return _reused(config, directory)
+                return _reused(config, corpus, directory)
             partial = directory.with_name(directory.name + ".partial")
-            _discard(partial)
+            if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
+                raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
+            atomic.remove(partial)
             try:
-                _make(config, corpus, partial)
-                atomic.remove(partial / SCRATCH)
+                (partial / SCRATCH).mkdir(parents=True)
+                (partial / WHOLE).mkdir()
+                _make(config, corpus, recipe, Text(partial / SCRATCH), partial / WHOLE)
                 if directory.exists():
                     directory.rmdir()
-                partial.rename(directory)
-            except BaseException:
-                with contextlib.suppress(OSError, BadInput):
-                    _discard(partial)
-                raise
+                (partial / WHOLE).rename(directory)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
             atomic.sync_directory(directory.parent)
     return Prepared.open(directory)
 
 
-def _discard(partial: Path) -> None:
-    """Removes unfinished work, what marks it as ours last; raises an error if it is somebody else's directory."""
-    marks = [partial / SCRATCH, partial / MANIFEST]
-    files = [entry for entry in partial.glob("*") if entry not in marks]
-    if files and not any(mark.exists() for mark in marks):
-        raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
-    for file in files:
-        file.unlink()
-    atomic.remove(partial)
-
-
-def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
+def _make(config: ExperimentConfig, corpus: Corpus, recipe: dict[str, Any], text: Text, folder: Path) -> None:
     """Writes all files of a prepared corpus, the manifest last."""
-    recipe = recipe_of(config, corpus.identity())
-    (partial / SCRATCH).mkdir(parents=True)
-    text = Text(partial / SCRATCH)
     splits = read_corpus(corpus, config.data, text)
     tokenizers: dict[str, Tokenizer] = {}
     pieces: dict[str, list[str]] = {}
@@ -108,7 +97,7 @@ def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
         tokenizers[side] = tokenizer
         pieces[side] = tokenizer.pieces(range(tokenizer.vocab_size))
         name = ("tokenizer" if side == "source" else "target_tokenizer") + tokenizer.suffix
-        tokenizer.save(partial / name)
+        tokenizer.save(folder / name)
         recorded[side] = {
             "file": name,
             "vocab_size": tokenizer.vocab_size,
@@ -118,7 +107,7 @@ def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
         }
     both_sides = dict.fromkeys(SIDES, tokenizers["source"]) | tokenizers
     for split, facts in splits.items():
-        facts |= _write_split(split, facts["pairs"], text, both_sides, partial)
+        facts |= _write_split(split, facts["pairs"], text, both_sides, folder)
     manifest = {
         "format": FORMAT,
         "recipe": recipe,
@@ -130,7 +119,7 @@ def _make(config: ExperimentConfig, corpus: Corpus, partial: Path) -> None:
             **{name: metadata.version(name) for name in ("numpy", "sentencepiece")},
         },
     }
-    atomic.write_record(partial / MANIFEST, manifest)
+    atomic.write_record(folder / MANIFEST, manifest)
 
 
 class Text:
@@ -357,7 +346,7 @@ def evenly_spread(items: Iterable[str], count: int, wanted: int) -> Iterator[str
 
 
 def _write_split(
-    split: str, count: int, text: Text, tokenizers: Mapping[str, Tokenizer], partial: Path
+    split: str, count: int, text: Text, tokenizers: Mapping[str, Tokenizer], folder: Path
 ) -> dict[str, Any]:
     """Writes the token arrays of a split and, unless it is train, its texts and labels; returns their facts."""
 
@@ -369,15 +358,15 @@ def _write_split(
     arrays: dict[str, Any] = {}
     with counting(f"tokenising {split}", "sentences", count * len(SIDES)) as advance:
         for side in SIDES:
-            written = write_arrays(f"{partial}/{split}.{side}", tokenised(side, advance), tokenizers[side].vocab_size)
+            written = write_arrays(f"{folder}/{split}.{side}", tokenised(side, advance), tokenizers[side].vocab_size)
             arrays |= {f"{side}.{name}": facts for name, facts in written.items()}
     facts: dict[str, Any] = {"arrays": arrays}
     if split != "train":
         records = ({"source": source, "target": target} for pairs, _ in text.blocks(split) for source, target in pairs)
-        facts["texts_sha256"] = _write_records(texts_path(partial, split), records)
+        facts["texts_sha256"] = _write_records(texts_path(folder, split), records)
     if split in text.labelled:
         labels = (label for pairs, given in text.blocks(split) for label in given or [{} for _ in pairs])
-        facts["groups_sha256"] = _write_records(groups_path(partial, split), labels)
+        facts["groups_sha256"] = _write_records(groups_path(folder, split), labels)
     return facts
 
 
@@ -388,17 +377,16 @@ def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
     return sha256(path)
 
 
-def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
+def _reused(config: ExperimentConfig, corpus: Corpus, directory: Path) -> Prepared:
     """The corpus prepared before, if it is what this config asks for; the text itself need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
-    named = named_files(config.data)
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
-    if named == recorded and not all(Path(path).exists() for path in named):
+    if recorded == set(corpus.files) and not all(Path(path).exists() for path in recorded):
         tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
         identity = stored["corpus"]
     else:
-        identity = open_corpus(config.data).identity()
+        identity = corpus.identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
     if changes := differences(stored, recipe_of(config, identity), unused):
         raise BadInput(
@@ -411,11 +399,6 @@ def _reused(config: ExperimentConfig, directory: Path) -> Prepared:
 def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:
     """What prepared data depends on: the corpus and the options that affect it. Equal recipes give equal bytes."""
     data, model = config.data, config.model
-    if data.tokenizer_file and data.target_tokenizer_file is None and model.target_vocab_size is not None:
-        raise BadInput(
-            f"model.target_vocab_size = {model.target_vocab_size}: asks for a second vocabulary, but "
-            "data.tokenizer_file gives only one; give data.target_tokenizer_file, or set the size to none"
-        )
     options: dict[str, Any] = {}
     for option in schema.options(ExperimentConfig):
         value = schema.value_at(config, option.path)

@@ -26,8 +26,8 @@ SIDES = ("source", "target")
 CLUSTER = "cluster"
 
 
-def _damaged(path: Path, problem: str) -> BadInput:
-    return BadInput(f"{path}: {problem}; remove the directory and prepare it again")
+def _damaged(path: Path) -> BadInput:
+    return BadInput(f"{path}: is missing or damaged; remove the directory and prepare it again")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +82,10 @@ def write_arrays(stem: str, blocks: Iterable[Sequence[Sequence[int]]], vocab_siz
 
 def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
     dtype = np.dtype(facts["dtype"]).newbyteorder("<")
-    expected, size = facts["count"] * dtype.itemsize, path.stat().st_size if path.is_file() else None
-    if size != expected:
-        raise _damaged(path, "is missing" if size is None else f"has {size:,} bytes instead of {expected:,}")
+    if not path.is_file() or path.stat().st_size != facts["count"] * dtype.itemsize:
+        raise _damaged(path)
     # An empty file cannot be mapped.
-    return np.memmap(path, dtype, mode="r") if expected else np.zeros(0, dtype)
+    return np.memmap(path, dtype, mode="r") if facts["count"] else np.zeros(0, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,13 +99,10 @@ class Prepared:
     def open(cls, directory: str | Path) -> Prepared:
         """The prepared corpus in a directory. Sizes and tokenizers are checked here, and everything by `verify`."""
         prepared = cls(Path(directory), read_manifest(Path(directory)))
-        try:
-            for split in prepared.splits:
-                prepared.pairs(split)
-            for name, path in prepared.tokenizer_files.items():
-                _require(path, prepared.manifest["tokenizers"][name]["fingerprint"])
-        except (KeyError, TypeError, AttributeError):
-            raise _damaged(prepared.directory / MANIFEST, "is damaged") from None
+        for split in prepared.splits:
+            prepared.pairs(split)
+        for side, path in prepared.tokenizer_files.items():
+            _require(path, prepared.manifest["tokenizers"][side]["fingerprint"])
         return prepared
 
     @property
@@ -225,13 +221,9 @@ class Prepared:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
-    if not path.is_file():
-        raise BadInput(
-            f"{directory}: is not a prepared corpus: it has no {MANIFEST}; transformer-jax prepare makes one"
-        )
-    manifest = read_record(path)
+    manifest = read_record(path) if path.is_file() else {}
     if manifest.get("format") != FORMAT:
-        raise _damaged(path, f"has format {manifest.get('format')}, this version reads {FORMAT}")
+        raise BadInput(f"{directory}: has no {MANIFEST} that this version reads; transformer-jax prepare makes one")
     return manifest
 
 
@@ -252,7 +244,7 @@ def _read_records(path: Path, digest: str) -> list[dict[str, str]]:
 def _require(path: Path, digest: str) -> None:
     """Raises an error if a file is missing, or has another digest than this one."""
     if not path.is_file() or sha256(path) != digest:
-        raise _damaged(path, "is damaged (its checksum has changed)" if path.is_file() else "is missing")
+        raise _damaged(path)
 
 
 def sha256(path: str | Path) -> str:

@@ -273,18 +273,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if path.suffix != ".json":
         return SentencePieceTokenizer(read_bytes(path), str(path))
     stored = read_record(path)
-    kind, model, symbols = stored.get("kind"), stored.get("model"), stored.get("tokens", stored.get("symbols"))
-    if kind is None and isinstance(model, dict):
+    kind = stored.get("kind")
+    if kind is None and isinstance(stored.get("model"), dict):
         return HuggingFaceTokenizer(read_bytes(path), str(path))
-    try:
-        content = base64.b64decode(model or "", validate=True)
-    except (TypeError, ValueError):
-        symbols = None
-    if isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols):
-        if kind in get_args(SymbolKind):
-            return SymbolTokenizer(cast(SymbolKind, kind), symbols)
-        if kind == "marian":
-            return MarianTokenizer(content, symbols, str(path))
+    if kind in get_args(SymbolKind) and isinstance(stored.get("symbols"), list):
+        return SymbolTokenizer(cast(SymbolKind, kind), stored["symbols"])
+    if kind == "marian" and isinstance(stored.get("tokens"), list):
+        return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
     raise BadInput(f"{path}: is not a tokenizer of this library")
 
 

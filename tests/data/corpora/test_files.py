@@ -9,7 +9,7 @@ import zstandard
 
 from tests.support.prepared_data import decoded
 from transformer_jax.config import DataConfig, TaskConfig, from_config_dict
-from transformer_jax.data.corpora import named_files, open_corpus
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 
@@ -105,7 +105,7 @@ def test_files_are_identified_by_their_text_and_a_line_of_other_columns_is_a_fau
     (tmp_path / "gen.tsv").write_bytes(b"A\tb\tc\nA\tb\n\xff\tb\tc\n")
     changed = opened(tmp_path)
     assert [key for key, value in changed.identity().items() if before[key] != value] == ["checksum of test_gen"]
-    assert named_files(DataConfig(corpus="cogs", corpus_folder=str(tmp_path))) == files
+    assert changed.files == files
     (chunk,) = changed.chunks("test_gen", 9)
     assert [fault.partition("gen.tsv:")[2][:21] for fault in chunk.faults.values()] == [
         "2: has 2 columns; mus",
@@ -122,7 +122,7 @@ def test_missing_files_are_named(tmp_path, corpus, given, message):
     for name in [name for name in COGS if name != "train.tsv"] + ["kor_large.train", "kor.gold"]:
         (tmp_path / name).touch()
     with pytest.raises(BadInput, match=message):
-        opened(tmp_path if given else None, corpus, language="kor")
+        opened(tmp_path if given else None, corpus, language="kor").identity()
 
 
 COGS = {

@@ -80,8 +80,6 @@ def test_sort_orders_symbols_of_several_letters_by_their_place_in_the_alphabet()
 @pytest.mark.parametrize(
     ("task", "split", "options", "message"),
     [
-        ("shuffle", "train", {}, "shuffle/train"),
-        ("copy", "test_long", {}, "copy/test_long"),
         ("copy", "train", {"alphabet": 0}, "alphabet = 0"),
         ("copy", "train", {"size": 1000, "alphabet": 10, "min_length": 1, "max_length": 3}, "[0-9]{3} distinct"),
     ],

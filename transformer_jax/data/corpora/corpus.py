@@ -67,16 +67,12 @@ class Corpus(ABC):
     """A source of sentence pairs."""
 
     splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
+    files: Collection[str] = ()  # the text files that the options name, whether or not they exist
     never_held_out: Collection[Pair] = ()  # training pairs that must not become validation pairs
 
     @abstractmethod
     def __init__(self, config: DataConfig):
         """The corpus that the options `data` describe."""
-
-    @classmethod
-    def paths(cls, config: DataConfig) -> set[str]:
-        """The text files that the options name, whether or not they exist."""
-        return set()
 
     @abstractmethod
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:

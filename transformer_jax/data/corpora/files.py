@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,25 +29,15 @@ LINES_AT_ONCE = 10_000
 class TextCorpus(Corpus):
     """A corpus that is read from text files, which are identified by their checksums."""
 
-    def __init__(self, config: DataConfig):
-        self._files = self.files_of(config)
-        self.splits = tuple(self._files)
+    def __init__(self, split_files: Files):
+        self._files = split_files
+        self.splits = tuple(split_files)
+        self.files = {path for pairs in split_files.values() for pair in pairs for path in pair if path}
         self._line_counts: dict[str, int] = {}
-        for path in sorted(self.paths(config)):
-            require_file(path)
-
-    @classmethod
-    @abstractmethod
-    def files_of(cls, config: DataConfig) -> Files:
-        """The files that the options name, whether or not they exist."""
 
     @abstractmethod
-    def parser(self, split: str, path: str) -> Callable[[str], Entry]:
-        """What reads a line of a file with both sides."""
-
-    @classmethod
-    def paths(cls, config: DataConfig) -> set[str]:
-        return {path for pairs in cls.files_of(config).values() for pair in pairs for path in pair if path}
+    def entry(self, split: str, path: str, line: str) -> Entry:
+        """The pair in a line of a file with both sides."""
 
     def sources(self) -> list[dict[str, Any]]:
         return [
@@ -60,21 +50,21 @@ class TextCorpus(Corpus):
 
     @functools.cached_property
     def _checksums(self) -> dict[str, dict[str, Any]]:
-        paths = sorted({path for pairs in self._files.values() for pair in pairs for path in pair if path})
-        return {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in paths}
+        for path in sorted(self.files):
+            require_file(path)
+        return {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         for source, target in self._files[split]:
             lines = 0
-            for chunk in _aligned(source, target, size) if target else self._parsed(split, source, size):
+            for chunk in _aligned(source, target, size) if target else self._chunks_of(split, source, size):
                 lines += len(chunk.pairs)
                 yield chunk
             self._line_counts |= {path: lines for path in (source, target) if path}
 
-    def _parsed(self, split: str, path: str, size: int) -> Iterator[Chunk]:
-        parse = self.parser(split, path)
+    def _chunks_of(self, split: str, path: str, size: int) -> Iterator[Chunk]:
         for block in read_blocks(path, size):
-            entries = (block.faults.get(index) or parse(line) for index, line in enumerate(block.lines))
+            entries = (block.faults.get(i) or self.entry(split, path, line) for i, line in enumerate(block.lines))
             chunk = Chunk.of(entries, visible(path), block.first_line)
             chunk.oddities = block.oddities
             yield chunk
@@ -84,11 +74,7 @@ class FileCorpus(TextCorpus):
     """Two aligned text files per split, or TSV or JSONL files with both sides; several files are read in turn."""
 
     def __init__(self, config: DataConfig):
-        super().__init__(config)
         self._keys = (config.source_language or "source", config.target_language or "target")
-
-    @classmethod
-    def files_of(cls, config: DataConfig) -> Files:
         files: Files = {}
         for split, prefix in (("train", ""), ("valid", "valid_"), ("test", "test_")):
             sources, targets = getattr(config, f"{prefix}source"), getattr(config, f"{prefix}target")
@@ -103,7 +89,7 @@ class FileCorpus(TextCorpus):
                 )
             if sources:
                 files[split] = list(zip(sources, targets or [None] * len(sources), strict=True))
-        return files
+        super().__init__(files)
 
     def identity(self) -> dict[str, Any]:
         checksums = {
@@ -113,8 +99,8 @@ class FileCorpus(TextCorpus):
         alone = [source for pairs in self._files.values() for source, target in pairs if target is None]
         return {"files": checksums, "keys": list(self._keys) if "jsonl" in map(_kind, alone) else []}
 
-    def parser(self, split: str, path: str) -> Callable[[str], Entry]:
-        return _tsv_pair if _kind(path) == "tsv" else self._jsonl_pair
+    def entry(self, split: str, path: str, line: str) -> Entry:
+        return columns_of(line, "source, target") if _kind(path) == "tsv" else self._jsonl_pair(line)
 
     def _jsonl_pair(self, line: str) -> Entry:
         try:
@@ -135,23 +121,15 @@ class ColumnCorpus(TextCorpus):
 
     columns: ClassVar[str]  # their names, for messages
 
-    def __init__(self, config: DataConfig):
-        super().__init__(config)
-        self._name = config.corpus
-
-    @classmethod
-    def files_of(cls, config: DataConfig) -> Files:
+    def __init__(self, config: DataConfig, **names: str):
+        """`names` are the names of the files of the splits."""
         if config.corpus_folder is None:
             raise BadInput(f"data.corpus_folder: names no folder; {config.corpus} is read from the files of one")
-        return {split: [(str(Path(config.corpus_folder, name)), None)] for split, name in cls.names(config).items()}
-
-    @staticmethod
-    @abstractmethod
-    def names(config: DataConfig) -> dict[str, str]:
-        """The name of each split's file."""
+        super().__init__({split: [(str(Path(config.corpus_folder, name)), None)] for split, name in names.items()})
+        self._name = config.corpus
 
     @abstractmethod
-    def example(self, split: str, columns: tuple[str, ...]) -> Entry:
+    def example(self, split: str, *columns: str) -> Entry:
         """The pair, and in test splits the labels, of a line."""
 
     def identity(self) -> dict[str, Any]:
@@ -160,12 +138,9 @@ class ColumnCorpus(TextCorpus):
         }
         return {"corpus": self._name, **checksums}
 
-    def parser(self, split: str, path: str) -> Callable[[str], Entry]:
-        def parse(line: str) -> Entry:
-            columns = _columns(line, self.columns)
-            return columns if isinstance(columns, str) else self.example(split, columns)
-
-        return parse
+    def entry(self, split: str, path: str, line: str) -> Entry:
+        columns = columns_of(line, self.columns)
+        return columns if isinstance(columns, str) else self.example(split, *columns)
 
 
 class CogsCorpus(ColumnCorpus):
@@ -176,11 +151,10 @@ class CogsCorpus(ColumnCorpus):
 
     columns = "sentence, logical form, category"
 
-    @staticmethod
-    def names(config: DataConfig) -> dict[str, str]:
-        return {"train": "train.tsv", "valid": "dev.tsv", "test": "test.tsv", "test_gen": "gen.tsv"}
+    def __init__(self, config: DataConfig):
+        super().__init__(config, train="train.tsv", valid="dev.tsv", test="test.tsv", test_gen="gen.tsv")
 
-    def example(self, split: str, columns: tuple[str, ...]) -> Entry:
+    def example(self, split: str, *columns: str) -> Entry:
         sentence, logical_form, category = columns
         if split != "test_gen":
             return sentence, logical_form
@@ -199,12 +173,11 @@ class InflectionCorpus(ColumnCorpus):
 
     columns = "lemma, form, features"
 
-    @staticmethod
-    def names(config: DataConfig) -> dict[str, str]:
+    def __init__(self, config: DataConfig):
         language, size = config.task.language, config.task.size
-        return {"train": f"{language}_{size}.train", "valid": f"{language}.dev", "test": f"{language}.gold"}
+        super().__init__(config, train=f"{language}_{size}.train", valid=f"{language}.dev", test=f"{language}.gold")
 
-    def example(self, split: str, columns: tuple[str, ...]) -> Entry:
+    def example(self, split: str, *columns: str) -> Entry:
         # Without spaces around them, as the task's own evaluation reads them.
         lemma, form, features = (column.strip() for column in columns)
         source = f"{lemma}\t{features}"
@@ -239,12 +212,7 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: the numbers must be the same")
 
 
-def _tsv_pair(line: str) -> Entry:
-    columns = _columns(line, "source, target")
-    return columns if isinstance(columns, str) else (columns[0], columns[1])
-
-
-def _columns(line: str, names: str) -> tuple[str, ...] | str:
+def columns_of(line: str, names: str) -> Any:
     """The columns of a line, or what is wrong with it."""
     columns = tuple(line.split("\t"))
     if len(columns) == names.count(",") + 1:

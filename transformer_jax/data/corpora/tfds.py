@@ -11,6 +11,7 @@ from typing import Any
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
+from transformer_jax.data_config import NAMED, TASKS
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extras import require
 
@@ -100,7 +101,8 @@ class TfdsCorpus(Corpus):
 
 def _open(name: str, data_dir: str | None) -> Any:
     """TFDS's builder for a name, from its code or from the files in `data_dir`."""
-    require(f"data.corpus = {name!r}", "tfds")
+    ours = [*TASKS, *NAMED]
+    require(f"data.corpus = {name!r} ({did_you_mean(name, ours)}): a TFDS data set", "tfds")
     # TFDS logs each directory that it searches and finds empty.
     logging.getLogger("absl").setLevel(logging.ERROR)
     import tensorflow_datasets as tfds
@@ -111,7 +113,7 @@ def _open(name: str, data_dir: str | None) -> Any:
     except (ValueError, OSError):  # an unknown name, an unknown configuration, or no name at all
         builder = None
     if builder is None or ("/" not in name and len(builder.builder_configs) > 1):
-        known = tfds.list_builders(with_community_datasets=False)
+        known = tfds.list_builders(with_community_datasets=False) + ours
         if (alone := name.partition("/")[0]) in known:
             known = [f"{alone}/{pair}" for pair in tfds.builder_cls(alone).builder_configs]
         place = f" in {data_dir}" if data_dir else ""
