@@ -48,8 +48,8 @@ def test_defaults_and_round_trip():
 
 def test_an_option_is_checked_once(monkeypatch):
     """Also one from a command line."""
-    checked, check = [], schema.Option.problem
-    monkeypatch.setattr(schema.Option, "problem", lambda option, value: checked.append(value) or check(option, value))
+    checked, check = [], schema.Option.converted
+    monkeypatch.setattr(schema.Option, "converted", lambda option, value: checked.append(value) or check(option, value))
     values = {"cooks": 1, "oven": {"trays": 3}}
     schema.lay_over(Kitchen, values, [("dishes", "soup")])
     schema.build(Kitchen, values)
@@ -87,18 +87,18 @@ def test_all_problems_are_reported_at_once():
         ({"cooks": True}, "cooks = True: must be a whole number"),
         ({"cooks": 10**30}, "cooks = 1000000000000000000000000000000: must be at most 1,000"),
         ({"oven": {"heat": float("nan")}}, "oven.heat = nan: must be 0 or a finite number"),
-        ({"oven": {"heat": 10**400}}, "oven.heat = inf: must be 0 or a finite number"),
+        ({"oven": {"heat": 10**400}}, "oven.heat = 1000000"),
         ({"oven": {"heat": 1e-46}}, "oven.heat = 1e-46: must be 0 or a finite number"),
         ({"oven": {"heat": None}}, "oven.heat = None: must be a number"),
         ({"oven": 3}, "oven = 3: is a group of options, not a value"),
-        ({"dishes": [1]}, "dishes = (1,): must be a text (several with commas)"),
+        ({"dishes": [1]}, "dishes = 1: must be a text (several with commas)"),
         ({"zzz": 1}, "zzz: no such option; there are: open, cooks, dishes, staff, oven"),
         ({"oven": {"program": {"start": float("nan")}}}, "oven.program = {'start': nan}: must be names and values"),
-        ({"oven": {"program": [1]}}, "oven.program = (1,): must be names and values"),
+        ({"oven": {"program": [1]}}, "oven.program = [1]: must be names and values"),
         ({"oven": {"program": "start=3"}}, "oven.program = 'start=3': must be names and values"),
-        ({"oven": {"rules": [["soup(", {}]]}}, "oven.rules = (('soup(', {}),): must be regular expressions"),
-        ({"oven": {"rules": [["soup", 3]]}}, "oven.rules = (('soup', 3),): must be regular expressions and settings"),
-        ({"staff": ["(cook"]}, "staff = ('(cook',): must be a regular expression"),
+        ({"oven": {"rules": [["soup(", {}]]}}, "oven.rules = [['soup(', {}]]: must be regular expressions"),
+        ({"oven": {"rules": [["soup", 3]]}}, "oven.rules = [['soup', 3]]: must be regular expressions and settings"),
+        ({"staff": ["(cook"]}, "staff = '(cook': must be a regular expression"),
         ({"oven": {"light": "hot"}}, "oven.light = 'hot': there are: warm, cold"),
         ({"dishes": ["soup"]}, "cooks = 2 need as many dishes"),
     ],

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 import json
-import math
 import operator
 import re
 import types
@@ -18,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, cast
 
-from transformer_jax.errors import ConfigError, did_you_mean
+from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.files import paths
 
 LARGEST_INT = 2**63 - 1
@@ -53,14 +52,6 @@ Settings = dict[str, Any]  # arguments by name, with values as in JSON
 Groups = tuple[tuple[str, Settings], ...]  # settings for what a pattern matches, in order
 
 
-class Kind(NamedTuple):
-    """A kind of option in plain words, which values are of it, and how it is read from a command line."""
-
-    words: str
-    includes: Callable[[Any], bool]
-    read: Callable[[str], Any] = str
-
-
 def is_address(text: str) -> bool:
     return ADDRESS.fullmatch(text) is not None
 
@@ -70,51 +61,59 @@ def is_meant_as_address(text: str) -> bool:
     return ".py" in text
 
 
-def _number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+def _if(is_of_the_kind: bool, value: Any) -> Any:
+    if not is_of_the_kind:
+        raise TypeError
+    return value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return int(value)
+        return float(value)
+    return _if(isinstance(value, (int, float)) and not isinstance(value, bool), value)
 
 
-def _is_pattern(value: Any) -> bool:
-    with contextlib.suppress(re.error):
-        return _is_text(value) and bool(re.compile(value))
-    return False
+def _whole(value: Any) -> Any:
+    number = _number(value)
+    return _if(number == int(number), int(number))  # also of 1e5
 
 
-def _is_settings(value: Any) -> bool:
-    """Whether a value is a dict that can be written as JSON and read back."""
-    with contextlib.suppress(TypeError, ValueError):
-        return isinstance(value, dict) and _with_tuples(json.loads(json.dumps(value, allow_nan=False))) == value
-    return False
+def _settings(value: Any) -> Any:
+    settings = _with_tuples(json.loads(value) if isinstance(value, str) else value)
+    is_json = isinstance(settings, dict) and _with_tuples(json.loads(json.dumps(settings, allow_nan=False))) == settings
+    return _if(is_json, settings)
 
 
-def _are_groups(value: Any) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(item, tuple) and len(item) == 2 and _is_pattern(item[0]) and _is_settings(item[1]) for item in value
-    )
+def _groups(value: Any) -> Any:
+    groups = _with_tuples(json.loads(value) if isinstance(value, str) else value)
+    return tuple((re.compile(pattern).pattern, _settings(settings)) for pattern, settings in groups)
 
 
-KINDS: dict[Any, Kind] = {
-    bool: Kind("true or false", lambda value: isinstance(value, bool), lambda text: BOOLS[text.lower()]),
-    int: Kind("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool), _number),
-    float: Kind("a number", lambda value: isinstance(value, float), _number),
-    str: Kind("a text", _is_text),
-    Address: Kind(ADDRESS_FORM, lambda value: _is_text(value) and is_address(value)),
-    FilePath: Kind("a path", _is_text),
-    Pattern: Kind("a regular expression", _is_pattern),
-    type: Kind("a class", lambda value: isinstance(value, type)),
-    types.NoneType: Kind("none", lambda value: value is None),
-    Settings: Kind('names and values as in JSON: {"b1": 0.9}', _is_settings, json.loads),
-    Groups: Kind(
-        'regular expressions and settings as in JSON: [["bias$", {"weight_decay": 0}]]', _are_groups, json.loads
-    ),
+def _with_tuples(value: Any) -> Any:
+    """The value with tuples for its lists: values are the same after a round trip through JSON."""
+    if isinstance(value, Mapping):
+        return {name: _with_tuples(inner) for name, inner in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+# Each kind in words, and the function that makes a value of it: from what a config file may have, or from a text of a
+# command line. Of anything else it makes one of the errors `NOT_OF_THE_KIND`.
+KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    bool: ("true or false", lambda value: value if isinstance(value, bool) else BOOLS[value.lower()]),
+    int: ("a whole number", _whole),
+    float: ("a number", lambda value: float(_number(value))),
+    str: ("a text", lambda value: _if(isinstance(value, str), value)),
+    Address: (ADDRESS_FORM, lambda value: _if(is_address(value), value)),
+    FilePath: ("a path", lambda value: _if(isinstance(value, str), value)),
+    Pattern: ("a regular expression", lambda value: re.compile(value).pattern),
+    type: ("a class", lambda value: _if(isinstance(value, type), value)),
+    types.NoneType: ("none", lambda value: _if(value is None, None)),
+    Settings: ('names and values as in JSON: {"b1": 0.9}', _settings),
+    Groups: ('regular expressions and settings as in JSON: [["bias$", {"weight_decay": 0}]]', _groups),
 }
+NOT_OF_THE_KIND = (ValueError, TypeError, KeyError, AttributeError, OverflowError, re.error)
 
 
 class Condition(NamedTuple):
@@ -146,7 +145,7 @@ class Option:
         return typing.get_origin(self.kind) is tuple and self.kind not in KINDS
 
     @functools.cached_property
-    def alternatives(self) -> tuple[Any, ...]:
+    def kinds(self) -> tuple[Any, ...]:
         """The kinds that a union joins; of a tuple those of its items."""
         kind = typing.get_args(self.kind)[0] if self.is_tuple else self.kind
         is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
@@ -155,17 +154,17 @@ class Option:
     @property
     def choices(self) -> list[str]:
         """The names in a `Literal`, alone or as an alternative."""
-        return [name for kind in self.alternatives if kind not in KINDS for name in typing.get_args(kind)]
+        return [name for kind in self.kinds if kind not in KINDS for name in typing.get_args(kind)]
 
     @property
     def is_path(self) -> bool:
         """Whether it holds one or several paths."""
-        return FilePath in self.alternatives
+        return FilePath in self.kinds
 
     @property
     def kind_in_words(self) -> str:
         """Such as "a number or none"."""
-        words = [KINDS[kind].words for kind in self.alternatives if kind in KINDS]
+        words = [KINDS[kind][0] for kind in self.kinds if kind in KINDS]
         kinds = " | ".join([*self.choices, *words]) if self.choices else " or ".join(words)
         return f"{kinds} (several with commas)" if self.is_tuple else kinds
 
@@ -174,49 +173,42 @@ class Option:
         """Such as "at least 0 and below 1"; nothing without limits."""
         return " and ".join(f"{name.replace('_', ' ')} {limit:,.10g}" for name, limit in self.limits.items())
 
-    def read(self, text: str) -> Any:
-        """The value of a text of a command line. One that cannot be read stays a text, which `problem` rejects."""
-        if text.lower() in ("none", "") and types.NoneType in self.alternatives:
+    def converted(self, value: Any) -> Any:
+        """The value as it is stored; a text is read as on a command line. BadInput says what is wrong with it."""
+        if self.is_path and value == self.default:
+            return value  # the same text for every user and machine; whatever uses it expands it
+        if not self.is_tuple:
+            return self._converted(value)
+        if isinstance(value, str):
+            value = [] if value.lower() == "none" else [item for item in value.split(",") if item]
+        return tuple(map(self._converted, value if isinstance(value, (list, tuple)) else [value]))
+
+    def _converted(self, value: Any) -> Any:
+        if value in ("none", "None", "") and types.NoneType in self.kinds:
             return None
-        if self.is_tuple:
-            return () if text.lower() == "none" else tuple(item for item in text.split(",") if item)
-        for kind in self.alternatives:
-            with contextlib.suppress(ValueError, KeyError):
-                return KINDS[kind].read(text) if kind in KINDS else text
-        return text
-
-    def normalized(self, value: Any) -> Any:
-        """The value with tuples for lists, 1e5 as a whole number, and a whole number as any number."""
-        if self.is_tuple and isinstance(value, str):
-            return self.read(value)
-        if self.is_tuple or self.kind in (Settings, Groups):
-            return _with_tuples(value)
-        if int in self.alternatives and isinstance(value, float) and value.is_integer():
-            return int(value)
-        if float in self.alternatives and isinstance(value, int) and not isinstance(value, bool):
-            return float(value) if abs(value) < LARGEST_FLOAT else math.inf
-        return value
-
-    def problem(self, value: Any) -> str | None:
-        """What is wrong with a normalized value, after the value itself; None if nothing is."""
-        items = value if self.is_tuple and isinstance(value, tuple) else (value,)
-        if self.is_tuple != (items is value) or not all(map(self._includes, items)):
+        if value in self.choices:
+            return value
+        for kind in self.kinds:
+            with contextlib.suppress(*NOT_OF_THE_KIND):
+                made = KINDS[kind][1](value)
+                break
+        else:
+            hint = f"must be {self.kind_in_words}"
             if self.choices and isinstance(value, str) and not is_meant_as_address(value):
-                or_address = f", or {ADDRESS_FORM}" if Address in self.alternatives else ""
-                return f"{value!r}: {did_you_mean(value, self.choices)}{or_address}"
-            return f"{value!r}: must be {self.kind_in_words}"
-        if self.is_path and (problems := [f"{item}: {why}" for item in items if item and (why := paths.problem(item))]):
-            return problems[0]
-        if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
-            return f"{value}: must be 0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"
-        if isinstance(value, int) and "at_most" not in self.limits and value > self.largest:
-            return f"{value}: must be at most {self.largest:,}"
-        if value is not None and not all(COMPARISONS[name](value, limit) for name, limit in self.limits.items()):
-            return f"{value}: must be {self.limits_in_words}"
-        return None
+                hint = did_you_mean(value, self.choices) + (f", or {ADDRESS_FORM}" if Address in self.kinds else "")
+            raise BadInput(f"{value!r}: {hint}")
+        if why := self._outside(made):
+            raise BadInput(f"{made}: must be {why}")
+        return paths.expanded(made) if self.is_path and made else made
 
-    def _includes(self, value: Any) -> bool:
-        return value in self.choices or any(kind in KINDS and KINDS[kind].includes(value) for kind in self.alternatives)
+    def _outside(self, value: Any) -> str | None:
+        """What a value of the right kind must be; None if it is."""
+        if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
+            return f"0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"
+        if isinstance(value, int) and "at_most" not in self.limits and value > self.largest:
+            return f"at most {self.largest:,}"
+        is_within = value is None or all(COMPARISONS[name](value, limit) for name, limit in self.limits.items())
+        return None if is_within else self.limits_in_words
 
 
 def option(
@@ -274,16 +266,13 @@ class Section:
         for name, option in _declared(cast(type, type(self))).items():
             if not isinstance(option, Option):
                 continue
-            value = option.normalized(getattr(self, name))
-            if problem := option.problem(value):
-                problems.append(f"{name} = {problem}")
-            # A default path stays the same text for every user and machine; whatever uses it expands it.
-            elif option.is_path and value and value != option.default:
-                value = tuple(map(paths.expanded, value)) if isinstance(value, tuple) else paths.expanded(value)
-            object.__setattr__(self, name, value)
-        error = ConfigError(problems) if problems else Contradiction([*self.contradictions()])
-        if error.problems:
-            raise error
+            try:
+                object.__setattr__(self, name, option.converted(getattr(self, name)))
+            except BadInput as error:
+                problems.append(f"{name} = {error}")
+        found = ConfigError(problems) if problems else Contradiction([*self.contradictions()])
+        if found.problems:
+            raise found
 
     def contradictions(self) -> Iterable[str]:
         """Incompatible values: one line each, which begins with the name of an option and has both values."""
@@ -385,7 +374,7 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
     for path, text in texts:
         try:
             option = find_option(section, path)
-            put(values, path, option.read(text) if option.path == path else _setting(text))
+            put(values, path, text if option.path == path else _setting(text))
         except ConfigError as error:
             problems += error.problems
     return problems
@@ -396,13 +385,6 @@ def _setting(text: str) -> Any:
     with contextlib.suppress(ValueError):
         return json.loads({"true": "true", "false": "false", "none": "null"}.get(text.lower(), text))
     return text
-
-
-def _with_tuples(value: Any) -> Any:
-    """The value with tuples for its lists, as they compare equal after a round trip through JSON."""
-    if isinstance(value, Mapping):
-        return {name: _with_tuples(inner) for name, inner in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _unknown(given: Iterable[str], known: Iterable[str], path: str = "") -> list[str]:

@@ -16,7 +16,7 @@ BAD_FILES = [
     ("def get_config():\n    return 7", "ConfigDict"),
     ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
     ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
-    ("def get_config():\n    return {'model': {'dropout': '0.1'}}", "model.dropout = '0.1': must be a number"),
+    ("def get_config():\n    return {'model': {'dropout': 'low'}}", "model.dropout = 'low': must be a number"),
     ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
     ("def get_config():\n    return {3: 4}", "3: no such option"),
     ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", "must be 0 or a finite number"),

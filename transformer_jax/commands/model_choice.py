@@ -45,7 +45,7 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
         if path not in known:
             hint = did_you_mean(path, known)
             raise BadInput(f"{flag}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
-        changes[known[path].path] = known[path].read(text)
+        changes[known[path].path] = text
 
     from transformer_jax.processes.compilation import use_cache
     from transformer_jax.translation.load import load_run
