@@ -22,11 +22,10 @@ def test_counts_by_group_by_hand():
     groups = [{"kind": "long" if i % 2 else "short"} | ({"category": "alone"} if i == 3 else {}) for i in range(PRIME)]
     found = counts(right, groups)
     assert (found["right"], found["total"], found["resampled"]) == (5, PRIME, "examples")
-    numbers = {
-        name: {value: (c["right"], c["total"]) for value, c in by.items()} for name, by in found["groups"].items()
-    }
-    assert numbers == {"kind": {"long": (2, 6), "short": (3, 7)}, "category": {"alone": (1, 1)}}
-    assert found["groups"]["category"]["alone"]["low"] is None  # one example has no spread
+    by_kind = {value: (c["right"], c["total"]) for value, c in found["groups"]["kind"].items()}
+    assert by_kind == {"long": (2, 6), "short": (3, 7)}
+    alone = {"right": 1, "total": 1, "low": None, "high": None}  # one example has no spread
+    assert found["groups"]["category"] == {"alone": alone}
     assert found["low"] < 500 / PRIME < found["high"]
     assert "groups" not in counts(right)
 
@@ -65,9 +64,9 @@ def random_texts(dice, count, words, right):
 
 def test_equal_systems_do_not_differ():
     """Ties are no wins: identical systems, and others that happen to score alike."""
-    references = ["the cat sat on the mat", "it is raining cats and dogs today"] * 5
-    system = ["the cat sat on a mat", "it is raining cats and dogs today"] * 5
-    for other in (system, system[2:] + system[:2]):
+    references = ["the cat sat on the mat"] * 10
+    system = ["the cat sat on a mat"] * 5 + references[:5]
+    for other in (system, system[::-1]):
         found = paired_bootstrap(system, other, references)
         assert [found[name]["p_value"] for name in ("bleu", "chrf", "exact_match")] == [1.0, 1.0, 1.0]
 

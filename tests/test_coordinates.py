@@ -13,16 +13,11 @@ from transformer_jax.model.transformer import Transformer
 WIDTHS = [8, 32]
 
 
-@pytest.fixture(scope="module")
-def checked():
+@pytest.mark.slow
+def test_layers_scores_and_logits_are_measured_before_and_after_each_update():
     """Without muP, at a high rate, so that the widths differ."""
     config = experiment(optimizer__learning_rate=0.03)
-    return config, coordinate_check(config, WIDTHS, [random_batch(config)] * 2)
-
-
-@pytest.mark.slow
-def test_layers_scores_and_logits_are_measured_before_and_after_each_update(checked):
-    _, sizes = checked
+    sizes = coordinate_check(config, WIDTHS, [random_batch(config)] * 2)
     attentions = ("encoder self-attention", "decoder self-attention", "decoder cross-attention")
     scores = [f"{attention} scores" for attention in attentions]
     assert set(sizes) == {"encoder layer 1", "decoder layer 1", *scores, "logits"}
@@ -32,17 +27,13 @@ def test_layers_scores_and_logits_are_measured_before_and_after_each_update(chec
         assert (values_WU > 0).all() and (changes_WU[:, 0] == 0).all() and (changes_WU[:, 1:] > 0).all()
     assert verdict(sizes, WIDTHS).startswith("not flat: ")
 
-
-@pytest.mark.slow
-def test_sizes_are_means_of_absolute_values_where_there_are_tokens(checked):
-    config, sizes = checked
+    # Sizes are means of absolute values where there are tokens.
     wide, batch = widened(config, 32), random_batch(config)
     assert (wide.model.d_model, wide.model.d_ff, wide.model.num_heads, wide.model.key_size) == (32, 64, 4, 8)
     params = jax.jit(Transformer(wide.model).init)(jax.random.key(0), batch.source[:1], batch.source[:1])["params"]
     found = jax.jit(functools.partial(activations, wide))
     logits = np.asarray(found(params, batch)["logits"])
     np.testing.assert_allclose(sizes["logits"].values_WU[1, 0], np.abs(logits).mean(), rtol=1e-4)
-
     short = found(params, batch._replace(source=np.where(np.arange(16) < 5, batch.source, 0)))
     assert (np.asarray(short["encoder layer 1"])[:, 5:] == 0).all()
     scores_BHTS = np.asarray(short["encoder self-attention scores"])

@@ -40,7 +40,6 @@ def test_the_shortest_sequence_is_not_longer_than_the_longest():
         ({"corpus": "scan"}, "data.task.cutoff", "data.corpus = scan and data.task.split = length"),
         ({"corpus": "cogs"}, "data.valid_size", "a corpus without validation data"),
         ({"corpus": "copy", "corpus_folder": "x"}, "data.corpus_folder", "data.corpus = cogs or inflection"),
-        ({"corpus": "scan"}, "data.task.language", "data.corpus = inflection"),
         ({"tokenizer": "words"}, "data.byte_fallback", "a tokenizer that is trained"),
         ({"tokenizer_file": "x.model"}, "data.tokenizer", "data.tokenizer_file = none"),
     ],

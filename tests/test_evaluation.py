@@ -3,19 +3,17 @@
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 import types
 
 import jax
 import numpy as np
 import pytest
+import sacrebleu
 from sacrebleu.metrics import BLEU
 
 from tests.support.translating_runs import make_run
 from transformer_jax import load_run
 from transformer_jax.bootstrap import paired_bootstrap
-from transformer_jax.config import DecodeConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import EOS
 from transformer_jax.errors import BadInput
@@ -37,15 +35,12 @@ REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it i
 HYPOTHESES = ["the cat sat on a mat", "a well-known rich text format .", "it rains cats and dogs today"] * 5
 
 
-def test_scores_and_signatures_are_those_of_sacrebleus_command_line(tmp_path):
-    files = {"ref": REFERENCES, "hyp": HYPOTHESES}
-    for name, texts in files.items():
-        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts))
-    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-m", "bleu", "chrf", "-w", "13"]
-    theirs = json.loads(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout)
+def test_scores_and_signatures_are_sacrebleus():
     ours = measures(HYPOTHESES, REFERENCES)
-    for name, found in zip(("bleu", "chrf"), theirs, strict=True):
-        assert (round(ours[name].score, 13), ours[name].signature) == (found["score"], found["signature"])
+    assert ours["bleu"].score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert ours["chrf"].score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    of_their_command = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    assert ours["bleu"].signature == of_their_command + sacrebleu.__version__
 
 
 CHINESE = (
@@ -114,18 +109,6 @@ def run(folder):
     return load_run(folder, "averaged")
 
 
-def test_two_exports_of_one_name_have_separate_records(folder, run):
-    """Also one with the name of a run's weights."""
-    decode = DecodeConfig()
-    other = load_run(folder, "averaged")
-    other.params = jax.tree.map(lambda leaf: 1.5 * leaf, other.params)
-    names = {
-        evaluation_records.named("test", weights, model.weights_sha256, decode, decode)
-        for weights, model in (("best", run), ("one/best", run), ("two/best", other), ("./two/../two/best/", other))
-    }
-    assert len(names) == 3 and "test.best" in names
-
-
 def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_path):
     """Each of them changed alone is seen."""
     test_set = split_of(folder, run.config, "test")
@@ -137,17 +120,15 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
         return evaluation_records.difference(found, identity(model, decode, test_set))
 
     found = json.loads(json.dumps(evaluate_run(run, usual, test_set).record))
-    assert differs(found) == ""
-    assert differs(found, dataclasses.replace(usual, tokens_per_batch=128)) == ""
-    assert "is of another search: beam = 4, not 3" in differs(found, dataclasses.replace(usual, beam=3))
+    assert differs(found) == differs(found, dataclasses.replace(usual, tokens_per_batch=128)) == ""
+    assert "search" in differs(found, dataclasses.replace(usual, beam=3))
     other = dataclasses.replace(test_set, references=["x", *test_set.references[1:]])
-    assert "is of another test set" in differs(found, test_set=other)
+    assert "test set" in differs(found, test_set=other)
     changed = load_run(folder, "averaged")
     changed.params = jax.tree.map(lambda leaf: leaf.at[(0,) * leaf.ndim].add(1e-3), changed.params)
-    assert "is of other weights" in differs(found, model=changed)
+    assert "weights" in differs(found, model=changed)
     metric.write_text("def mine(hypotheses, references):\n    return 2.0\n")
     assert "has no mine of" in differs(found)
-    assert "by another version" in differs({**found, "version": "0.0"}, dataclasses.replace(usual, metrics=()))
 
 
 def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkeypatch):

@@ -1,5 +1,6 @@
 """Options that follow from the data, and `train --init-from`: another run's weights, model and tokenizers."""
 
+import argparse
 import dataclasses
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.support.training_runs import errors, metrics, train_here, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
+from transformer_jax.commands.train import initialised
 from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora.tasks import generate
@@ -53,10 +55,12 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
 
 
 @pytest.mark.slow
-def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(first, tmp_path):
-    assert any("a tenth" in line for line in errors(train_from(tmp_path / "fast", first, "train.steps=1")))
-    slow = ("train.steps=1", "optimizer.learning_rate=3e-4")
-    assert not errors(train_from(tmp_path / "slow", first, *slow))
+@pytest.mark.parametrize(("rate", "is_warned_of"), [("none", True), ("3e-4", False)])
+def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(rate, is_warned_of, first, capsys):
+    overrides = [("optimizer.learning_rate", rate)]
+    arguments = argparse.Namespace(init_from=str(first), init_weights=None, config="preset:copy", overrides=overrides)
+    initialised(arguments)
+    assert ("a tenth" in capsys.readouterr().err) == is_warned_of
 
 
 def test_fused_attention_that_fails_its_check_is_not_used(monkeypatch):

@@ -49,9 +49,6 @@ def module(name):
     return load_module(str(EXPERIMENTS / f"{name}.py"))
 
 
-# Definitions
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_loads_at_every_scale(name, monkeypatch):
     # Those of `modern` at the other scales are loaded below, which takes some seconds each.
@@ -60,8 +57,6 @@ def test_every_file_loads_at_every_scale(name, monkeypatch):
         assert found.sweep.name == name
         assert len(found.experiments) == len(found.sweep.variants) >= 2
         assert len(found.seeds) == 3
-        changes = [dict(variant.changes) for variant in found.sweep.variants]
-        assert all(changes.count(change) == 1 for change in changes)  # no two variants are the same run
         # Custom modules are built at the first scale: they are the same at the others.
         monkeypatch.setattr("transformer_jax.experiment.try_out", lambda config: None)
     assert f"sweep experiments/{name}.py --scale=" in module(name).__doc__
@@ -138,14 +133,6 @@ def test_norm_without_warmup_differs_in_nothing_but_the_warmup(scale):
     steps = every[0].train.steps
     rates = [make_schedule(e.optimizer, e.model.base_d_model, steps)(steps // 2) for e in every]
     assert len({e.optimizer.warmup_steps for e in every}) == 2 and max(rates) < 1.1 * min(rates)
-
-
-def test_table3_on_multi30k_moves_dropout_by_the_papers_differences():
-    found = definition("table3", "multi30k")
-    rows = ("base", "D P_drop=0", "D P_drop=0.2", "big")
-    assert [found.experiments[row].model.dropout for row in rows] == [0.3, 0.0, 0.4, 0.5]
-    assert [found.experiments[f"A h={h}"].model.num_heads for h in (1, 4, 16, 32)] == [1, 2, 8, 16]
-    assert [found.experiments[f"C N={n}"].model.num_decoder_layers for n in (2, 4, 8)] == [1, 3, 5]
 
 
 # Positions
@@ -230,20 +217,18 @@ def difference(a, b):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name in MISTAKES if parts_of(name)), *OTHERS])
 def test_every_part_trains_and_decodes(name):
-    """Its loss has a slope. Decoding word by word computes what training does, or not, where that is the mistake."""
+    """Decoding word by word computes what training does, or not, where that is the mistake."""
     model, variables = model_of(name)
+    jax.eval_shape(jax.grad(lambda params: sums_of(name, params).loss), variables["params"])
 
     @jax.jit
     def computed(params):
-        loss, slope = jax.value_and_grad(lambda params: sums_of(name, params).loss)(params)
         stepper = Stepper(model.config, params)
         cache = stepper.start(jnp.asarray(SOURCE), TARGET.shape[1])
         _, steps_TBN = jax.lax.scan(lambda cache, tokens: stepper.step(tokens, cache)[::-1], cache, jnp.array(TARGET.T))
-        return loss, slope, logits_of(name, variables={"params": params})[0], steps_TBN[:, 0]
+        return logits_of(name, variables={"params": params})[0], steps_TBN[:, 0]
 
-    loss, slope, whole_TN, steps_TN = computed(variables["params"])
-    sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)]
-    assert np.isfinite([float(loss), *sizes]).all() and min(float(loss), max(sizes)) > 0
+    whole_TN, steps_TN = computed(variables["params"])
     if name in DECODES_OTHERWISE:
         assert difference(steps_TN[1:], whole_TN[1:]) > 1e-3
     else:
@@ -281,14 +266,6 @@ def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder,
     assert (difference(encoded(name)[1, :3], encoded(name, variables=variables)[1, :3]) > 1e-3) == in_encoder
     logits_TN, other_TN = logits_of(name)[1, :3, 1:], logits_of(name, variables=variables)[1, :3, 1:]
     assert (difference(logits_TN, other_TN) > 1e-3) == in_decoder
-
-
-def test_shared_projections_multiply_each_slice_by_the_same_matrix():
-    shared = module("tutorial_mistakes").SharedByHeads(2, False, jnp.float32)
-    x_BTD = jax.random.normal(jax.random.key(0), (1, 3, 8))
-    out_BTD, variables = shared.init_with_output(jax.random.key(1), x_BTD, 8)
-    kernel_KK = variables["params"]["shared"]["kernel"]
-    assert_close(out_BTD, jnp.concatenate([x_BTD[..., :4] @ kernel_KK, x_BTD[..., 4:] @ kernel_KK], axis=-1))
 
 
 def test_wrong_exponents_are_those_of_the_tutorials():
@@ -410,21 +387,19 @@ def test_importance_is_the_slope_of_each_sentences_loss(heads, tiny_run, test_se
 
 
 def test_entropy_and_distance_are_those_of_the_attention(heads, tiny_run, test_set):
-    found = dict(zip(("entropy", "distance"), heads.head_attention(heads.Subject(tiny_run, test_set)), strict=True))
+    entropy, distance = heads.head_attention(heads.Subject(tiny_run, test_set))
     sides = [tiny_run.tokenizer.encode_batch(texts) for texts in (test_set.sources, test_set.references)]
-    sources, targets = ([[*tokens, 2, *[0] * (9 - len(tokens))] for tokens in side] for side in sides)
-    inputs = np.array(sources), np.array([[1, *target[:-1]] for target in targets])
+    sources, targets = (np.array([[*tokens, 2, *[0] * (9 - len(tokens))] for tokens in side]) for side in sides)
     run = jax.jit(functools.partial(Transformer(tiny_run.config.model).apply, mutable=["intermediates"]))
-    weights_BTS = run({"params": tiny_run.params}, *inputs)[1]["intermediates"]["decoder"]["layers_1"][
-        "cross_attention"
-    ]
+    _, state = run({"params": tiny_run.params}, sources, np.insert(targets, 0, 1, axis=1)[:, :-1])
+    weights_BHTS = state["intermediates"]["decoder"]["layers_1"]["cross_attention"]["weights"][0]
     entropies, distances = [], []
-    for weights_TS, source, target in zip(np.asarray(weights_BTS["weights"][0][:, 0]), *sides, strict=True):
+    for weights_TS, source, target in zip(np.asarray(weights_BHTS[:, 0]), *sides, strict=True):
         for t, row in enumerate(weights_TS[: len(target) + 1, : len(source) + 1]):
             entropies.append(-(row * np.log2(row)).sum())
             distances.append((row * np.abs(np.arange(len(row)) - t)).sum())
-    assert float(found["entropy"]["cross"][1, 0]) == pytest.approx(np.mean(entropies), rel=1e-4)
-    assert float(found["distance"]["cross"][1, 0]) == pytest.approx(np.mean(distances), rel=1e-4)
+    assert float(entropy["cross"][1, 0]) == pytest.approx(np.mean(entropies), rel=1e-4)
+    assert float(distance["cross"][1, 0]) == pytest.approx(np.mean(distances), rel=1e-4)
 
 
 def test_mups_losses_are_of_each_width_and_rate(tmp_path):
@@ -456,6 +431,13 @@ def test_updates_and_seconds_are_those_to_the_loss_that_every_run_reached(tmp_pa
     assert [line[2] for line in lines if "seconds" in line] == ["11", "11", "8", "4"]
     with pytest.raises(BadInput, match="lowest"):
         optimizers.print_times(tmp_path, 2.5)
+
+
+@pytest.mark.parametrize(("name", "scale"), [("scan", "paper"), ("cogs", "paper")])
+def test_scores_of_the_literature_that_nobody_verified_are_marked(name, scale):
+    found = definition(name, scale).sweep.variants
+    assert any(variant.published for variant in found)
+    assert all(set(variant.unverified) == set(variant.published) for variant in found)
 
 
 def test_scan_counts_as_usual_and_with_the_length_given(monkeypatch):

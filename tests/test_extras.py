@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax.extras import MODULES, MissingPackages
+from transformer_jax.extras import MODULES
 
 # A process in which no optional dependency can be imported.
 LIGHT = f"import sys; sys.modules |= dict.fromkeys({sorted(set().union(*MODULES.values()))})\n"
@@ -70,7 +70,3 @@ def test_the_modules_are_those_of_the_packages_in_pyproject(extra):
     names = sorted(re.split("[>=]", name.lower().replace("-", "_"))[0] for name in packages)
     modules = sorted(module.lower() for module in MODULES[extra])
     assert [name.removesuffix("_checkpoint") for name in names] == modules
-
-
-def test_a_missing_package_is_an_import_error_and_bad_input():
-    assert issubclass(MissingPackages, ImportError) and issubclass(MissingPackages, ValueError)

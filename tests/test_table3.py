@@ -61,7 +61,7 @@ def formula(row, vocabulary, biases=0, layers=None):
     return vocabulary * d_model + (layers or n) * pair + learned
 
 
-@pytest.mark.parametrize("row", TABLE_3)
+@pytest.mark.parametrize("row", [row for row in TABLE_3 if not row.startswith("D")])  # these have base's architecture
 def test_every_row_has_the_parameters_of_the_formula(row):
     """In a layer on each side; the number of layers is that of the table."""
     config = ModelConfig.variant(row, 37_000)
@@ -70,9 +70,8 @@ def test_every_row_has_the_parameters_of_the_formula(row):
     assert built_count(one) == formula(row, 37_000, layers=1)
 
 
-@pytest.mark.parametrize("row", ["base", "C N=2"])
-def test_the_whole_model_has_the_parameters_of_the_formula(row):
-    assert built_count(ModelConfig.variant(row, 41_000, attention_bias=True)) == formula(row, 41_000, biases=1)
+def test_the_whole_model_has_the_parameters_of_the_formula():
+    assert built_count(ModelConfig.variant("C N=2", 41_000, attention_bias=True)) == formula("C N=2", 41_000, biases=1)
 
 
 @pytest.mark.parametrize("row", [row for row in MILLIONS if row not in ("base", "big")])

@@ -19,7 +19,7 @@ BAD_FILES = [
     ("def get_config():\n    return {'model': {'dropout': 'low'}}", "model.dropout = 'low': must be a number"),
     ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
     ("def get_config():\n    return {3: 4}", "3: no such option"),
-    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", "must be 0 or a finite number"),
+    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", ": must be a number"),
 ]
 
 
