@@ -10,14 +10,13 @@ from safetensors.numpy import save_file
 from tests.support.marian_folders import change_json, unpacked
 from tests.support.prepared_data import PAIRS, write_text
 from tests.support.small_runs import experiment
-from tests.support.training_runs import errors, metrics, train_here, weights
+from tests.support.training_runs import errors, train_here, weights
 from transformer_jax import from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
 from transformer_jax.commands.train import initialised
 from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
-from transformer_jax.data.corpora.tasks import generate
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import in_updates, with_checked_attention, with_vocabulary
@@ -109,43 +108,34 @@ def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     assert not (tmp_path / "run/config.json").exists()
 
 
-def random_marian(folder, d_model=64):
-    """A folder with the tokenizers that Hugging Face wrote, and a larger model that has learnt nothing yet."""
+def random_marian(folder, d_model=32):
+    """A folder with the tokenizers that Hugging Face wrote, and a model that has learnt nothing yet."""
     unpacked("shared", folder)
-    size = {"d_model": d_model, "encoder_layers": 1, "encoder_ffn_dim": 4 * d_model, "decoder_ffn_dim": 4 * d_model}
+    size = {"d_model": d_model, "encoder_layers": 1, "encoder_ffn_dim": d_model, "decoder_ffn_dim": d_model}
     change_json(folder / "config.json", **size, encoder_attention_heads=4, decoder_attention_heads=4, dropout=0.0)
     marian, dice = read_config(folder), np.random.default_rng(0)
-    arrays = {"model.shared.weight": dice.normal(size=(marian.source_tokens, d_model)) * d_model**-0.5}
+    arrays = {name: dice.normal(size=shape) * shape[-1] ** -0.5 for _, name, shape in layer_names(marian.model)}
+    arrays["model.shared.weight"] = dice.normal(size=(marian.source_tokens, d_model)) * d_model**-0.5
     arrays["model.shared.weight"][marian.pad_id] = 0
     arrays["final_logits_bias"] = np.zeros((1, marian.target_tokens))
-    for _, name, shape in layer_names(marian.model):
-        neutral = float("norm.weight" in name)
-        arrays[name] = neutral + (len(shape) - 1) * dice.normal(size=shape) * shape[-1] ** -0.5
     save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
     return folder
 
 
-@pytest.mark.drill
-def test_an_imported_model_learns_short_sentences_of_the_grammar(tmp_path):
-    """With two SentencePiece models over one table. What it is asked for in the end it has not seen before."""
+@pytest.mark.slow
+def test_an_imported_model_is_tuned_and_goes_back_to_where_it_came_from(tmp_path):
+    """With two SentencePiece models over one table."""
     imported, finer = tmp_path / "imported", tmp_path / "finer"
     assert main(["import", "marian", str(random_marian(tmp_path / "folder")), f"--workdir={imported}"]) == 0
-    short = [pair for pair in generate("grammar", "train", size=20_000) if pair[0].count(" ") < 4]
-    for side, texts in zip(("source", "target"), zip(*short, strict=True), strict=True):
-        (tmp_path / side).write_text("".join(f"{text}\n" for text in texts))
-    options = ["data.corpus=", f"data.source={tmp_path / 'source'}", f"data.target={tmp_path / 'target'}"]
-    options += ["data.tokens_per_batch=1500", "data.max_length=32", "train.steps=300", "train.checkpoint_every=300"]
-    options += ["optimizer.learning_rate=5e-3", "train.eval_every=100", "optimizer.schedule=linear"]
+    source, target = write_text(tmp_path, "train", PAIRS[:200])
+    options = ["data.corpus=", f"data.source={source}", f"data.target={target}", "train.steps=2"]
     train_from(finer, imported, *options)
-    accuracies = [line["valid_accuracy"] for line in metrics(finer) if "valid_accuracy" in line]
-    # Of the tokens of sentences it has not seen. There are few so short: later it learns these by heart.
-    assert accuracies[-1] > 0.7
     model = load_run(finer)
     assert model.config.model.target_vocab_size is None
     assert model.target_tokenizer.fingerprint != model.tokenizer.fingerprint
     before, after = flat(read_export(imported)[1]), weights(finer)
     assert not np.array_equal(before["output_bias"], after["output_bias"])
-    # And it goes back to where it came from.
+
     assert main(["export", f"--workdir={finer}", f"--output={tmp_path / 'back'}", "--format=marian"]) == 0
     texts = Prepared.open(finer / "data").texts("valid")[0][:5]
     search = {"beam": 1, "renormalize": True, "extra_length": 20, "max_length": 20}
