@@ -16,7 +16,7 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.small_models import SOURCE, TARGET, assert_close, built, small
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
-from transformer_jax import AttentionInputs, ModelConfig, Transformer, causal_mask
+from transformer_jax import AttentionInputs, Transformer, causal_mask
 from transformer_jax.model import fused
 from transformer_jax.model.attention import attention_weights, weighted_values
 
@@ -24,7 +24,6 @@ EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
 CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
 SEGMENTS = np.array([[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]])
 dot_product_attention = jax.nn.dot_product_attention
-CPU = SimpleNamespace(platform="cpu", device_kind="cpu")
 TPU = SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
 H100 = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", compute_capability="9.0")
 T4 = SimpleNamespace(platform="gpu", device_kind="Tesla T4", compute_capability="7.5")
@@ -195,45 +194,35 @@ def test_what_kernels_do_not_compute_is_plain(kernels, changes, options):
     assert len(kernels) == (1 if "positions" in changes else 0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"d_k": 16}, "d_k = d_v"),
-        ({"attention_softcap": 50.0}, "softcap"),
-        ({"dtype": "float32"}, "float32"),
-        ({"d_k": 4, "d_v": 4}, "multiple of 8"),
-    ],
-)
-def test_a_config_that_cannot_have_kernels_is_plain_and_says_why_once(caplog, changes, reason):
-    for _ in range(2):
-        assert fused.resolved(small(**{**CUDNN, **changes}), H100, True).attention_implementation == "plain"
-    (record,) = caplog.records
-    assert reason in record.getMessage()
-
-
 # Who decides.
 
 
 @pytest.mark.parametrize(
-    ("wanted", "dtype", "device", "is_divided", "chosen"),
+    ("changes", "device", "is_divided", "chosen", "reason"),
     [
-        ("auto", "bfloat16", H100, True, "cudnn"),
-        ("auto", "bfloat16", H100, False, "plain"),
-        ("auto", "float32", H100, True, "plain"),
-        ("auto", "bfloat16", T4, True, "plain"),
-        ("auto", "bfloat16", MI300, True, "plain"),
-        ("auto", "bfloat16", TPU, True, "plain"),
-        ("cudnn", "bfloat16", H100, True, "cudnn"),
-        ("cudnn", "bfloat16", H100, False, "plain"),
-        ("cudnn", "bfloat16", TPU, True, "plain"),
-        ("plain", "bfloat16", H100, True, "plain"),
-        ("jax", "bfloat16", H100, True, "jax"),
+        ({"attention_implementation": "auto"}, H100, True, "cudnn", None),
+        ({"attention_implementation": "auto"}, H100, False, "plain", None),
+        ({"attention_implementation": "auto", "dtype": "float32"}, H100, True, "plain", None),
+        ({"attention_implementation": "auto"}, T4, True, "plain", None),
+        ({"attention_implementation": "auto"}, MI300, True, "plain", None),
+        ({"attention_implementation": "auto"}, TPU, True, "plain", None),
+        ({"attention_implementation": "plain"}, H100, True, "plain", None),
+        ({"attention_implementation": "jax"}, H100, True, "jax", None),
+        ({}, H100, True, "cudnn", None),
+        ({}, H100, False, "plain", "rows"),
+        ({}, TPU, True, "plain", "GPU"),
+        ({"d_k": 16}, H100, True, "plain", "d_k = d_v"),
+        ({"attention_softcap": 50.0}, H100, True, "plain", "softcap"),
+        ({"dtype": "float32"}, H100, True, "plain", "float32"),
+        ({"d_k": 4, "d_v": 4}, H100, True, "plain", "multiple of 8"),
     ],
 )
-def test_the_devices_of_the_mesh_decide(caplog, wanted, dtype, device, is_divided, chosen):
-    config = ModelConfig(attention_implementation=wanted, dtype=dtype)
-    assert fused.resolved(config, device, is_divided).attention_implementation == chosen
-    assert len(caplog.records) == (wanted == "cudnn" and chosen == "plain")
+def test_the_config_and_the_devices_of_the_mesh_decide_and_a_wish_refused_is_told_once(
+    caplog, changes, device, is_divided, chosen, reason
+):
+    for _ in range(2):
+        assert fused.resolved(small(**{**CUDNN, **changes}), device, is_divided).attention_implementation == chosen
+    assert [reason in record.getMessage() for record in caplog.records] == [True] * (reason is not None)
 
 
 def test_the_model_the_update_and_the_search_do_not_know_the_host():

@@ -32,7 +32,6 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
-from transformer_jax.search.sampling import greedy_search
 
 PENALTIES = [("gnmt", 0.6), ("average", 1.0), ("average", -0.7)]
 
@@ -189,24 +188,6 @@ def test_a_cache_is_reordered_where_its_rows_are_said_to_be(layers):
     assert_same(found, beam(tables, n_best=4))
     with pytest.raises(ValueError, match="axes"):
         search(reorder=gather_beams)  # the table has sentences first
-
-
-def test_a_large_vocabulary_is_searched_like_a_small_one():
-    # The same tables behind a vocabulary of a thousand, its possible tokens far apart, in several blocks.
-    tables, places = tables_of(17), np.array([0, 1, 70, 500, 999])
-    ids = {"bos_id": 1, "eos_id": 70, "pad_id": 0}
-
-    def large_step(tokens_R, cache):
-        small_R = jnp.argmax(tokens_R[:, None] == jnp.asarray(places)[None, :], axis=1)
-        logits_RV, cache = step(small_R, cache)
-        return jnp.full((tokens_R.size, 1000), -jnp.inf).at[:, places].set(logits_RV), cache
-
-    large = functools.partial(searched, step=large_step, batch_size=16, **ids)
-    large_beam = jax.jit(lambda: large(beam_search, cache=start(tables, 3), beam_size=3, n_best=2))()
-    large_greedy = jax.jit(lambda: large(greedy_search, cache=start(tables)))()
-    for large, small in ((large_beam, beam(tables, beam_size=3, n_best=2)), (large_greedy, greedy(tables))):
-        np.testing.assert_array_equal(large.tokens_BNT, places[np.asarray(small.tokens_BNT)])
-        np.testing.assert_allclose(large.scores_BN, small.scores_BN, atol=1e-5)
 
 
 def test_logits_stay_rows_as_the_model_makes_them():

@@ -8,6 +8,7 @@ from flax import traverse_util
 
 from tests.support.places import GOLDEN
 from transformer_jax import ModelConfig, SearchRules, beam_search
+from transformer_jax.interop.marian_weights import layer_names
 from transformer_jax.translation.stepper import Stepper
 
 RECORDED = np.load(GOLDEN / "hf_beam.npz")
@@ -28,29 +29,14 @@ MODEL = ModelConfig(
     positions="learned",
     max_length=64,
 )
-# Their names for ours.
-ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
 
 def parameters():
     found = {"source_embedding/table": RECORDED["model.shared.weight"]}
-    for stack, layers in (("encoder", 1), ("decoder", 2)):
+    for stack in ("encoder", "decoder"):
         found[f"{stack}/positions_0/table"] = RECORDED[f"model.{stack}.embed_positions.weight"]
-        for layer in range(layers):
-            ours, theirs = f"{stack}/layers_{layer}", f"model.{stack}.layers.{layer}"
-            norms = {"feed_forward_residual": "final_layer_norm"}
-            linears = {"feed_forward/inner": "fc1", "feed_forward/outer": "fc2"}
-            for attention in ATTENTIONS if stack == "decoder" else ["self_attention"]:
-                their_attention = ATTENTIONS[attention]
-                norms[f"{attention}_residual"] = f"{their_attention}_layer_norm"
-                linears |= {f"{attention}/{name}": f"{their_attention}.{theirs}" for name, theirs in ATTENTION.items()}
-            for name, their_name in norms.items():
-                found[f"{ours}/{name}/norm/scale"] = RECORDED[f"{theirs}.{their_name}.weight"]
-                found[f"{ours}/{name}/norm/bias"] = RECORDED[f"{theirs}.{their_name}.bias"]
-            for name, their_name in linears.items():
-                found[f"{ours}/{name}/kernel"] = RECORDED[f"{theirs}.{their_name}.weight"].T
-                found[f"{ours}/{name}/bias"] = RECORDED[f"{theirs}.{their_name}.bias"]
+    for ours, theirs, _ in layer_names(MODEL):
+        found[ours] = RECORDED[theirs].T if ours.endswith("kernel") else RECORDED[theirs]
     return traverse_util.unflatten_dict({path: jnp.asarray(array) for path, array in found.items()}, sep="/")
 
 
@@ -73,16 +59,8 @@ def test_the_same_targets_with_the_same_scores(name):
 
     # Marian's targets begin with <pad>.
     rules = SearchRules(len(source_BS), LONGEST, PAD, EOS, PAD, length_penalty="average", alpha=penalty)
-    found = jax.jit(
-        lambda: beam_search(
-            step,
-            stepper.start(source_BS, LONGEST, beams),
-            rules,
-            beam_size=beams,
-            n_best=beams,
-            reorder=stepper.reorder,
-        )
-    )()
+    cache = stepper.start(source_BS, LONGEST, beams)
+    found = jax.jit(lambda: beam_search(step, cache, rules, beams, beams, reorder=stepper.reorder))()
     theirs = RECORDED[f"{name} tokens"]  # as wide as the longest
     theirs = np.pad(theirs, ((0, 0), (0, LONGEST - theirs.shape[1])), constant_values=PAD)
     np.testing.assert_array_equal(found.tokens_BNT.reshape(-1, LONGEST), theirs)

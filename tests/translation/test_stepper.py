@@ -12,7 +12,7 @@ from transformer_jax.config import DecodeConfig
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
 from transformer_jax.search.rules import SearchRules
-from transformer_jax.search.sampling import greedy_search, sample_search
+from transformer_jax.search.sampling import greedy_search
 from transformer_jax.translation.stepper import Stepper
 from transformer_jax.translation.translate import Rows, search
 
@@ -92,12 +92,11 @@ def plain(model, variables, room, beams=1):
     return step, repeat_beams({"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}, beams)
 
 
-@pytest.mark.parametrize("room", [7, 8])
-@pytest.mark.parametrize("name", ["greedy", "sample", "beam", "stepper"])
-def test_a_cache_that_is_too_short_gives_nan(name, room):
+@pytest.mark.parametrize("name", ["greedy", "beam", "stepper"])
+def test_a_cache_that_is_too_short_gives_nan(name):
     """The logits beyond the room would otherwise be those of overwritten tokens."""
     model, variables = built()
-    rules = SearchRules(len(SOURCE), 8, **IDS, min_length=8)
+    rules, room = SearchRules(len(SOURCE), 8, **IDS, min_length=8), 7
 
     @jax.jit
     def searched():
@@ -107,29 +106,10 @@ def test_a_cache_that_is_too_short_gives_nan(name, room):
             return beam_search(stepper.step, cache, rules, 3, reorder=stepper.reorder)
         if name == "beam":
             return beam_search(*plain(model, variables, room, 3), rules, 3, reorder=gather_beams)
-        if name == "sample":
-            return sample_search(*plain(model, variables, room), rules, jax.random.key(0))
         return greedy_search(*plain(model, variables, room), rules)
 
     found = searched()
-    assert np.isnan(found.scores_BN).all() == (room < 8) and found.finished_BN.all() == (room == 8)
-
-
-def test_the_search_finds_what_it_finds_with_copied_caches():
-    model, variables = built()
-    stepper = Stepper(model.config, variables["params"])
-    rules = SearchRules(len(SOURCE), 8, **IDS)
-
-    def shared():
-        cache = stepper.start(SOURCE, 8, BEAMS)
-        return beam_search(stepper.step, cache, rules, BEAMS, BEAMS, reorder=stepper.reorder)
-
-    def copied():
-        return beam_search(*plain(model, variables, 8, BEAMS), rules, BEAMS, BEAMS, reorder=gather_beams)
-
-    ours, theirs = jax.jit(shared)(), jax.jit(copied)()
-    np.testing.assert_array_equal(ours.tokens_BNT, theirs.tokens_BNT)
-    assert_close(ours.scores_BN, theirs.scores_BN)
+    assert np.isnan(found.scores_BN).all() and not found.finished_BN.any()
 
 
 def test_the_tail_finds_what_the_whole_batch_finds():

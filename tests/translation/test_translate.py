@@ -12,7 +12,7 @@ from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.translation.translate import groups_of, rounded_up, tail_of
+from transformer_jax.translation.translate import Hypothesis, Translation, groups_of, rounded_up, tail_of
 from transformer_jax.update.sharding import make_mesh
 
 # Of two shapes only, which are compiled for every search.
@@ -103,6 +103,8 @@ def test_a_translation_may_get_the_length_of_its_reference(run, options):
     for length, translation in zip(wanted, found, strict=True):
         assert {len(hypothesis.tokens) for hypothesis in translation.hypotheses} == {length}
         assert all(hypothesis.tokens.index(EOS) == length - 1 for hypothesis in translation.hypotheses)
+    with pytest.raises(BadInput, match="references"):
+        run.translate(TEXTS, eos="oracle_length", **options)
     again = run.translations(TEXTS[3:4], references=REFERENCES[3:4], eos="oracle_length", **options)
     assert tokens(again) == tokens(found[3:4])
 
@@ -124,16 +126,14 @@ def test_eos_is_ignored_up_to_the_maximum_length(run):
     ]
 
 
-def test_without_references_their_lengths_are_refused(run):
-    with pytest.raises(BadInput, match="references"):
-        run.translate(SHORT, eos="ignored")
-
-
 def test_blank_texts_stay_blank_and_are_shown_to_no_model(run):
     translations = run.translations(["", "the dog", "  \t "], beam=1)
     assert [translation.text for translation in translations][::2] == ["", ""]
     assert [translation.source.tokens for translation in translations][::2] == [(), ()]
     assert run.translate([]) == []
+    written = Hypothesis(" ", (5, EOS), -1.0, -1.0, at_limit=False)
+    assert Translation(translations[1].source, (written,)).is_empty
+    assert not any(translation.is_empty for translation in translations)
 
 
 def test_a_translation_that_may_not_be_longer_says_so(run):
