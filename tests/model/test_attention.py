@@ -285,19 +285,6 @@ def test_keys_and_values_begin_with_the_variance_that_they_have_with_all_heads(g
         assert float(jnp.std(kernel)) == pytest.approx(gain * np.sqrt(2 / (128 + 8 * width)), rel=0.05)
 
 
-# Out of range is NaN or an error, and shapes that would broadcast silently are errors.
-
-
-@pytest.mark.parametrize("encoding", [ALiBi(), Rotary()], ids=type)
-@pytest.mark.parametrize("name", ["positions_BT", "key_positions_BS"])
-def test_positions_of_another_length_are_refused(encoding, name):
-    """One position would broadcast to all of a row."""
-    counted = dict.fromkeys(("positions_BT", "key_positions_BS"), np.arange(T)[None])
-    context = Context(encoding=encoding, **{**counted, name: np.zeros((1, 1), int)})
-    with pytest.raises(ValueError, match="positions"):
-        MultiHeadAttention(num_heads=2).init(jax.random.key(0), X_BTD, X_BTD, context, method="with_context")
-
-
 def test_queries_and_keys_keep_the_modules_type_whatever_their_norm_returns():
     """Else scores are computed in float32, and not as with a cache, whose keys are bfloat16."""
     attention = MultiHeadAttention(num_heads=2, qk_norm=LayerNorm, dtype=jnp.bfloat16)

@@ -2,10 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.support.small_models import SOURCE, TARGET, built
 from transformer_jax import (
+    ALiBi,
+    AttentionInputs,
+    Context,
     MultiHeadAttention,
     causal_mask,
     combine_masks,
@@ -17,11 +21,29 @@ from transformer_jax.model.positions import apply_rotary, relative_buckets
 
 KEY = jax.random.key(0)
 X, HEADS, SCORES = (jnp.ones(shape) for shape in ((2, 4, 8), (2, 4, 2, 6), (2, 2, 4, 4)))
+ONE = np.zeros((1, 1), int)
 ADDED = jnp.where(causal_mask(4), 0, -(10**9))
 
 
 def attention(query, key_value, **fields):
     return MultiHeadAttention(2, **fields).init(KEY, query, key_value)
+
+
+def placed(**positions):
+    """Attention with one of its positions given as a single one, which would broadcast to all of a row."""
+    context = Context(encoding=ALiBi(), **positions)
+    return MultiHeadAttention(2).init(KEY, X, X, context, method="with_context")
+
+
+def with_inputs(positions="sinusoidal", **inputs):
+    transformer, variables = built(positions=positions)
+    return jax.eval_shape(lambda: transformer.apply(variables, SOURCE, TARGET, AttentionInputs(**inputs)))
+
+
+def without_memory_mask(method):
+    transformer, variables = built()
+    second = X if method == "decode" else jax.eval_shape(lambda: transformer.apply(variables, X, 4, method="new_cache"))
+    return jax.eval_shape(lambda second: transformer.apply(variables, TARGET, second, None, method=method), second)
 
 
 def biased(bias):
@@ -58,6 +80,14 @@ def model(*inputs, **options):
         (lambda: model(SOURCE, TARGET * 1.0), "target is float.*: must be an array of token ids, int32"),
         (lambda: model(SOURCE + 15, TARGET), r"source has the id 25: must be between 0 and 19 \(vocab_size - 1\)"),
         (lambda: model(SOURCE, TARGET[:1]), "key_value .* with batch = 1, as query has"),
+        (lambda: placed(positions_BT=ONE), "positions has .* with queries = 4"),
+        (lambda: placed(key_positions_BS=ONE), "key_positions has .* with keys = 4"),
+        (lambda: with_inputs(source_positions=ONE), "positions has .* with queries = 5"),
+        (lambda: with_inputs("learned", target_positions=ONE), "positions has .* with queries = 4"),
+        (lambda: with_inputs(source_segments=np.ones_like(SOURCE)), "segments of one side"),
+        (lambda: with_inputs(target_segments=np.ones_like(TARGET)), "segments of one side"),
+        (lambda: without_memory_mask("decode"), "cross_mask"),
+        (lambda: without_memory_mask("step"), "cross_mask"),
         (lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}), r"head_masks\['encoder'\] .*\(1, 2\)"),
     ],
 )  # fmt: skip

@@ -208,29 +208,3 @@ def test_ids_beyond_the_vocabulary_are_nan_where_they_are_not_known():
     for wrong in (20, -1):
         logits = apply(variables, SOURCE, np.where(TARGET == 15, wrong, TARGET))
         assert np.isfinite(logits[0]).all() and np.isnan(logits[1]).all()
-
-
-@pytest.mark.parametrize("method", ["decode", "step"])
-def test_no_mask_of_the_memory_is_an_error(method):
-    """It would not be the default of a call with the source: the decoder does not know its padding."""
-    model, variables = built()
-    memory_BSD = model.apply(variables, SOURCE, method="encode")
-    second = memory_BSD if method == "decode" else model.apply(variables, memory_BSD, 4, method="new_cache")
-    with pytest.raises(ValueError, match="cross_mask"):
-        model.apply(variables, TARGET[:, :1], second, None, method=method)
-
-
-@pytest.mark.parametrize("side", ["source_segments", "target_segments"])
-def test_segments_of_one_side_are_an_error(side):
-    model, variables = built()
-    segments_BL = np.ones((SOURCE if side == "source_segments" else TARGET).shape, int)
-    with pytest.raises(ValueError, match="segments"):
-        model.apply(variables, SOURCE, TARGET, AttentionInputs(**{side: segments_BL}))
-
-
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi"])
-@pytest.mark.parametrize("side", ["source_positions", "target_positions"])
-def test_positions_of_another_length_are_an_error(positions, side):
-    model, variables = built(positions=positions)
-    with pytest.raises(ValueError, match="positions"):
-        model.apply(variables, SOURCE, TARGET, AttentionInputs(**{side: np.zeros((1, 1), int)}))
