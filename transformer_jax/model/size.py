@@ -1,8 +1,4 @@
-"""The size of a model, as it is built, and its floating-point operations, as closed formulas.
-
-The formulas are in the paper's letters: D d_model, F d_ff, h heads of K = d_k and V = d_v, N rows of the
-vocabulary. A gated feed-forward layer may be narrower, F = `inner_width`, and keys and values may have fewer heads, g.
-"""
+"""The size of a model, as it is built, and its floating-point operations, as closed formulas."""
 
 import dataclasses
 from typing import NamedTuple
@@ -47,18 +43,12 @@ class Flops(NamedTuple):
 def forward_flops(config: ModelConfig, source_length: int, target_length: int) -> Flops:
     """Operations of a forward pass over pairs of these lengths: matrix products only, two for each multiply-add.
 
-    Causal attention counts in full, as it is computed. With S and T for the lengths:
-
-    - each source token: encoder layers x (projections 2 D (h + g) (K + V) + scores and sums 2 S h (K + V)
-      + feed-forward 4 D F), and decoder layers x its key and value in encoder-decoder attention 2 D g (K + V);
-    - each target token: decoder layers x (projections 2 D (h + g) (K + V) + 2 T h (K + V), and to the source
-      2 D h (K + V) + 2 S h (K + V), + feed-forward 4 D F) + the logits 2 D N.
-
-    A gated feed-forward layer has 6 D F in place of 4 D F. Relative positions add 2 R h (K + S + V) to self-attention,
-    with R distances; Transformer-XL's 2 h D (K + S). A shared layer counts in each application, although in the forward
-    pass compilers merge its equal products with the encoder's output.
+    Causal attention counts in full, as it is computed. Keys and values of cross-attention count with the source's
+    tokens. A shared layer counts in each application, although in the forward pass compilers merge its equal products
+    with the encoder's output.
     """
     c = config
+    # Of queries and outputs h (d_k + d_v), and g (d_k + d_v) of keys and values, which may have fewer heads.
     widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
