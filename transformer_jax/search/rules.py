@@ -51,11 +51,11 @@ class SearchResult(NamedTuple):
 
     def without_scores(self, is_void_B: Array) -> "SearchResult":
         """The result with NaN as the scores of these sentences, which are then not finished."""
-        is_void_B1 = is_void_B[:, None]
+        void_B1 = jnp.where(is_void_B, jnp.nan, 0.0)[:, None]
         return self._replace(
-            scores_BN=jnp.where(is_void_B1, jnp.nan, self.scores_BN),
-            log_probabilities_BN=jnp.where(is_void_B1, jnp.nan, self.log_probabilities_BN),
-            finished_BN=self.finished_BN & ~is_void_B1,
+            scores_BN=self.scores_BN + void_B1,
+            log_probabilities_BN=self.log_probabilities_BN + void_B1,
+            finished_BN=self.finished_BN & ~is_void_B[:, None],
         )
 
 
