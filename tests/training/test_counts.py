@@ -69,6 +69,9 @@ class Lines:
     def __init__(self):
         self.lines = []
 
+    def begin(self, step):
+        pass
+
     def write(self, step, values):
         self.lines.append({"step": step, **{name: value for name, value in values.items() if name not in CLOCK}})
 
@@ -236,7 +239,7 @@ def test_no_counter_wraps_between_two_lines_however_far_apart(tmp_path):
 
 def resumed_from(recorder, config, notes, step=4):
     resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup)
-    resumed.checkpoints, resumed.is_new = Saved(), True
+    resumed.checkpoints, resumed.metrics, resumed.is_new = Saved(), Lines(), True
     resumed.resume(step, notes)
     return resumed
 
