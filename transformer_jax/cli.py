@@ -24,6 +24,7 @@ from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
+from transformer_jax.files import remote
 from transformer_jax.version import __version__
 
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
@@ -119,7 +120,10 @@ def _run(arguments: list[str]) -> int:
         raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
     parsed.overrides = overrides
     require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
-    return parsed.run(parsed) or 0
+    try:
+        return parsed.run(parsed) or 0
+    finally:
+        remote.push_all()
 
 
 def _parser(asked_for: str) -> Parser:

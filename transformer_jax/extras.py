@@ -13,6 +13,7 @@ MODULES = {
     "tokenizers": (*DATA, "tokenizers"),
     "wandb": ("wandb",),
     "slurm": ("submitit",),
+    "gcs": ("fsspec", "gcsfs"),
     "report": ("jinja2", "markupsafe", "matplotlib", "scipy", "tqdm"),
 }
 

@@ -59,10 +59,10 @@ def test_every_option_that_is_a_path_is_declared_as_one():
 @pytest.mark.parametrize("where", ["--workdir=", "--config.data.directory=", "--config.data.source=", "--config="])
 def test_a_url_is_refused_in_one_line(tmp_path, monkeypatch, capsys, where):
     monkeypatch.chdir(tmp_path)
-    flags = {"--config=": "preset:demo", "--workdir=": "run"} | {where: "gs://bucket/x"}
+    flags = {"--config=": "preset:demo", "--workdir=": "run"} | {where: "s3://bucket/x"}
     assert cli.main(["train", *(name + value for name, value in flags.items())]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "gs://bucket/x: is a URL" in line
+    assert "s3://bucket/x: is a URL" in line
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.errors import BadInput, closest
-from transformer_jax.files import paths
+from transformer_jax.files import paths, remote
 from transformer_jax.shipped import PRESET
 
 WEIGHTS = "latest (the default) or best checkpoint, averaged, or an exported folder"
@@ -46,7 +46,9 @@ def _plain(name: str) -> str:
 
 
 def path(text: str) -> str:
-    """A path; an empty one (an unset shell variable) would mean the current directory."""
+    """A path; an empty one (an unset shell variable) would mean the current directory. Buckets have a mirror here."""
+    if remote.is_remote(text):
+        return remote.mirrored(text)
     if problem := paths.problem(text) if text.strip() else "is empty; it must be a path":
         raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return paths.expanded(text)

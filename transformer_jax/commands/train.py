@@ -22,6 +22,7 @@ from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code,
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.files.progress import tell
+from transformer_jax.files.remote import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
             must_resume=arguments.must_resume,
         )
         if ending.final and processes().is_first:
-            tell(f"next: transformer-jax evaluate --workdir={arguments.workdir}")
+            tell(f"next: transformer-jax evaluate --workdir={name_of(arguments.workdir)}")
     return 0 if ending.final else EXIT_UNFINISHED
 
 

@@ -1,4 +1,4 @@
-"""Paths as users type them: `~` is the home directory, and URLs raise an error."""
+"""Paths as users type them: `~` is the home directory, and URLs raise an error but for gs:// on the command line."""
 
 import os
 import re
@@ -12,7 +12,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def problem(path: str) -> str | None:
     """Why a text cannot be a path on this machine, to follow the path in a message; None if it can."""
     if URL.match(path):
-        return "is a URL; must be a path of a local or mounted file system"
+        return "is a URL; must be a path of a local or mounted file system (flags may also be gs://BUCKET/FOLDER)"
     if path.startswith("~") and os.path.expanduser(path) == path:
         return f"there is no user {path[1:].partition('/')[0]} with a home directory; ./{path} is a folder of that name"
     return None

@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files import remote
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.watchdog import watching
 
@@ -68,21 +69,23 @@ class Processes:
         if self.is_first:
             try:
                 made = make()
+                remote.push(seen_by_all.parent)
             except (BadInput, Failed) as caught:
                 error = caught
-        why, content = self.broadcast([None if error is None else str(error), _content(seen_by_all)])
+        why, content = self.broadcast([None if error is None else str(error), remote.read_text(seen_by_all)])
         if why is not None:
             raise error or Failed(f"process 0 ended: {why}")
         if self.is_first:
             return made
         deadline = time.monotonic() + SHARED_WITHIN
-        while _content(seen_by_all) != content:
+        while remote.read_text(seen_by_all) != content:
             if time.monotonic() > deadline:
                 raise Failed(
                     f"{self} does not see {seen_by_all}, which process 0 has written: --workdir, and data.directory if "
                     "it is given, must lie on a file system that all processes share"
                 )
             time.sleep(0.5)
+        remote.pull(seen_by_all.parent)
         return make()
 
 
@@ -204,10 +207,6 @@ def show_hosts() -> None:
     if _processes.is_first:
         lines = [f"  process {number} {host}" for number, host in enumerate(hosts)]
         tell("\n".join([f"{len(hosts)} processes, {jax.device_count()} devices:", *lines]))
-
-
-def _content(file: Path) -> str:
-    return file.read_text() if file.is_file() else ""
 
 
 def _exit(status: int) -> None:

@@ -46,10 +46,11 @@ class Checkpoints:
     """
 
     def __init__(
-        self, directory: Path, keep_latest: int = 1, keep_best: int = 0, every: int = 1, read_only: bool = False
+        self, directory: Any, keep_latest: int = 1, keep_best: int = 0, every: int = 1, read_only: bool = False
     ):
         _silence()
-        self.directory, self._keep_latest, self._keep_best = directory.absolute(), keep_latest, keep_best
+        self.directory: Any = directory.absolute() if isinstance(directory, Path) else directory  # or in a bucket
+        self._keep_latest, self._keep_best = keep_latest, keep_best
         self._every, self.scores = every, dict[int, float]()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self,  # orbax's own forgets the scores at a restart
@@ -93,11 +94,12 @@ class Checkpoints:
         """Waits until every checkpoint is on the disk."""
         self._check(self._manager.wait_until_finished)
         self._check(self._manager.check_for_errors)
-        self._check(lambda: sync_directory(self.directory))
+        if isinstance(self.directory, Path):
+            self._check(lambda: sync_directory(self.directory))
 
     def _sync_unfinished(self) -> None:
         """Flushes a checkpoint that is about to get its name: older ones are deleted after that."""
-        if jax.process_index() == 0:
+        if jax.process_index() == 0 and isinstance(self.directory, Path):
             for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
                 for path in (*unfinished.rglob("*"), unfinished):
                     sync_directory(path)
@@ -158,7 +160,7 @@ class Checkpoints:
             if later > step:
                 self._manager.delete(later)
 
-    def set_aside(self, step: int) -> Path:
+    def set_aside(self, step: int) -> Any:
         """Moves a damaged checkpoint away, because another one of this step will be written."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)
         if jax.process_index() == 0:

@@ -21,7 +21,7 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.errors import BadInput, ConfigError, Failed
-from transformer_jax.files import paths
+from transformer_jax.files import paths, remote
 from transformer_jax.files.atomic import (
     UNFINISHED,
     WAITS,
@@ -73,7 +73,8 @@ class RunFolder:
         self.must_resume = False  # whether a new run is an error
         self._taken_by: Callable[[], str] = str  # the other training here, if there is one
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
-        self.metrics, self.checkpoints = self.path / "metrics.jsonl", self.path / "checkpoints"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = remote.place_of(self.path / "checkpoints")
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
         self.code = CodeSnapshots(self.path)
         self._versions = self.path / "versions.json"
@@ -107,7 +108,8 @@ class RunFolder:
         waits = list(WAITS)
         while True:
             try:
-                self._taken_by = stack.enter_context(locked(self.lock, wait=False))
+                taken_by = stack.enter_context(locked(self.lock, wait=False))
+                self._taken_by = stack.enter_context(remote.owned(self.lock, taken_by))
                 return
             except Locked as holder:
                 if not waits or str(holder).endswith(f" on {socket.gethostname()}"):
@@ -115,6 +117,11 @@ class RunFolder:
                     raise Failed(message) from None
                 tell(f"{self.path}: {holder} is training here, or has died: waiting")
                 time.sleep(waits.pop(0))
+
+    def push(self) -> None:
+        """Writes what has changed into the bucket, if the folder is the mirror of one there."""
+        if self.writes:
+            remote.push(self.path)
 
     def refuse_other_training(self) -> None:
         """Raises Failed if another training has taken over the folder; not every file system's locks prevent that."""

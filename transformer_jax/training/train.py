@@ -554,6 +554,7 @@ class Recorder:
             "diverged": self.diverged,
         }
         self.checkpoints.save(step, state, notes)
+        self.folder.push()
 
     def end(self, step: int, ending: Ending) -> Ending:
         """Waits for the last checkpoint and says why the run ended, and how."""
