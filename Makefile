@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo test smoke drill accelerators docs lint format constraints audit release-check clean
+.PHONY: help demo ready test smoke drill accelerators docs lint format constraints audit release-check clean
 
 help:
 	@echo "make demo     set up, train and evaluate a small model"
@@ -36,9 +36,12 @@ demo: $(VENV)/demo
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# The fast tests, for a second interpreter.
+# For a second interpreter: the fast tests of what meets the interfaces of jax, flax, optax and orbax.
 smoke: $(VENV)/ready
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not drill"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not drill" \
+	  $(addprefix tests/,model update search training runs translation test_experiment.py test_import.py)
+
+ready: $(VENV)/ready
 
 drill: $(VENV)/ready
 	$(BIN)/python -m pytest tests/drills -m ""
@@ -71,7 +74,7 @@ $(VENV)/demo $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python >= 3.11 is needed, $(PYTHON) is older: PYTHON=python3.12 make ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(extras)]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(extras)]'
 	@touch $@
 
 $(VENV)-tpu/ready $(VENV)-cuda/ready: $(VENV)-%/ready: pyproject.toml constraints.txt

@@ -11,7 +11,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import memory
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_it_compares_both_systems(tmp_path, monkeypatch, capsys):
     small = ["--models", "tiny", "--tokens", "64", "--length", "8", "--vocabulary", "100"]
     monkeypatch.setattr(sys, "argv", ["memory.py", *small, "--json", str(tmp_path / "found.json")])

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ["XLA_FLAGS"] = ""
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
 
 from tests.chaos import folders, guided, identities, inputs, preparing, trainings
 from tests.chaos.place import VARIANTS, Place

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.training_runs import environment
+from tests.support.training_runs import environment, fast_compilation
 
 HAPPENINGS = "interrupted_training,interrupted_preparing,guided_parsing"
 HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corruptions")
@@ -15,9 +15,9 @@ HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corrupt
 @pytest.mark.slow
 def test_a_short_bad_week():
     options = ["--seed=211", "--runs=3", "--variants=plain", f"--only={HAPPENINGS}"]
-    quickly = {**environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}  # most of the time is compilation
     command = [sys.executable, "-m", "tests.chaos", *options]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=quickly)
+    with fast_compilation():
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
     lines = (line.rpartition("  ") for line in done.stdout.splitlines() if line[-1:].isdecimal())
     counts = {name.strip(): count.strip() for name, _, count in lines}

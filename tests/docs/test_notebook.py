@@ -1,78 +1,81 @@
-"""The notebook runs from its first to its last cell, in an empty folder and a process of its own."""
+"""The notebook runs from its first to its last cell, in an empty folder."""
 
 import json
-import os
-import subprocess
+import shlex
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tests.support.places import ROOT
+from transformer_jax import cli
 from transformer_jax.sweeps import spec
 
 NOTEBOOK = ROOT / "examples/first_run.ipynb"
-# What IPython does with the cells: files are written, `!transformer-jax` is the command line.
-RUN = """
-import json, shlex, sys, types
-from pathlib import Path
-
-from transformer_jax import cli
-
-display = types.ModuleType("IPython.display")
-display.Image = lambda path: Path(path).read_bytes()
-ipython = types.ModuleType("IPython")
-ipython.version_info = (9, 0)  # matplotlib looks at it
-sys.modules |= {"IPython": ipython, "IPython.display": display}
-names = {"__name__": "__main__"}
-for number, cell in enumerate(json.loads(sys.argv[1])):
-    first, _, rest = cell.partition("\\n")
-    if first.startswith("%%writefile "):
-        Path(first.split()[1]).write_text(rest)
-    elif first.startswith("!"):
-        for line in cell.splitlines():
-            program, *arguments = shlex.split(line.removeprefix("!"))
-            assert program == "transformer-jax" and cli.main(arguments) == 0, line
-    else:
-        exec(compile(cell, f"cell {number}", "exec"), names)
-assert names["translation"].text == "f e d c b a"
-"""
 
 
 def cells(*skipped):
-    found = json.loads(NOTEBOOK.read_text())["cells"]
-    return [
-        cell for cell in found if cell["cell_type"] == "code" and not {*skipped} & {*cell["metadata"].get("tags", ())}
-    ]
+    found = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    return [cell for cell in found if not {*skipped} & {*cell["metadata"].get("tags", ())}]
 
 
-def run(place, *skipped):
-    """Runs all cells but those with such tags, compiled fast and not for speed."""
-    flags = os.environ.get("XLA_FLAGS", "").replace("device_count=8", "device_count=1")
-    settings = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    code = json.dumps(["".join(cell["source"]) for cell in cells(*skipped)])
-    ended = subprocess.run([sys.executable, "-c", RUN, code], cwd=place, env=settings, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+def write(cell):
+    """What `%%writefile` does; False for another cell."""
+    first, _, rest = "".join(cell["source"]).partition("\n")
+    if first.startswith("%%writefile "):
+        Path(first.split()[1]).write_text(rest)
+    return first.startswith("%%writefile ")
+
+
+def run(monkeypatch, *skipped):
+    """Does what IPython does with the cells but those with such tags: `!transformer-jax` is the command line."""
+    ipython = SimpleNamespace(version_info=(9, 0))  # matplotlib looks at it
+    display = SimpleNamespace(Image=lambda path: Path(path).read_bytes())
+    for name, module in (("IPython", ipython), ("IPython.display", display)):
+        monkeypatch.setitem(sys.modules, name, module)
+    names = {"__name__": "__main__"}
+    for cell in cells(*skipped):
+        code = "".join(cell["source"])
+        if code.startswith("!"):
+            for line in code.splitlines():
+                program, *arguments = shlex.split(line.removeprefix("!"))
+                assert program == "transformer-jax" and cli.main(arguments) == 0, line
+        elif not write(cell):
+            exec(compile(code, str(NOTEBOOK), "exec"), names)
+    assert names["translation"].text == "f e d c b a"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    """On one device, and with no compiled programs of earlier times."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    one = jax.devices()[:1]
+    with mock.patch.object(jax, "devices", return_value=one):
+        yield
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_without_its_sweep(tmp_path):
-    run(tmp_path, "install", "sweep")
-    assert (tmp_path / "attention.png").is_file()
+def test_the_notebook_runs_without_its_sweep(monkeypatch):
+    run(monkeypatch, "install", "sweep")
+    assert Path("attention.png").is_file()
 
 
 @pytest.mark.drill
-def test_the_notebook_runs(tmp_path):
-    run(tmp_path, "install")
-    assert (tmp_path / "runs/ablation/report/index.html").is_file()
+def test_the_notebook_runs(monkeypatch):
+    run(monkeypatch, "install")
+    assert Path("runs/ablation/report/index.html").is_file()
 
 
-def test_the_sweep_of_the_notebook_is_one(tmp_path, monkeypatch):
+def test_the_sweep_of_the_notebook_is_one():
     """Without a training: the definition is read and checked."""
-    for cell in cells():
-        first, _, rest = "".join(cell["source"]).partition("\n")
-        if first.startswith("%%writefile "):
-            (tmp_path / first.split()[1]).write_text(rest)
-    monkeypatch.chdir(tmp_path)
+    assert sum(map(write, cells())) == 2
     assert spec.load("ablation.py").chosen(None) == ["sinusoidal", "none"]
 
 
