@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.training_runs import environment, fast_compilation
+from tests.support.training_runs import environment
 
 HAPPENINGS = "interrupted_training,interrupted_preparing,guided_parsing"
 HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corruptions")
@@ -16,8 +16,7 @@ HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corrupt
 def test_a_short_bad_week():
     options = ["--seed=211", "--runs=3", "--variants=plain", f"--only={HAPPENINGS}"]
     command = [sys.executable, "-m", "tests.chaos", *options]
-    with fast_compilation():
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
     lines = (line.rpartition("  ") for line in done.stdout.splitlines() if line[-1:].isdecimal())
     counts = {name.strip(): count.strip() for name, _, count in lines}

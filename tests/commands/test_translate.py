@@ -160,7 +160,7 @@ def process(folder):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of a background job ignores it
     command = [sys.executable, "-m", "transformer_jax.cli", "translate", f"--workdir={folder / 'averaged'}"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, **pipes, env={**os.environ, "XLA_FLAGS": ""})
+    return subprocess.Popen(command, **pipes, env={**os.environ, "XLA_FLAGS": os.environ["XLA_FLAGS_OF_COMMANDS"]})
 
 
 def test_output_comes_before_the_input_ends_and_ctrl_c_is_clean(folder):

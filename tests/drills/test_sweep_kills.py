@@ -39,7 +39,7 @@ def straight(place):
 
 
 def start(place, workdir, *arguments):
-    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    env = {**os.environ, "XLA_FLAGS": os.environ["XLA_FLAGS_OF_COMMANDS"], "TF_CPP_MIN_LOG_LEVEL": "2"}
     whole = [*command(place, f"--workdir={workdir}", *OPTIONS), *arguments]
     return subprocess.Popen(whole, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -15,7 +15,6 @@ from tests.support.many_processes import free_address, job, train
 from tests.support.training_runs import (
     assert_same_run,
     environment,
-    fast_compilation,
     metrics,
     train_here,
     weights,
@@ -56,8 +55,7 @@ sys.exit(cli.main())
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with fast_compilation():
-        yield tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")

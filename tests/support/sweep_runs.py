@@ -77,7 +77,7 @@ def command(directory: Path, *arguments: str) -> list[str]:
 
 def run(directory: Path, *arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess:
     """`transformer-jax sweep` of the directory's experiment file, to its end."""
-    env = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
+    env = {**os.environ, "XLA_FLAGS": os.environ["XLA_FLAGS_OF_COMMANDS"], "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     done = subprocess.run(command(directory, *arguments), env=env, capture_output=True, text=True, cwd=directory)
     assert done.returncode == status, done.stdout + done.stderr
     return done

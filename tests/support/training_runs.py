@@ -120,14 +120,6 @@ def shared_programs() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def fast_compilation() -> Iterator[None]:
-    """Commands in other processes compile as this one does: fast, and to the same bits."""
-    flags = [flag for flag in os.environ["XLA_FLAGS"].split() if flag.startswith(("--xla_cpu_use", "--xla_cpu_para"))]
-    with mock.patch.dict(os.environ, JAX_DISABLE_MOST_OPTIMIZATIONS="1", XLA_FLAGS_OF_COMMANDS=" ".join(flags)):
-        yield
-
-
 def train_here(workdir: Path, *options: str, devices: int = 1, status: int = 0, flags: Sequence[str] = ()) -> str:
     """Trains in this process, on some of its simulated devices; returns what was written to stderr.
 

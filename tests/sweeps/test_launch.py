@@ -335,10 +335,7 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     folder = SweepFolder(tmp_path / "sweep")
     (folder.path / "runs/h-=-4/seed-0/config.json").unlink(missing_ok=True)
     before = (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns
-    monkeypatch.setenv(
-        "XLA_FLAGS", os.environ["XLA_FLAGS"].replace("host_platform_device_count=8", "host_platform_device_count=1")
-    )
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS_OF_COMMANDS"])
     assert cli.main(["sweep", f"--workdir={folder.path}", "--jobs=2"]) == 1
     printed = capfd.readouterr()
     # The damaged run may have failed before its start was reported; that it was started, `tries` shows below.

@@ -1,5 +1,7 @@
 """--dry-run: what is counted, and how long it will take. The whole table is tested with the command."""
 
+import os
+
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
@@ -75,8 +77,7 @@ def test_runs_of_one_program_share_its_seconds(runs):
 
 
 def test_an_update_is_compiled_and_timed_in_a_process_of_its_own(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS_OF_COMMANDS"])
     config = runs[0].experiment
     prepared = prepare(config, tmp_path / "data")
     (seconds,) = plan.timed_updates({"a": config}, {"a": prepared.directory}, Slot()).values()

@@ -17,7 +17,6 @@ from tests.support.training_runs import (
     command,
     environment,
     errors,
-    fast_compilation,
     known_steps,
     metrics,
     run,
@@ -38,8 +37,7 @@ BY_EPOCHS = ("train.epochs=0.3", "train.steps=100000", "optimizer.schedule=cosin
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    with fast_compilation():
-        yield tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
