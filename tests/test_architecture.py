@@ -4,7 +4,7 @@ import ast
 import graphlib
 import re
 
-from tests.structure import PACKAGE, diagram, imports, modules, upward
+from tests.structure import PACKAGE, diagram, imports, modules, tree, upward
 from tests.support.places import ROOT
 
 
@@ -19,7 +19,7 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_the_package_never_imports_configs_or_experiments():
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             assert not {name.partition(".")[0] for name in names} & {"configs", "experiments", "tests"}, path

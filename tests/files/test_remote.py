@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.support.buckets import bucket
-from tests.support.training_runs import fast_compilation, metrics, train_here, weights
+from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import cli
 from transformer_jax.errors import Failed
 from transformer_jax.extras import MissingPackages
@@ -100,12 +100,11 @@ def test_a_missing_package_is_named(machine, monkeypatch):
 @pytest.mark.slow
 def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
     """Interrupted, gone on with on another machine, and evaluated on a third one."""
-    with fast_compilation():
-        often, flags = "train.log_every=6", [f"--workdir={url}/run"]
-        train_here(tmp_path / "disk", often)
-        train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
-        machine("two")
-        assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
+    often, flags = "train.log_every=6", [f"--workdir={url}/run"]
+    train_here(tmp_path / "disk", often)
+    train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
+    machine("two")
+    assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
     there = RunFolder(remote.mirrored(f"{url}/run")).path
     assert metrics(there) == metrics(tmp_path / "disk") and not (there / "checkpoints").exists()
     ours, theirs = weights(there), weights(tmp_path / "disk")
