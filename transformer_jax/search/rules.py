@@ -111,7 +111,7 @@ class SearchRules:
 
     def __post_init__(self) -> None:
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
-        if min(self.batch_size, self.max_length) < 1 or np.any((shortest < 0) | (shortest > self.max_length)):
+        if self.batch_size < 1 or self.max_length < 1 or np.any((shortest < 0) | (shortest > self.max_length)):
             raise ValueError(
                 f"batch_size = {self.batch_size}, min_length = {shortest}, max_length = {self.max_length}: must be at "
                 "least 1, 0 and 1, and min_length at most max_length"
