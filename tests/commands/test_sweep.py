@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import time
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.support.sweep_runs import defined, experiment_file, pretend_finished
 from transformer_jax import cli
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.commands.sweep import _definition, add_arguments, factors, seeds
+from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.sweeps import plan, spec
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -68,11 +71,23 @@ def test_status(run, place):
     four.path.mkdir(parents=True)
     four.record_attempt(state="failed", error="it fell over")
     status, out, _ = run("--workdir=sweep", "--status")
-    assert status == 0 and out.splitlines()[0].split() == ["run", "state", "step", "loss", "BLEU", "left"]
+    assert status == 1 and out.splitlines()[0].split() == ["run", "state", "step", "loss", "BLEU", "left"]
     assert "h = 4, seed 0 failed:\n    it fell over\n    its log: sweep/runs/h-=-4/seed-0/log.txt" in out
     assert out.splitlines()[-1] == "1 finished, 2 waiting, 1 failed"
-    _, out, _ = run("--workdir=sweep", "--status", "--only=base")
-    assert "h = 4" not in out and out.splitlines()[-1] == "1 finished, 1 waiting"
+    status, out, _ = run("--workdir=sweep", "--status", "--only=base")
+    assert status == EXIT_UNFINISHED and "h = 4" not in out and out.splitlines()[-1] == "1 finished, 1 waiting"
+    four.record_attempt(state="running", host="node7")
+    four.folder.metrics.write_text('{"step": 5, "loss": 2.5, "seconds": 1.0}\n')
+    os.utime(four.folder.metrics, (0, time.time() - 60))
+    status, out, _ = run("--workdir=sweep", "--status", "--json")
+    first, second, *_ = json.loads(out)
+    assert status == EXIT_UNFINISHED
+    assert (first["run"], first["state"], first["step"]) == ("base/seed-0", "finished", 12)
+    assert (second["state"], second["host"], second["step"]) == ("running", "node7", 5)
+    assert second["seconds_since_step"] == pytest.approx(60, abs=30)
+    for each in folder.runs(definition):
+        pretend_finished(each)
+    assert run("--workdir=sweep", "--status")[0] == 0
 
 
 # Each: the command line, and what the line on stderr must say.
@@ -98,7 +113,7 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--statsu"], "did you mean --status?"),
     (["experiment.py", "--workdir=experiment.py/sweep"], "is a file; must be a directory"),
     (["experiment.py", "--workdir=sweep", "--slurm"], "--slurm"),
-    (["experiment.py", "--workdir=."], ".: is not a sweep, and not empty"),
+    (["experiment.py", "--workdir=."], ".: is not a sweep"),
 ]
 
 

@@ -17,7 +17,7 @@ from transformer_jax.files import paths
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder, data_key
-from transformer_jax.sweeps.state import digest
+from transformer_jax.sweeps.run import digest
 
 # What may stand for a path on a command line, by how --help calls it.
 PATH_NAMES = {"RUN", "OTHER", "SWEEP", "DIR", "FILE", "FILE.html", "SOURCE", "TARGET", "WHICH"}

@@ -9,8 +9,8 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.checks import validate
+from transformer_jax.sweeps.run import SweepRun, digest
 from transformer_jax.sweeps.spec import ResolvedSweep, resolve
-from transformer_jax.sweeps.state import SweepRun, digest
 
 BASE = {
     "data": {

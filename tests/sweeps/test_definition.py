@@ -10,12 +10,8 @@ from transformer_jax.sweeps.folder import SweepFolder
 
 def test_grid_has_every_combination():
     variants = grid({"model.num_heads": [1, 2], "model.d_k": [8, None]}, group="heads")
-    assert [variant.name for variant in variants] == [
-        "num_heads=1 d_k=8",
-        "num_heads=1 d_k=None",
-        "num_heads=2 d_k=8",
-        "num_heads=2 d_k=None",
-    ]
+    names = [variant.name for variant in variants]
+    assert names == [f"num_heads={heads} d_k={d_k}" for heads in (1, 2) for d_k in (8, None)]
     assert variants[1].changes == {"model.num_heads": 1, "model.d_k": None} and variants[1].group == "heads"
     assert grid({"model.max_length": [9], "data.max_length": [8]})[0].name == "model.max_length=9 data.max_length=8"
 

@@ -47,12 +47,9 @@ def test_variants_and_seeds_may_be_added_and_nothing_else_changed(tmp_path):
     changed = defined(Variant("h = 4", {"model.num_heads": 8}), overrides=[("train.steps", "30")], name="other")
     with pytest.raises(BadInput) as error:
         folder.merged(changed)
-    assert str(error.value).splitlines()[1:] == [
-        "  name: tiny there, other here",
-        "  base: train.steps: 12 there, 30 here",
-        "  variant 'h = 4': {'model.num_heads': 4} there, {'model.num_heads': 8} here",
-    ]
-    with pytest.raises(BadInput, match="variant 'h = 4': there, but not here"):
+    found = [line.split(": ")[0].strip() for line in str(error.value).splitlines()[1:]]
+    assert found == ["name", "base", "variant 'h = 4'"]
+    with pytest.raises(BadInput, match="variant 'h = 4'"):
         folder.merged(defined())
 
 
@@ -62,13 +59,13 @@ def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
     folder = SweepFolder(tmp_path / "sweep")
     folder.save(defined(analyses={"mine": f"{file}:one"}))
     assert list(folder.merged(defined(analyses={"more": f"{file}:one"})).sweep.analyses) == ["more"]
-    with pytest.raises(BadInput, match=f"analysis 'mine': {file}:one there, {file}:two here"):
+    with pytest.raises(BadInput, match="analysis 'mine'"):
         folder.merged(defined(analyses={"mine": f"{file}:two"}))
 
 
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(BadInput, match="is not a sweep, and not empty"):
+    with pytest.raises(BadInput, match="is not a sweep"):
         SweepFolder(tmp_path).check_place()
     with pytest.raises(BadInput, match="is not a sweep"):
         SweepFolder(tmp_path / "nowhere").load()
@@ -78,26 +75,20 @@ def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
 
 
 def test_runs_share_data_unless_they_ask_for_other():
-    variants = {"bpe": {"data.tokenizer": "bpe"}, "small": {"model.vocab_size": 500}, "long": {"data.max_length": 9}}
-    definition = defined(FOUR, *(Variant(name, changes) for name, changes in variants.items()))
-    keys = {name: data_key(config) for name, config in definition.experiments.items()}
-    # Words have no size to ask for.
-    assert keys["base"] == keys["h = 4"] == keys["long"] == keys["small"] != keys["bpe"]
+    def keys(*configs):
+        return [data_key(from_config_dict({"data": {"tokenizer": "words", "corpus": "copy"}} | c)) for c in configs]
 
-
-def test_what_data_depends_on_is_in_its_name():
-    keys = [
-        data_key(from_config_dict({"data": {"tokenizer": "words", **data}}))
-        for data in (
-            {"corpus": "copy"},
-            {"corpus": "copy", "task": {"cutoff": 26}},  # an option of another corpus
-            {"corpus": "scan", "task": {"split": "length"}},
-            {"corpus": "scan", "task": {"split": "length", "cutoff": 26}},
-            {"corpus": "cogs", "corpus_folder": "a"},
-            {"corpus": "cogs", "corpus_folder": "b"},
-        )
+    same = {"model": {"num_heads": 4}}, {"model": {"vocab_size": 500}}  # words have no size to ask for
+    unused = {"data": {"tokenizer": "words", "corpus": "copy", "max_length": 9, "task": {"cutoff": 26}}}
+    assert len(set(keys({}, *same, unused))) == 1
+    others = [
+        {"corpus": "copy", "tokenizer": "bpe"},
+        {"corpus": "scan", "task": {"split": "length"}},
+        {"corpus": "scan", "task": {"split": "length", "cutoff": 26}},
+        {"corpus": "cogs", "corpus_folder": "a"},
+        {"corpus": "cogs", "corpus_folder": "b"},
     ]
-    assert keys[0] == keys[1] and len(set(keys)) == 5
+    assert len(set(keys({}, *({"data": data} for data in others)))) == 6
 
 
 def test_a_sweep_keeps_its_order_of_the_data(tmp_path):

@@ -1,19 +1,16 @@
-"""Runs on this machine: its parts, worker processes, how they ended, and those that cannot start."""
+"""Runs on this machine: its parts, worker processes, and how they ended."""
 
 import dataclasses
-import io
 import os
 import signal
 
 import pytest
 
-from tests.support.sweep_runs import FOUR, defined, pretend_finished
-from transformer_jax.processes.signals import StopSignals
+from tests.support.sweep_runs import defined
+from transformer_jax.errors import Failed
 from transformer_jax.sweeps import local
-from transformer_jax.sweeps.launch import run_jobs
 from transformer_jax.sweeps.local import WorkerProcess
-from transformer_jax.sweeps.state import Outcome
-from transformer_jax.sweeps.status import Progress
+from transformer_jax.sweeps.status import status_of
 
 
 def test_the_machine_is_divided(monkeypatch):
@@ -33,38 +30,6 @@ def test_the_machine_is_divided(monkeypatch):
     assert shared == {"CUDA_VISIBLE_DEVICES": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
 
 
-class FakeProcess:
-    """In place of a worker: ends at once, or does not start."""
-
-    def __init__(self, sweep, runs, environment):
-        self.runs, self.asked = runs, False
-        if any(run.variant == "h = 4" for run in runs):
-            raise NotADirectoryError(20, "Not a directory", str(runs[0].path))
-        for run in runs:
-            pretend_finished(run)
-
-    def has_ended(self):
-        return True
-
-    def outcomes(self):
-        return [Outcome("finished") for _ in self.runs]
-
-
-@pytest.mark.parametrize("slots", [1, 3])
-def test_a_job_that_cannot_start_is_split_into_its_runs(folder, monkeypatch, slots):
-    monkeypatch.setattr(local, "WorkerProcess", FakeProcess)
-    monkeypatch.setattr(local.LocalPool, "seconds_between_polls", 0.0)
-    runs = folder.runs(defined(FOUR))
-    progress = Progress(runs, io.StringIO())
-    run_jobs(local.LocalPool(folder, [local.Slot()] * slots), [runs], progress, StopSignals())
-    found = {status.run.run_id: status for status in progress.statuses()}
-    assert {run_id: status.state for run_id, status in found.items()} == {
-        "base/seed-0": "finished",
-        "h-=-4/seed-0": "failed",
-    }
-    assert "no process could be started in it: " in found["h-=-4/seed-0"].error
-
-
 @pytest.fixture
 def run(folder):
     folder.save(defined())
@@ -74,15 +39,51 @@ def run(folder):
 def test_a_process_stopped_before_it_has_signal_handlers_is_stopped(folder, run):
     worker = WorkerProcess(folder, [run])
     worker.process.send_signal(signal.SIGTERM)  # long before its imports are done
-    assert worker.outcomes() == [Outcome("stopped")]
+    worker.conclude()
+    assert status_of(run).state == "stopped"
 
 
 def test_a_process_that_was_killed_is_reported_with_its_last_lines(folder, run):
+    """It could not record its end itself."""
     worker = WorkerProcess(folder, [run])
+    run.record_attempt(state="running", tries=1, pid=worker.process.pid)
     run.log.write_text("so far so good\n")
     worker.process.kill()
-    (outcome,) = worker.outcomes()
-    assert outcome == Outcome("failed", "the process was killed by SIGKILL; its last lines:\nso far so good")
+    worker.conclude()
+    assert run.attempt()["state"] == "failed" and run.attempt()["tries"] == 1
+    assert "SIGKILL" in run.attempt()["error"] and run.attempt()["error"].endswith("\nso far so good")
+
+
+def test_a_full_disk_ends_the_launch_and_not_one_run_after_the_other(folder, run):
+    run.path.mkdir(parents=True)
+    run.log.symlink_to("/dev/full")
+    other = dataclasses.replace(run, path=run.path.with_name("seed-1"))
+    other.path.mkdir()
+    other.log.symlink_to("/dev/full")
+    with pytest.raises(Failed, match="full"):
+        WorkerProcess(folder, [run, other])
+
+
+@pytest.mark.parametrize(
+    ("chips", "jobs", "visible", "bounds"),
+    [
+        (4, None, ["0", "1", "2", "3"], "1,1,1"),
+        (4, 2, ["0,1", "2,3"], "1,2,1"),
+        (8, 3, ["0,1", "2,3", "4,5"], "1,2,1"),
+        (4, 9, ["0", "1", "2", "3"], "1,1,1"),
+        (4, 1, ["0,1,2,3"], "2,2,1"),
+    ],
+)
+def test_a_tpu_chip_belongs_to_one_process(monkeypatch, tmp_path, chips, jobs, visible, bounds):
+    for number in range(chips):
+        (tmp_path / f"accel{number}").touch()
+    monkeypatch.setattr(local, "DEVICES", tmp_path)
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: name == "libtpu")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    found = [slot.environment for slot in local.slots(jobs)]
+    assert [environment["TPU_VISIBLE_CHIPS"] for environment in found] == visible
+    assert {environment["TPU_CHIPS_PER_PROCESS_BOUNDS"] for environment in found} == {bounds}
+    assert {environment["TPU_PROCESS_BOUNDS"] for environment in found} == {"1,1,1"}
 
 
 def shadowed(directory):
@@ -95,8 +96,11 @@ def shadowed(directory):
 
 
 def test_a_worker_runs_what_is_installed_and_nothing_of_the_current_directory(folder, run, tmp_path, monkeypatch):
+    """And however much it prints, it does not wait for somebody to read that."""
     shadowed(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     stranger = dataclasses.replace(run, path=folder.path / "runs" / "base" / "seed-9")
-    (outcome,) = WorkerProcess(folder, [stranger]).outcomes()
-    assert "KeyError: 'base/seed-9'" in outcome.error  # it has imported all it needs, and read the sweep
+    WorkerProcess(folder, [stranger]).conclude()
+    assert "KeyError: 'base/seed-9'" in status_of(stranger).error  # it has imported all it needs, and read the sweep
+    assert stranger.log.stat().st_size > 1 << 16, "more than a pipe holds"

@@ -18,13 +18,6 @@ def text(folder, monkeypatch):
     return lambda definition: plan.plan(folder, definition, definition.chosen(None))
 
 
-def test_the_changes_of_a_variant_in_a_line():
-    assert plan.changes(Variant("a", {"model.num_heads": 4, "model.dropout": 0.25, "seed": None})) == (
-        "num_heads=4, dropout=0.25, seed=None"
-    )
-    assert len(plan.changes(Variant("a", {f"model.option_{n}": n for n in range(9)}))) <= plan.LONGEST_DIFFERENCE
-
-
 def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, text):
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True)
     assert "2 variants, seeds 0, 1 and 2 learning rates: 8 runs to train, 0 finished" in text(definition)

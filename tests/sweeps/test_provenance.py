@@ -9,7 +9,7 @@ from tests.runs.test_code import LOSS
 from tests.support import sweep_runs
 from transformer_jax.errors import ConfigError, Failed
 from transformer_jax.files.atomic import write_json
-from transformer_jax.sweeps import provenance, spec
+from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.provenance import Made, mixtures
 
@@ -39,9 +39,11 @@ def sweep(mine):
 def test_a_sweep_refuses_runs_of_other_code(mine, sweep, capsys):
     folder, definition = sweep
     provenance.check(folder, definition)
+    folder.save(definition)
+    assert folder.load().code == definition.code != {}
     (mine / "mine.py").write_text(LOSS + "loss.is_edited = True\n")
     edited = dataclasses.replace(definition, code=provenance.digests(definition))
-    with pytest.raises(ConfigError, match=r"mine\.py:loss has changed since these were made: base, seed 0") as error:
+    with pytest.raises(ConfigError, match=r"mine\.py:loss .*base, seed 0") as error:
         provenance.check(folder, edited)
     assert not any("\n" in problem for problem in error.value.problems), "a line each"
     provenance.check(folder, dataclasses.replace(edited, accept_changed_code=True))
@@ -63,17 +65,10 @@ def test_only_an_edit_of_the_code_itself_counts(mine, sweep):
         edited(LOSS.replace("return", "return 2 *", 1))
 
 
-def test_a_sweep_file_keeps_its_code(sweep):
-    _, definition = sweep
-    record = json.loads(json.dumps(definition.to_json()))
-    assert spec.from_json(record).code == definition.code != {}
-
-
 def test_mixtures_are_named_and_uniform_runs_are_not():
     one = Made("base, seed 0", {"a.py:f": "1" * 64}, {"jax": "0.10"})
     assert mixtures([one, one._replace(name="base, seed 1")]) == []
     other = Made("base, seed 1", {"a.py:f": "2" * 64}, {"jax": "0.12"}, ("custom code was changed at step 6",))
     code, versions, note = mixtures([one, other])
-    assert code.endswith("custom code a.py:f: 11111111 in base, seed 0; 22222222 in base, seed 1.")
-    assert versions.endswith("jax: 0.10 in base, seed 0; 0.12 in base, seed 1.")
-    assert note == "base, seed 1: custom code was changed at step 6."
+    assert all(word in code for word in ("a.py:f", "11111111 in base, seed 0", "22222222 in base, seed 1"))
+    assert "0.10 in base, seed 0" in versions and "0.12 in base, seed 1" in versions and "at step 6" in note

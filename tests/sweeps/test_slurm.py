@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
-from transformer_jax.commands.sweep import overview
-from transformer_jax.errors import Failed
+from transformer_jax.commands.sweep import show_status
+from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
+from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.slurm import NoAnswer, Slurm, SlurmPool
-from transformer_jax.sweeps.state import read_json
 from transformer_jax.sweeps.status import Progress
 
 
@@ -87,13 +87,6 @@ def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
     assert read_json(folder.path / "slurm/jobs.json") == {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"]}
 
 
-def test_a_refused_submission_shows_the_reason(folder, states):
-    cluster = Cluster()
-    cluster.submit_array = lambda tasks: 1 / 0
-    with pytest.raises(Failed, match="division by zero"):
-        states(cluster, folder.runs(defined()))
-
-
 def test_one_answer_without_a_job_or_none_at_all_ends_nothing(folder, states):
     (run,) = folder.runs(defined())
     cluster = Cluster(["R", None, None, "R", None, "R", "OOM"], fails=(2, 5, 6))
@@ -145,16 +138,11 @@ def test_a_squeue_that_is_missing_or_fails_or_says_nothing_is_no_answer(squeue, 
     squeue(script)
     with pytest.raises(NoAnswer):
         slurm.job_states()
-
-
-def test_the_states_of_jobs(squeue):
     squeue("echo JOBID ST")
     assert slurm.job_states() == {}
-    squeue("echo JOBID ST; echo 7_0 R; echo 7_1 PD")
-    assert slurm.job_states() == {"7_0": "R", "7_1": "PD"}
 
 
-def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue):
+def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue, capsys):
     definition = defined(FOUR, seeds=2)
     folder.save(definition)
     (folder.path / "slurm").mkdir()
@@ -165,9 +153,12 @@ def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue):
         run.path.mkdir(parents=True)
         run.record_attempt(state="running", host="another machine")
     squeue("")
-    assert "2 running, 2 waiting" in overview(folder) and "squeue" in overview(folder)
+    assert show_status(folder) == EXIT_UNFINISHED
+    printed = capsys.readouterr().out
+    assert "2 running, 2 waiting" in printed and "squeue" in printed
     squeue("echo JOBID ST; echo 7_0 NF; echo 7_1 R; echo 7_2 PD")
-    assert overview(folder).endswith("1 running, 1 queued, 1 waiting, 1 interrupted")
+    show_status(folder)
+    assert capsys.readouterr().out.endswith("1 running, 1 queued, 1 waiting, 1 interrupted\n")
 
 
 def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path):

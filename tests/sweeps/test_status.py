@@ -4,6 +4,8 @@ import io
 import json
 import os
 
+import pytest
+
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.sweeps import status
 
@@ -20,14 +22,8 @@ def test_where_a_run_stands(folder):
         lines = [{"step": 5, "loss": 2.5, "seconds": 10.0}, {"step": 6, "valid_loss": 2.4, "bleu": 7.0}]
         run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
         now = status.status_of(run)
-        assert (now.state, now.step, now.steps, now.loss, now.bleu, now.seconds_left) == (
-            "running",
-            6,
-            12,
-            2.5,
-            7.0,
-            14.0,
-        )
+        assert (now.state, now.step, now.steps) == ("running", 6, 12)
+        assert (now.loss, now.bleu, now.seconds_left) == (2.5, 7.0, 14.0)
         assert "2.500 train  7.00 valid" in status.table([now])
         with open(run.folder.metrics, "a") as file:
             file.write(json.dumps({"step": 12, "loss": 2.0, "seconds": 1.0}) + "\n")
@@ -54,7 +50,7 @@ def test_failed_trackers_are_in_one_line(folder):
     assert "1 of 2 runs" in line and line.endswith("server down)")
 
 
-def test_run_that_ran_is_not_waiting_again(folder):
+def test_a_line_at_each_change_and_a_run_that_ran_is_not_waiting_again(folder):
     """It has saved and stopped before its process has ended."""
     ((run,),) = jobs_of(folder)
     run.path.mkdir(parents=True)
@@ -65,17 +61,29 @@ def test_run_that_ran_is_not_waiting_again(folder):
     with run.held():
         run.record_attempt(state="running", host=os.uname().nodename)
         progress.show_changes(now=True)
+        progress.show_changes(now=True)
         run.record_attempt(state="stopped", error="by SIGINT")
         progress.show_changes(now=True)
     assert [line.split("  ")[2] for line in progress.stream.getvalue().splitlines()] == ["running", "stopped"]
 
 
-def test_a_line_at_each_change(folder):
-    ((run,), (other,)) = jobs_of(folder, FOUR)
-    progress = status.Progress([run, other], io.StringIO())
-    progress.show_changes(now=True)
-    pretend_finished(run)
-    progress.show_changes(now=True)
-    progress.show_changes(now=True)
-    (line,) = progress.stream.getvalue().splitlines()
-    assert line.endswith("base, seed 0  finished  12/12  1.000 valid  50.00 test")
+@pytest.mark.parametrize(
+    ("attempt", "held", "state"),
+    [
+        ({}, False, ("waiting", "")),
+        ({"state": "running", "host": os.uname().nodename}, True, ("running", "")),
+        ({"state": "running", "host": os.uname().nodename}, False, ("interrupted", "its process is gone")),
+        ({"state": "running", "host": "elsewhere"}, False, ("running", "")),
+        ({"state": "stopped", "error": "by SIGTERM"}, False, ("stopped", "by SIGTERM")),
+        ({"state": "failed", "error": "no\nroom"}, False, ("failed", "no\nroom")),
+        ({"state": "diverged", "error": "at step 7"}, False, ("diverged", "at step 7")),
+        ({"state": "finished"}, False, ("waiting", "")),  # the sweep asks for more than it did then
+    ],
+)
+def test_the_state_of_an_unfinished_run(folder, attempt, held, state):
+    (run,) = folder.runs(defined())
+    if not held:
+        assert status.state_of(run.path, attempt) == state and not status.is_held(run.path)
+        return
+    with run.held():
+        assert status.state_of(run.path, attempt) == state and status.is_held(run.path)

@@ -13,19 +13,20 @@ and everything that is wrong is reported.
 Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
 does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. What a
 run is made from may not change; variants, seeds, test sets and analyses may be added. Without FILE it resumes the sweep
-in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 when one failed, 2 for bad input,
-75 when the sweep was stopped.
+in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are finished, 1 when one failed, 75 when
+some are not finished; 2 for bad input.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
 from transformer_jax.commands.arguments import add_accept_changed_code, at_least, path, python_file
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tune", type=factors, metavar="FACTORS", help=about)
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
-    add("--status", action="store_true", help="print the state of every run of SWEEP")
+    add("--status", action="store_true", help="print the state of every run of SWEEP; its exit status tells it too")
+    add("--json", action="store_true", help="with --status: as JSON, with hosts and seconds since the last step")
     how = parser.add_argument_group("how it is run")
     how.add_argument("--jobs", type=at_least(1), metavar="N", help="processes at a time (default: one per GPU, or 1)")
     about = "train up to N runs that differ only in seed or in numbers such as dropout in one program; all see the "
@@ -92,8 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder = SweepFolder(arguments.workdir)
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
         if arguments.status:
-            print(overview(sweep, arguments.only))
-            return 0
+            return show_status(sweep, arguments.only, arguments.json)
+        if arguments.json:
+            raise BadInput("--json: has no effect without --status")
         jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
         definition, slurm = _definition(arguments, sweep), _slurm(arguments)
         names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
@@ -107,10 +110,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
 
-def overview(sweep: "SweepFolder", only: Sequence[str] | None = None) -> str:
-    """The state of every run of a sweep, or of those of the variants that match any pattern of `only`."""
+def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json: bool = False) -> int:
+    """Prints the state of every run of a sweep, or of those of the variants that match any pattern of `only`.
+
+    Returns 0 if all are finished, 1 if one failed or diverged, and else 75.
+    """
     from transformer_jax.sweeps.slurm import NoAnswer, in_queue
-    from transformer_jax.sweeps.status import Progress, counts, failure, table, tracker_failures
+    from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table, tracker_failures
 
     definition = sweep.load()
     progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(only))), ""
@@ -120,9 +126,13 @@ def overview(sweep: "SweepFolder", only: Sequence[str] | None = None) -> str:
         queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
     progress.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
     statuses = [status.of_job(queued.get(status.run.run_id)) for status in progress.statuses()]
-    failed = [failure(status) for status in statuses if status.state in ("failed", "diverged")]
-    lines = [table(statuses), *failed, tracker_failures(statuses), unknown, counts(statuses)]
-    return "\n\n".join(filter(None, lines))
+    failed = [failure(status) for status in statuses if status.state in BAD]
+    if as_json:
+        print(json.dumps([status.to_json() for status in statuses], indent=1))
+    else:
+        lines = [table(statuses), *failed, tracker_failures(statuses), unknown, counts(statuses)]
+        print("\n\n".join(filter(None, lines)))
+    return 1 if failed else 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

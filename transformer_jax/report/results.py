@@ -18,7 +18,7 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
 from transformer_jax.sweeps.definition import SOURCES
-from transformer_jax.sweeps.state import state_of
+from transformer_jax.sweeps.status import state_of
 
 FORMAT = 1
 # How many characters of a failure's last lines are shown.

@@ -29,9 +29,18 @@ PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
 
 def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ()) -> None:
     """Raises a `ConfigError` with everything that is wrong in any variant."""
-    if problems := _type_problems(sweep):  # what follows relies on these types
-        raise ConfigError([f"{file}: {problem}" for problem in problems])
+    with extension.running(file):  # for values of a wrong type, which nothing here expects
+        mistyped, problems = _problems(sweep, overrides)
     typed = [path for path, _ in overrides]
+    places = ["--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: " for problem in problems]
+    if problems := mistyped + [place + problem for place, problem in zip(places, problems, strict=True)]:
+        raise ConfigError(problems)
+
+
+def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """What is wrong on the command line, and in the file."""
+    if not _is_list(sweep.variants) or not all(isinstance(variant, Variant) for variant in sweep.variants):
+        return [], [f"variants = {sweep.variants!r}: must be a list of at least one Variant"]
     base, mistyped = base_values(sweep, overrides)
     of_base = problems_of(configuration.from_config_dict, base)
     problems = [*of_base, *_sweep_problems(sweep)]
@@ -44,42 +53,23 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
             found = _unused_changes(variant.changes, config) or _building_problems(config, bool(sweep.tune))
         found = [*_variant_problems(variant), *found]
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
-    if not problems and not mistyped:
-        mistyped = configuration.unused_options(typed, experiments.values())
-        problems = [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(experiments)]
-    places = ["--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: " for problem in problems]
-    if problems := mistyped + [place + problem for place, problem in zip(places, problems, strict=True)]:
-        raise ConfigError(problems)
+    if problems or mistyped:
+        return mistyped, problems
+    mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
+    return mistyped, [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(experiments)]
 
 
 def problems_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
     """The problems that a call raises. An exception of custom code is not caught: it has a traceback."""
     try:
         function(*arguments)
-    except extension.UserCodeError:
-        raise
     except ConfigError as error:
         return list(error.problems)
     except BadInput as problem:
+        if isinstance(problem, extension.UserCodeError):
+            raise
         return [str(problem)]
     return []
-
-
-def _type_problems(sweep: Sweep) -> list[str]:
-    """Values of the wrong type, which no other check could read."""
-    problems = []
-    if not isinstance(sweep.name, str) or not isinstance(sweep.question, str) or not sweep.name.strip():
-        problems.append(f"name = {sweep.name!r}: name and question must be strings, the name not empty")
-    if not isinstance(sweep.base, (Mapping, ExperimentConfig)) and not hasattr(sweep.base, "to_dict"):
-        problems.append(f"base = {type(sweep.base).__name__}: must be a ConfigDict, a dict or an ExperimentConfig")
-    if not _is_list(sweep.variants) or not all(isinstance(variant, Variant) for variant in sweep.variants):
-        return [*problems, f"variants = {sweep.variants!r}: must be a list of at least one Variant"]
-    for variant in sweep.variants:
-        if not isinstance(variant.name, str) or not variant.slug:
-            problems.append(f"variants: the name {variant.name!r} must have letters or digits")
-        if not isinstance(variant.changes, Mapping) or not isinstance(variant.published, Mapping):
-            problems.append(f"variant {variant.name!r}: changes and published must be dicts")
-    return problems
 
 
 def _is_list(value: Any) -> bool:
@@ -89,6 +79,8 @@ def _is_list(value: Any) -> bool:
 def _sweep_problems(sweep: Sweep) -> list[str]:
     """What is wrong with a sweep whatever its variants change."""
     problems, names = [], [variant.name for variant in sweep.variants]
+    if not sweep.name.strip():
+        problems.append("name: is empty")
     seeds: Any = [sweep.seeds - 1] if type(sweep.seeds) is int else sweep.seeds
     if not _is_list(seeds) or not all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds) or _repeats(seeds):
         problems.append(
@@ -131,6 +123,8 @@ def _variant_problems(variant: Variant) -> list[str]:
     problems = [
         f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}" for path in SET_BY_SWEEP.keys() & variant.changes
     ]
+    if not variant.slug:
+        problems.append("name: must have letters or digits")
     for key, value in variant.published.items():
         if key not in PUBLISHED:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")

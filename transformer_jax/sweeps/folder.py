@@ -2,7 +2,7 @@
 
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
-SWEEP/runs/SLUG/seed-N/           a run (sweeps/state.py)
+SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
 SWEEP/runs/SLUG/untuned-seed-N/   the same without the tuned learning rate, if the sweep has both
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,8 @@ from transformer_jax.files.atomic import Locked, explained, locked, made, write_
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEED
+from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.sweeps.state import SweepRun, read_json
-
-# Of prepared data, of unfinished preparation, and of its lock.
-DATA_NAME = re.compile(r"[0-9a-f]{12}(\.partial|\.lock)?")
 
 
 class SweepFolder:
@@ -49,8 +45,8 @@ class SweepFolder:
         record = read_json(self.definition_file)
         if record is None or record.get("format") != spec.FORMAT:
             raise BadInput(
-                f"{self.path}: is not a sweep (it has no sweep.json that this version can read); "
-                "transformer-jax sweep FILE.py makes one"
+                f"{self.path}: is not a sweep (it has no sweep.json that this version reads); transformer-jax sweep "
+                "FILE.py makes one in a new or empty directory"
             )
         return spec.from_json(record)
 
@@ -100,14 +96,10 @@ class SweepFolder:
     def check_place(self) -> None:
         """Raises for a place where no sweep can be, before anything is written there."""
         refuse_patterns(self.path)
-        names = set[str]()
         with explained(self.path), contextlib.suppress(FileNotFoundError):
-            names = set(os.listdir(self.path))
-        if self.definition_file.name in names:
-            self.load()
-        # A launcher killed while it prepared data leaves its lock and a data folder.
-        elif names - {".lock", "data"} or not all(DATA_NAME.fullmatch(file.name) for file in self.path.glob("data/*")):
-            raise BadInput(f"{self.path}: is not a sweep, and not empty; use an empty or new directory")
+            # A launcher that was killed while it prepared data leaves its lock and a data folder.
+            if set(os.listdir(self.path)) - {".lock", "data"}:
+                self.load()
 
     def save(self, definition: ResolvedSweep) -> None:
         with explained(self.path):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,16 +14,20 @@ from typing import Any, Protocol
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
+from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.checks import TUNING_SEED
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
+from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
-from transformer_jax.sweeps.state import Job, Outcome, SweepRun, now
-from transformer_jax.sweeps.status import Progress, RunStatus, failure, table, tracker_failures
+from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table, tracker_failures
+
+# Bytes that must be free for another run to start after one that failed.
+ROOM = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +110,8 @@ class Pool(Protocol):
     def is_busy(self) -> bool:
         """Whether there is anything to wait for."""
 
-    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
-        """The runs that have ended since the last call."""
+    def ended(self) -> Iterator[SweepRun]:
+        """The runs whose jobs have ended since the last call; how is in their files."""
 
     def stop(self) -> None:
         """Asks all jobs to save and end."""
@@ -165,7 +169,7 @@ class Launcher:
         jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
-        ended_badly = [status for status in statuses if status.state in ("failed", "diverged")]
+        ended_badly = [status for status in statuses if status.state in BAD]
         self.failed += [status.run.name for status in ended_badly if status.state == "failed"]
         self.unfinished += [s.run.name for s in statuses if s.state != "finished" and s not in ended_badly]
         for text in filter(None, [table(statuses), *map(failure, ended_badly), tracker_failures(statuses)]):
@@ -190,11 +194,13 @@ class Launcher:
         outcomes = [
             (self.failed, "failed; the same command retries them"),
             (self.diverged, "diverged; they are not repeated unless their folders are removed"),
-            (self.unfinished, "are not finished; the same command resumes the sweep"),
         ]
         for names, what in outcomes:
             if names:
                 raise Failed(f"{len(names)} runs {what}: {'; '.join(names)}")
+        if self.unfinished:
+            tell(f"{len(self.unfinished)} runs are not finished; the same command resumes the sweep")
+            return EXIT_UNFINISHED
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
 
@@ -240,31 +246,55 @@ def run_jobs(
     retries: int = 0,
     fail_fast: bool = False,
 ) -> None:
-    """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved."""
+    """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
+
+    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further. A full disk stops all
+    runs, because each of them would fail.
+    """
     pending, failures, stopping = list(jobs), collections.Counter[str](), False
+    reached, full_disk = collections.Counter[str](), ""
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
-        if not stopping and (signals.asked or (fail_fast and any(count > retries for count in failures.values()))):
+        too_many = fail_fast and any(count > retries for count in failures.values())
+        if not stopping and (signals.asked or too_many or full_disk):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
-        for run, outcome in pool.ended():
-            progress.outcomes[run.run_id] = outcome
+        again: set[str] = set()
+        for run in pool.ended():
             progress.pending.pop(run.run_id, None)
-            if outcome.state != "failed":
-                continue
-            failures[run.run_id] += 1
-            if run.attempt().get("state") == "running":  # the process could not record the failure itself
-                with contextlib.suppress(OSError):
-                    run.record_attempt(state="failed", error=outcome.error, ended=now())
-            if failures[run.run_id] <= retries and not stopping:
-                progress.print(f"{run.name}: failed, retrying: {outcome.error.splitlines()[0]}")
+            status = status_of(run)
+            came_further = status.step > reached[run.run_id]
+            reached[run.run_id] = status.step
+            if status.state == "failed":
+                failures[run.run_id] += 1
+                full_disk = full_disk or why_full(run.path)
+            may_retry = status.state == "failed" and failures[run.run_id] <= retries
+            may_resume = status.state == "stopped" and came_further and not run.attempt().get("asked", True)
+            if not stopping and (may_retry or may_resume):
+                reason = status.error.partition("\n")[0]
+                progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
-                pending.append([run])
+                again.add(run.run_id)
+        together = [[run for run in job if run.run_id in again] for job in jobs]
+        pending += filter(None, together)
         progress.show_changes()
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     progress.show_changes(now=True)
+    if full_disk:
+        raise Failed(full_disk)
+
+
+def why_full(folder: Path) -> str:
+    """The message if the disk of this folder has no room for a small file; "" if it has."""
+    try:
+        with explained(folder), tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
+            file.flush()
+    except Failed as full:
+        return str(full)
+    return ""
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:

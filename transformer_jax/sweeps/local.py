@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from transformer_jax.files.atomic import explained
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.state import Job, Outcome, SweepRun, outcome_of
+from transformer_jax.sweeps.run import Job, SweepRun, now
 
 # Without -P, `python -m` imports from the current directory first: a copy of the package that lies there, or a file
 # called random.py, would be run in place of what is installed.
@@ -24,20 +25,22 @@ PYTHON = (sys.executable, "-P")
 LAST_LINES = 8
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
+# Where the driver of TPUs has an entry for each chip; and how libtpu wants to know of so many chips.
+DEVICES = Path("/dev")
+BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 class WorkerProcess:
     """A process that trains some runs, as its launcher sees it. Closing its stdin asks it to stop."""
 
     def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun], environment: Mapping[str, str] | None = None):
-        self.runs = tuple(runs)
-        first = runs[0]
-        first.path.mkdir(parents=True, exist_ok=True)
-        for run in runs[1:]:
-            run.path.mkdir(parents=True, exist_ok=True)
-            run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
-        run_ids = [run.run_id for run in runs]
-        with open(first.log, "ab") as log:
+        self.runs, first, run_ids = tuple(runs), runs[0], [run.run_id for run in runs]
+        with explained(sweep.path):
+            for run in runs:
+                run.path.mkdir(parents=True, exist_ok=True)
+            for run in runs[1:]:
+                run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
+        with explained(sweep.path), open(first.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*PYTHON, "-m", "transformer_jax.sweeps.worker", "--until-stdin-ends", sweep.path, *run_ids],
                 stdin=subprocess.PIPE,
@@ -53,23 +56,19 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
 
-    def has_ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def outcomes(self) -> list[Outcome]:
-        """The outcome of each run; waits for the end."""
+    def conclude(self) -> None:
+        """Waits for the end, and records how it was for the runs for which the process could not."""
         status = self.process.wait()
         self.ask_to_stop()  # closes the pipe
-        if status == -signal.SIGTERM:  # asked to stop before it had a handler for the signal
-            unrecorded = Outcome("stopped")
-        else:
+        state, error = "stopped", ""  # by SIGTERM before it had a handler for the signal
+        if status != -signal.SIGTERM:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            unrecorded = Outcome("failed", f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}")
-        return [
+            state, error = "failed", f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}"
+        for run in self.runs:
+            attempt = run.attempt()
             # An older attempt tells nothing of a process that ended before it could begin.
-            outcome_of(run, unrecorded) if run.attempt().get("pid") == self.process.pid else unrecorded
-            for run in self.runs
-        ]
+            if attempt.get("pid") != self.process.pid or attempt.get("state") == "running":
+                run.record_attempt(state=state, error=error, ended=now())
 
 
 def last_lines(log: Path) -> str:
@@ -85,12 +84,14 @@ class Slot(NamedTuple):
 
 
 def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
-    """The machine in `jobs` shares; by default one for each GPU, or a single one without GPUs.
+    """The machine in `jobs` shares; by default one for each GPU or TPU chip, or a single one without them.
 
-    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. All processes get the
-    same number of cores, on which the last digits of results depend: `cores_of_a_run` if it is given, and they share
-    cores if there are too few.
+    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. A TPU chip belongs to one
+    process. On CPUs all processes get the same number of cores, on which the last digits of results depend:
+    `cores_of_a_run` if it is given, and they share cores if there are too few.
     """
+    if chips := tpu_chips():
+        return _tpu_slots(chips, jobs or len(chips))
     devices = gpus()
     jobs = jobs or max(len(devices), 1)
     if devices:
@@ -110,6 +111,32 @@ def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
     fraction = f"{SHARED_MEMORY / -(-jobs // count):.3f}"
     memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)}
     return Slot((), {"CUDA_VISIBLE_DEVICES": devices[number % count], **memory})
+
+
+def _tpu_slots(chips: Sequence[str], jobs: int) -> list[Slot]:
+    """As many processes as asked for, at most one per chip, with as many chips each; libtpu takes 1, 2, 4 or 8."""
+    each = max(count for count in BOUNDS if count <= max(len(chips) // jobs, 1))
+    return [
+        Slot(
+            (),
+            {
+                "TPU_VISIBLE_CHIPS": ",".join(chips[first : first + each]),
+                "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[each],
+                "TPU_PROCESS_BOUNDS": "1,1,1",
+            },
+        )
+        for first in range(0, min(jobs, len(chips)) * each, each)
+    ]
+
+
+def tpu_chips() -> list[str]:
+    """The TPU chips that JAX would use, found without JAX: only one process can open a chip."""
+    if os.environ.get("JAX_PLATFORMS", "tpu") != "tpu" or importlib.util.find_spec("libtpu") is None:
+        return []
+    if "TPU_VISIBLE_CHIPS" in os.environ:
+        return [chip for chip in os.environ["TPU_VISIBLE_CHIPS"].split(",") if chip]
+    entries = [*DEVICES.glob("accel[0-9]*"), *DEVICES.glob("vfio/[0-9]*")]
+    return [str(number) for number in range(len(entries))]
 
 
 def gpus() -> list[str]:
@@ -148,35 +175,25 @@ class LocalPool:
     def __init__(self, sweep: SweepFolder, slots: Sequence[Slot]):
         self.sweep, self.free = sweep, list(slots)
         self.busy: list[tuple[WorkerProcess, Slot]] = []
-        self.not_started: list[tuple[SweepRun, Outcome]] = []
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
         pending = list(jobs)
         while pending and self.free:
-            job = pending.pop(0)
-            try:
-                with pinned(self.free[0]):
-                    process = WorkerProcess(self.sweep, job, self.free[0].environment)
-                self.busy.append((process, self.free.pop(0)))
-            except OSError as error:
-                if len(job) > 1:  # one run's folder stands in the way of the others
-                    pending += [[run] for run in job]
-                    continue
-                error_text = f"{job[0].path}: no process could be started in it: {error}"
-                self.not_started.append((job[0], Outcome("failed", error_text)))
+            slot = self.free.pop(0)
+            with pinned(slot):
+                self.busy.append((WorkerProcess(self.sweep, pending.pop(0), slot.environment), slot))
         return pending
 
     def is_busy(self) -> bool:
-        return bool(self.busy or self.not_started)
+        return bool(self.busy)
 
-    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
-        yield from self.not_started
-        self.not_started = []
+    def ended(self) -> Iterator[SweepRun]:
         for process, slot in list(self.busy):
-            if process.has_ended():
+            if process.process.poll() is not None:
                 self.busy.remove((process, slot))
                 self.free.append(slot)
-                yield from zip(process.runs, process.outcomes(), strict=True)
+                process.conclude()
+                yield from process.runs
 
     def stop(self) -> None:
         for process, _ in self.busy:

@@ -22,8 +22,8 @@ from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import provenance
+from transformer_jax.sweeps.run import SweepRun, digest, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.sweeps.state import SweepRun, digest, read_json
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate
@@ -68,14 +68,13 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
         evaluation = evaluate_run(model, model.config.decode, test_set)
         evaluation.save(directory, name)
         record = evaluation.record
-    exact = record.get("exact_match")  # records of earlier versions have none
     return {
         "file": f"translations/{name}.json",
         **{key: wanted[key] for key in IDENTITY},
         "bleu": record["measures"]["bleu"]["score"],
         "chrf": record["measures"]["chrf"]["score"],
         "perplexity_per_token": record["perplexity"]["per_token"],
-        **({"exact_match": {key: exact[key] for key in ("right", "total")}} if exact else {}),
+        "exact_match": {key: record["exact_match"][key] for key in ("right", "total")},
     }
 
 

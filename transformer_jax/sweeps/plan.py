@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import statistics
@@ -17,9 +18,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -38,8 +38,8 @@ from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, Slot, pinned, slots
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
-from transformer_jax.sweeps.state import SweepRun
 from transformer_jax.sweeps.status import aligned, status_of
 from transformer_jax.training.steps import CompiledSteps, planned_steps
 from transformer_jax.update import sharding
@@ -61,14 +61,14 @@ MOST_FLOPS = 3e10
 def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None) -> str:
     """A table of the variants, and how long what is not finished yet will take."""
     experiments = {name: definition.experiments[name] for name in variants}
-    folders = {name: sweep.data(config) for name, config in experiments.items()}
-    data = {name: folder if (folder / MANIFEST).is_file() else None for name, folder in folders.items()}
-    counted = {name: planned_steps(config, lambda name=name: data[name]) for name, config in experiments.items()}  # type: ignore[misc]
+    data = {name: sweep.data(config) for name, config in experiments.items()}
+    unprepared = [name for name, folder in data.items() if not (folder / MANIFEST).is_file()]
+    counted = {name: planned_steps(config, functools.partial(data.get, name)) for name, config in experiments.items()}
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
     here = slots(jobs, definition.cores)
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
-    finished = [(run, seconds) for run, seconds in known if seconds is not None]
+    finished = [(run, taken) for run, taken in known if taken is not None]
     timed = {} if finished or not unfinished else timed_updates(experiments, data, here[0])
     seconds, next_run = [0.0], dict[str, float]()
     for status in unfinished:
@@ -99,10 +99,10 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
         f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on)",
     ]
-    if None in data.values():
+    if unprepared:
         lines.append(
-            f"the data of {list(data.values()).count(None)} variants is not prepared: vocabularies are taken to have "
-            "the size asked for, and runs with train.epochs to have train.steps updates"
+            f"the data of {len(unprepared)} variants is not prepared: vocabularies are taken to have the size asked "
+            "for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
 
@@ -147,10 +147,10 @@ def seconds_taken(run: SweepRun) -> float | None:
 
 
 def timed_updates(
-    experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path | None], slot: Slot
+    experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path], slot: Slot
 ) -> dict[str, dict[str, float]]:
     """One update of each variant, timed in one process with the cores or the GPU of a worker."""
-    configs = [[dataclasses.asdict(config), data[name] and str(data[name])] for name, config in experiments.items()]
+    configs = [[dataclasses.asdict(config), str(data[name])] for name, config in experiments.items()]
     tell(f"timing an update of {len(experiments)} variants ...")
     with pinned(slot):
         timing = subprocess.run(
@@ -166,10 +166,10 @@ def timed_updates(
     return {name: {**start, **line} for name, line in zip(experiments, lines, strict=True)}
 
 
-def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
+def time_update(config: ExperimentConfig, data: Path) -> dict[str, float]:
     """Seconds to compile an update, and to compute it; `data` is the folder of its prepared data, if that exists."""
-    if data is not None:
-        config = with_vocabulary(config, Prepared.open(Path(data)))
+    if (data / MANIFEST).is_file():
+        config = with_vocabulary(config, Prepared.open(data))
     mesh = sharding.make_mesh(config.mesh)
     multiple = sharding.batch_shards(mesh) * config.train.accumulate
     length = min(LENGTH, config.data.max_length)
@@ -182,22 +182,14 @@ def time_update(config: ExperimentConfig, data: str | None) -> dict[str, float]:
     batch = sharding.place_batch(Batch(*[np.ones((timed_rows * multiple, length), np.int32)] * 3), mesh)
     state = jax.block_until_ready(steps.new_state())
 
-    def update() -> Any:
-        nonlocal state
+    times: list[float] = []
+    while len(times) <= CALLS or sum(times[1:]) < SECONDS:
+        begin = time.monotonic()
         state, metrics = steps.train_step(state, batch)
-        return metrics
-
-    first, times = _seconds_of(update), list[float]()
-    while len(times) < CALLS or sum(times) < SECONDS:
-        times.append(_seconds_of(update))
-    seconds = statistics.median(times)
-    return {"compile": max(first - seconds, 0.0), "update": seconds * rows / timed_rows}
-
-
-def _seconds_of(call: Callable[[], Any]) -> float:
-    begin = time.monotonic()
-    jax.block_until_ready(call())
-    return time.monotonic() - begin
+        jax.block_until_ready(metrics)
+        times.append(time.monotonic() - begin)
+    seconds = statistics.median(times[1:])
+    return {"compile": max(times[0] - seconds, 0.0), "update": seconds * rows / timed_rows}
 
 
 def main() -> None:
@@ -206,7 +198,7 @@ def main() -> None:
     jax.devices()
     print(json.dumps({"start": time.time() - request["asked"]}), flush=True)
     for config, data in request["configs"]:
-        print(json.dumps(time_update(from_config_dict(config), data)), flush=True)
+        print(json.dumps(time_update(from_config_dict(config), Path(data))), flush=True)
 
 
 if __name__ == "__main__":

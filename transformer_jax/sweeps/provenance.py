@@ -12,8 +12,8 @@ from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import IDENTIFYING, identifying_versions
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.sweeps.state import SweepRun
 
 # The most runs that are named in a line.
 SHOWN_RUNS = 8
@@ -81,12 +81,8 @@ def mixtures(runs: Iterable[Made]) -> list[str]:
             groups.setdefault(kind, {}).setdefault(fact, []).append(run.name)
     for kind, names_of in groups.items():
         if len(names_of) > 1:
-            *few, (most, others) = sorted(names_of.items(), key=lambda group: len(group[1]))
-            made = [f"{fact} in {_some(names)}" for fact, names in few]
-            made.append(f"{most} in {others[0] if len(others) == 1 else f'the other {len(others)} runs'}")
-            lines.append(
-                f"The runs were not all made by the same {kind.replace('_sha256', ' source')}: {'; '.join(made)}."
-            )
+            made = "; ".join(f"{fact} in {_some(names)}" for fact, names in names_of.items())
+            lines.append(f"The runs were not all made by the same {kind.replace('_sha256', ' source')}: {made}.")
     return lines + [f"{run.name}: {note}." for run in runs for note in run.notes]
 
 

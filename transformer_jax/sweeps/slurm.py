@@ -22,7 +22,7 @@ from transformer_jax.extras import require
 from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
-from transformer_jax.sweeps.state import Job, Outcome, SweepRun, outcome_of, read_json
+from transformer_jax.sweeps.run import Job, SweepRun, now, read_json
 from transformer_jax.sweeps.status import Progress
 
 # So many answers of squeue without a job mean that it is over; and the seconds between them before jobs are submitted.
@@ -32,6 +32,8 @@ MAX_REQUEUES = 1000
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
+# What a worker records of a run that is over for it.
+ENDED = {"finished", "failed", "diverged", "stopped"}
 SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -145,7 +147,7 @@ class SlurmPool:
     def is_busy(self) -> bool:
         return bool(self._own_jobs()) and not self.slurm.detach
 
-    def ended(self) -> Iterator[tuple[SweepRun, Outcome]]:
+    def ended(self) -> Iterator[SweepRun]:
         if self.slurm.detach:
             return
         try:
@@ -157,14 +159,15 @@ class SlurmPool:
             return
         for job, (run_ids, state) in over.items():
             for run in (self.runs[run_id] for run_id in run_ids if run_id in self.runs):
-                yield run, self._outcome(run, job, state in BROKEN)
-
-    def _outcome(self, run: SweepRun, job: str, broke: bool) -> Outcome:
-        """How a run went whose job is over; if the job broke, its worker could not record it."""
-        error = f"job {job} ended without a result; its last lines:\n{last_lines(self.folder / f'{job}_0_log.out')}"
-        unrecorded = Outcome("stopped" if self.stopping else "failed", error)
-        outcome = outcome_of(run, unrecorded)
-        return unrecorded if outcome.state == "stopped" and broke else outcome
+                recorded = run.attempt().get("state")
+                told = recorded in ("failed", "diverged") or (recorded == "stopped" and state not in BROKEN)
+                if not told and run.result() is None:  # its worker could not record how it ended
+                    log = last_lines(self.folder / f"{job}_0_log.out")
+                    error = f"job {job} ended without a result; its last lines:\n{log}"
+                    run.record_attempt(state="stopped" if self.stopping else "failed", error=error, ended=now())
+                if state == "CA":
+                    run.record_attempt(asked=True)
+                yield run
 
     def stop(self) -> None:
         """SLURM asks the jobs to end, and kills them half a minute later; they save meanwhile."""
@@ -189,7 +192,7 @@ class SlurmPool:
 
     def _has_ended(self, run_id: str) -> bool:
         attempt = read_json(self.sweep.path / "runs" / run_id / "attempt.json") or {}
-        return attempt.get("state") in ("finished", "failed", "diverged", "stopped")
+        return attempt.get("state") in ENDED
 
     def _record(self, jobs: dict[str, list[str]]) -> None:
         self.jobs = jobs

@@ -1,20 +1,28 @@
-"""The progress of a sweep's runs: a table, and a line for each change."""
+"""How the runs of a sweep stand, from their files alone: a table, and a line for each change.
+
+The states of a run: waiting, running, measuring, finished; queued (on a cluster), stopped (it can be resumed),
+interrupted (its process is gone), failed (it is tried again), diverged (it would diverge again).
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import datetime
+import fcntl
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
 from transformer_jax.runs.tracking import failure as failure_of_tracker
-from transformer_jax.sweeps.state import Outcome, SweepRun, state_of
+from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
+BAD = ("failed", "diverged")
 # In the order of the summary.
 STATES = ("finished", "running", "measuring", "queued", "waiting", "stopped", "interrupted", "diverged", "failed")
 
@@ -31,6 +39,14 @@ class RunStatus:
     bleu: float | None = None  # of validation; of the first test set when finished
     seconds_left: float | None = None
     error: str = ""
+    host: str = ""  # where it was tried last
+    age: float | None = None  # seconds since the last line of its metrics
+
+    def to_json(self) -> dict[str, Any]:
+        """As `sweep --status --json` prints it."""
+        facts = {name: value for name, value in vars(self).items() if name not in ("run", "age")}
+        run = {"run": self.run.run_id, "variant": self.run.variant, "seed": self.run.seed, "kind": self.run.kind}
+        return {**run, **facts, "seconds_since_step": self.age}
 
     def of_job(self, is_in_queue: bool | None) -> RunStatus:
         """The status given whether the run's SLURM job is queued or running; None is unknown."""
@@ -39,20 +55,41 @@ class RunStatus:
         return self
 
 
-def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
-    """The status from the run's files; an `outcome` its process reported counts where files could not be written."""
-    result = run.result() if run.is_finished() else None
+def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
+    """The state of an unfinished run, from its folder and its attempt.json, and the reason if there is one."""
+    state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
+    if state in ("failed", "diverged"):
+        return state, error or "no error was recorded"
+    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path):
+        return "interrupted", "its process is gone"  # on another machine the lock may not be visible
+    # Finished without a valid result: the sweep asks for more than it did then.
+    return (state, error) if state in ("running", "stopped") else ("waiting", "")
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process is working on the run in this folder, as far as locks can tell."""
+    try:
+        with open(path / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or a file system without locks
+        return False
+    return False
+
+
+def status_of(run: SweepRun) -> RunStatus:
+    result, attempt = run.result() if run.is_finished() else None, run.attempt()
+    host = attempt.get("host", "")
     if result is not None:
         tested = [test["bleu"] for test in result["tests"].values()]
-        steps = result["steps"]
-        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), tested[0] if tested else None)
-    state, error = state_of(run.path, run.attempt())
-    if outcome is not None and outcome.state in ("failed", "diverged", "stopped"):
-        state, error = outcome
+        loss, bleu, steps = result["valid"].get("loss"), tested[0] if tested else None, result["steps"]
+        return RunStatus(run, "finished", steps, steps, loss, bleu, host=host)
+    state, error = state_of(run.path, attempt)
     try:
-        lines = read_metrics(run.folder.metrics)
+        lines, age = read_metrics(run.folder.metrics), time.time() - run.folder.metrics.stat().st_mtime
     except OSError:
-        lines = []
+        lines, age = [], None
     steps = run.folder.last_step() or run.experiment.train.steps
     trained = [line for line in lines if "loss" in line]
     step = lines[-1]["step"] if lines else 0
@@ -67,6 +104,8 @@ def status_of(run: SweepRun, outcome: Outcome | None = None) -> RunStatus:
         bleu=next((line["bleu"] for line in reversed(lines) if "bleu" in line), None),
         seconds_left=_seconds_left(trained, steps) if state == "running" else None,
         error=error,
+        host=host,
+        age=age,
     )
 
 
@@ -83,7 +122,6 @@ class Progress:
 
     def __init__(self, runs: Sequence[SweepRun], stream: IO[str] | None = None):
         self.runs, self.stream = runs, stream or sys.stdout
-        self.outcomes: dict[str, Outcome] = {}
         # "waiting" or "queued", for runs that are still to start, whatever their last attempt came to.
         self.pending: dict[str, str] = {}
         self._finished: dict[str, RunStatus] = {}
@@ -94,7 +132,7 @@ class Progress:
         return [self._finished.get(run.run_id) or self._status(run) for run in self.runs]
 
     def _status(self, run: SweepRun) -> RunStatus:
-        status = status_of(run, self.outcomes.get(run.run_id))
+        status = status_of(run)
         if status.state == "finished":
             self._finished[run.run_id] = status  # which will not change
         elif status.state in ("running", "measuring"):

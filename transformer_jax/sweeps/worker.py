@@ -28,8 +28,8 @@ from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.measure import finish, labels_of
+from transformer_jax.sweeps.run import SweepRun, now
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.sweeps.state import SweepRun, now
 from transformer_jax.training.train import Ending
 
 # Lines of a traceback that are kept as the reason of a failure.
@@ -137,15 +137,14 @@ class Worker:
         if ending.diverged:
             self.fail(run, Diverged(ending.why))
         elif not ending.final:
-            self.record(run, "stopped", error=ending.why)
+            self.record(run, "stopped", error=ending.why, asked=self.stopping)
         return ending.final and not ending.diverged
 
     def record(self, run: SweepRun, state: str, **values: object) -> None:
         """Records the state of a run in its folder."""
         if state != "running":
             values = {"ended": now(), **values}
-        with explained(run.path):
-            run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
+        run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
 
     def fail(self, run: SweepRun, error: Exception) -> None:
         self.failed.add(run.run_id)

@@ -1,8 +1,7 @@
-"""One run of a sweep as it is on disk. Whether it is finished, running or failed is derived here, from its files alone.
+"""One run of a sweep as it is on disk.
 
 A run folder as `train` makes it, and besides: log.txt, attempt.json (how the last attempt went), translations/,
-analysis/, and result.json, which is written last. The states of a run: waiting, running, finished; stopped (it can be
-resumed), interrupted (its process is gone), failed (it is tried again), diverged (it would diverge again).
+analysis/, and result.json, which is written last.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import hashlib
 import json
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
@@ -69,7 +66,9 @@ class SweepRun:
         return read_json(self.path / "attempt.json") or {}
 
     def record_attempt(self, **values: Any) -> None:
-        write_json(self.path / "attempt.json", {**self.attempt(), **values})
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.path / "attempt.json", {**self.attempt(), **values})
 
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config and has all test sets and analyses."""
@@ -106,46 +105,6 @@ class SweepRun:
 
 # The runs that one process trains.
 Job = Sequence[SweepRun]
-
-
-class Outcome(NamedTuple):
-    """How a run went in one process."""
-
-    state: str  # finished, failed, diverged, stopped
-    error: str = ""
-
-
-def outcome_of(run: SweepRun, unrecorded: Outcome) -> Outcome:
-    """How a run went whose process has ended; `unrecorded` if the process could not record it."""
-    attempt = run.attempt()
-    if run.result() is not None:
-        return Outcome("finished")
-    if attempt.get("state") in ("failed", "diverged", "stopped"):
-        return Outcome(attempt["state"], attempt.get("error") or "")
-    return unrecorded
-
-
-def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
-    """The state of an unfinished run, from its folder and its attempt.json, and the reason if there is one."""
-    state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
-    if state in ("failed", "diverged"):
-        return state, error or "no error was recorded"
-    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path):
-        return "interrupted", "its process is gone"  # on another machine the lock may not be visible
-    # Finished without a valid result: the sweep asks for more than it did then.
-    return (state, error) if state in ("running", "stopped") else ("waiting", "")
-
-
-def is_held(path: Path) -> bool:
-    """Whether a process is working on the run in this folder, as far as locks can tell."""
-    try:
-        with open(path / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such file, or a file system without locks
-        return False
-    return False
 
 
 def digest(experiment: ExperimentConfig) -> str:

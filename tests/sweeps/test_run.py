@@ -1,14 +1,12 @@
-"""One run of a sweep: its state, from its files."""
+"""One run of a sweep: when its result counts."""
 
 import json
-import os
 
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.state import is_held, state_of
 
 
 def test_a_result_counts_only_for_the_config_and_the_tests_it_was_made_with(tmp_path):
@@ -34,27 +32,3 @@ def test_a_run_is_finished_as_long_as_its_records_are_those_it_was_measured_by(f
     elif changed is not None:
         write_json(record, {} if changed == "odd" else {**json.loads(record.read_text()), **changed})
     assert run.result() is not None and run.is_finished() == (changed is None)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "held", "state"),
-    [
-        ({}, False, ("waiting", "")),
-        ({"state": "running", "host": os.uname().nodename}, True, ("running", "")),
-        ({"state": "running", "host": os.uname().nodename}, False, ("interrupted", "its process is gone")),
-        ({"state": "running", "host": "elsewhere"}, False, ("running", "")),
-        ({"state": "stopped", "error": "by SIGTERM"}, False, ("stopped", "by SIGTERM")),
-        ({"state": "failed", "error": "no\nroom"}, False, ("failed", "no\nroom")),
-        ({"state": "diverged", "error": "at step 7"}, False, ("diverged", "at step 7")),
-        ({"state": "failed", "error": None}, False, ("failed", "no error was recorded")),
-        ({"state": "finished"}, False, ("waiting", "")),  # the sweep asks for more than it did then
-        ({"state": "odd"}, False, ("waiting", "")),
-    ],
-)
-def test_the_state_of_an_unfinished_run(folder, attempt, held, state):
-    (run,) = folder.runs(defined())
-    if not held:
-        assert state_of(run.path, attempt) == state and not is_held(run.path)
-        return
-    with run.held():
-        assert state_of(run.path, attempt) == state and is_held(run.path)
