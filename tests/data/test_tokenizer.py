@@ -249,17 +249,9 @@ def test_what_it_does_not_know_is_our_unknown_token(tmp_path):
     assert load_tokenizer(tmp_path / "tokenizer.json").encode("zebra") == [UNK]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model": {"type": "NoSuch"}},
-        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
-        {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}},
-        {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []},
-    ],
-)
-def test_a_file_that_would_lose_text_is_refused(tmp_path, change):
-    stored = json.loads(tokenizer_json("words")) | {"pre_tokenizer": None} | change
+@pytest.mark.parametrize("model", [{"type": "NoSuch"}, {"type": "BPE", "vocab": {"a": 0}, "merges": []}])
+def test_a_file_that_would_lose_text_is_refused(tmp_path, model):
+    stored = json.loads(tokenizer_json("words")) | {"pre_tokenizer": None, "model": model}
     (tmp_path / "tokenizer.json").write_text(json.dumps(stored))
     with pytest.raises(BadInput, match=r"tokenizer\.json: "):
         load_tokenizer(tmp_path / "tokenizer.json")
