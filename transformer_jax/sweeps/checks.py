@@ -43,10 +43,12 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
         return [], [f"variants = {sweep.variants!r}: must be a list of at least one Variant"]
     base, mistyped = base_values(sweep, overrides)
     of_base = problems_of(configuration.from_config_dict, base)
+    # What is wrong on the command line shall not hide what is wrong in variants.
+    below_variants = base_values(sweep)[0] if of_base else base
     problems = [*of_base, *_sweep_problems(sweep)]
     experiments = {}
     for variant in sweep.variants:
-        values = changed(base, variant.changes)
+        values = changed(below_variants, variant.changes)
         found = problems_of(configuration.from_config_dict, values)
         if not found:
             experiments[variant.name] = config = configuration.from_config_dict(values)
