@@ -75,7 +75,7 @@ def test_a_failed_job_is_submitted_again(folder, states):
     cluster = Cluster(["F"], ["R", "CD"])
     found, printed = states(cluster, [run], retries=1)
     assert found == {"base/seed-0": "failed"} and len(cluster.submitted) == 2
-    assert "base, seed 0: failed, retrying: job 7_0 ended without a result; its last lines:" in printed
+    assert "base, seed 0: failed, starting it again: job 7_0 ended without a result" in printed
 
 
 def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
