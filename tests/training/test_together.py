@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from tests.support.small_runs import batches, experiment, trainer, worst_difference
 from tests.support.training_runs import metrics, shared_programs, weights
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import resumable_together, train_run, train_runs_together
@@ -25,19 +25,6 @@ WITHIN = 2e-5
 
 def experiments(*changes, **common):
     return [experiment(**{"train__keep_latest": 2, **common, **own}) for own in changes]
-
-
-def together(configs, devices=1):
-    mesh = sharding.make_mesh(configs[0].mesh, jax.devices()[:devices])
-    schedules = [make_schedule(c.optimizer, c.model.d_model, c.train.steps) for c in configs]
-    return CompiledSteps(configs, schedules, mesh)
-
-
-def trained(programs, batches, state=None):
-    state = programs.new_state() if state is None else state
-    for batch in batches:
-        state, _ = programs.train_step(state, sharding.place_batch(batch, programs.mesh))
-    return state
 
 
 def test_what_may_not_differ_is_named():
@@ -80,47 +67,21 @@ def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups):
 
 
 @pytest.mark.slow
-def test_ten_updates_are_those_of_a_run_alone():
-    """Parameters and what is added up for the log, also where the state is taken apart and joined again half-way, where
-    one of the runs diverges, and where a parameter group has a peak of its own; what is taken out lies as it would
-    alone. On a mesh that is divided two ways."""
-    changes = [
-        {"model__dropout": 0.0, "optimizer__schedule": "cosine", "optimizer__warmup_steps": 2},
-        {
-            "seed": 2**32 - 1,
-            "model__dropout": 0.3,
-            "model__attention_dropout": 0.2,
-            "train__label_smoothing": 0.0,
-            "train__z_loss": 0.1,
-            "optimizer__beta2": 0.9,
-            "optimizer__learning_rate": 1e-2,
-            "optimizer__weight_decay": 0.01,
-            "optimizer__clip_norm": 0.1,
-        },
-        {"seed": 2, "optimizer__learning_rate": 1e30},
-    ]
-    usual = {"optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0, "model__mup_base_d_model": 8}
-    usual["optimizer__groups"] = (("table", {"learning_rate_factor": 0.3}),)
-    divided = {"mesh__fsdp": 2, "mesh__tensor": 2, "train__accumulate": 2}
-    devices, configs, data = 4, experiments(*changes, **usual, **divided), batches()
-    programs = together(configs, devices)
-    states = trained(programs, data[:5])
-    states = programs.join(list(programs.split(states)))
-    states = trained(programs, data[5:], states)
-    alone = Trainer(configs[1], devices)
-    of_runs = list(programs.split(states))
-    ours, theirs = of_runs[1], alone.train(data, alone.init())
+def test_on_two_devices_each_run_is_as_if_it_were_alone():
+    """Its state is sharded as alone, also after it was taken apart and joined."""
+    mesh = {"devices": 2, "mesh__fsdp": 2}
+    alone = trainer(**mesh, seed=1, train__keep_latest=2)
+    configs = experiments({}, {"seed": 1}, mesh__fsdp=2)
+    schedule = make_schedule(configs[0].optimizer, 16, 10)
+    compiled = CompiledSteps(configs, [schedule] * 2, alone.mesh)
+    states = compiled.join([alone.new()] * 2)
+    for batch in batches(3):
+        states, _ = compiled.train_step(states, sharding.place_batch(batch, alone.mesh))
+        states = compiled.join(list(compiled.split(states)))
+    ours, theirs = list(compiled.split(states))[1], alone.train(batches(3))
     assert worst_difference(ours, theirs) < (WITHIN,)
-    for a, b in zip(jax.tree.leaves(ours.sums), jax.tree.leaves(theirs.sums), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
     places = [[leaf.sharding for leaf in jax.tree.leaves(state)] for state in (ours, alone.plan)]
     assert places[0] == places[1]
-    assert worst_difference(*of_runs[:2]) > (0.01,), "a test of nothing"
-    assert (np.asarray(states.bad_in_a_row) > 3).tolist() == [False, False, True]
-
-    reset = programs.reset_sums(states)
-    for before, after in zip(jax.tree.leaves(states.sums), jax.tree.leaves(reset.sums), strict=True):
-        assert not after.any() and after.sharding.is_equivalent_to(before.sharding, after.ndim)
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +114,22 @@ def run_of(place, **changes):
 @pytest.fixture(scope="module")
 def runs(place):
     """Two that go well and differ in more than the seed, and one that diverges."""
-    other = {"seed": 1, "optimizer__learning_rate": 1e-2, "train__label_smoothing": 0.0, "model__dropout": 0.0}
+    usual = {"model__dropout": 0.1, "optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
+    usual |= {"model__mup_base_d_model": 8, "optimizer__groups": (("table", {"learning_rate_factor": 0.3}),)}
+    other = {
+        "seed": 2**32 - 1,
+        "model__dropout": 0.0,
+        "model__attention_dropout": 0.2,
+        "train__label_smoothing": 0.0,
+        "train__z_loss": 0.1,
+        "optimizer__learning_rate": 1e-2,
+        "optimizer__schedule": "cosine",
+        "optimizer__beta2": 0.9,
+        "optimizer__weight_decay": 0.01,
+        "optimizer__clip_norm": 0.1,
+    }
     changes = ({}, other, {"seed": 2, "optimizer__learning_rate": 1e30})
-    return [run_of(place, **{"model__dropout": 0.1, **own}) for own in changes]
+    return [run_of(place, **{**usual, **own}) for own in changes]
 
 
 @pytest.fixture(scope="module")

@@ -263,12 +263,6 @@ def average_in(optimizer_state: Any) -> optax.contrib.ScheduleFreeState | None:
     return next(filter(is_average, jax.tree.leaves(optimizer_state, is_leaf=is_average)), None)
 
 
-def evaluated(params: Any, optimizer_state: Any) -> Any:
-    """The parameters to evaluate: the average x of a schedule-free optimizer, or those trained."""
-    average = average_in(optimizer_state)
-    return params if average is None else optax.contrib.schedule_free_eval_params(average, params)
-
-
 def mup_rate_factors(model: ModelConfig) -> dict[str, float] | None:
     """muP's factors of learning rates (Yang et al. 2022, table 8, Adam); None in the standard parametrisation.
 

@@ -25,7 +25,7 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sums_of_features, zero_sums
-from transformer_jax.update.optimizer import average_in, evaluated
+from transformer_jax.update.optimizer import average_in
 
 Optimizer: TypeAlias = optax.GradientTransformation
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
@@ -101,7 +101,8 @@ class TrainState:
     @property
     def evaluated_params(self) -> Any:
         """The parameters to validate, translate and export with: `params`, or their average if it is schedule-free."""
-        return evaluated(self.params, self.optimizer)
+        average = average_in(self.optimizer)
+        return self.params if average is None else optax.contrib.schedule_free_eval_params(average, self.params)
 
 
 class StepMetrics(NamedTuple):
