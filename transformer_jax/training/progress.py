@@ -111,33 +111,22 @@ def _mean(values: Sequence[float]) -> float:
 def header(
     compiled: CompiledSteps, batches: TrainingBatches, left_out: Sequence[str], last_step: int, speed: Throughput
 ) -> str:
-    """What a log should begin with: all that people forget to write down."""
+    """What a log should begin with: what config.json does not say."""
     config, mesh, statistics = compiled.configs[0], compiled.mesh, batches.statistics()
-    model, train, optimizer, per_epoch = config.model, config.train, config.optimizer, statistics.steps_per_epoch
-    loss = f"loss {train.loss}" if train.loss else f"label smoothing {train.label_smoothing:g}"
-    loss += " (in valid_loss, not in perplexities)" if train.label_smoothing and not train.loss else ""
-    loss += f"; z-loss {train.z_loss:g}" if train.z_loss else ""
-    warm = min(max(optimizer.warmup_steps, 1), last_step)
-    peak = float(compiled.schedules[0](warm - 1))
+    model, train, per_epoch = config.model, config.train, statistics.steps_per_epoch
+    warm = min(max(config.optimizer.warmup_steps, 1), last_step)
     early_ends = {name: getattr(train, name) for name in ("tokens", "patience", "until_flat", "hours")}
-    earlier = ", ".join(f"train.{name} = {limit:,}" for name, limit in early_ends.items() if limit is not None)
     lines = {
-        "model": f"{count(compiled.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}"
-        + (f", products at {model.matmul_precision} precision" if model.dtype == "float32" else ""),
-        "vocabulary": f"{model.vocab_size:,}"
-        + (f" source, {model.target_vocab_size:,} target" if model.target_vocab_size else ", shared")
-        + f"; embeddings tied: {model.tie_embeddings}; positions: {model.parts.positions or model.positions}",
+        "model": f"{count(compiled.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}; "
+        f"vocabulary {model.vocab_size:,}" + (f" and {model.target_vocab_size:,}" if model.target_vocab_size else ""),
         "data": f"{statistics.pairs:,} pairs an epoch in {per_epoch:,} batches of {len(batches.shapes)} shapes; "
         + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *left_out]),
         "a batch": f"{statistics.source_tokens / per_epoch:,.0f} source + {statistics.target_tokens / per_epoch:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of its positions, the rest is padding)"
         + (f", in {train.accumulate} microbatches" if train.accumulate > 1 else ""),
-        "optimizer": " ".join([optimizer.name, *(f"{name}={value}" for name, value in optimizer.kwargs.items())])
-        + "".join(f"; {pattern}: {settings}" for pattern, settings in optimizer.groups),
-        "rate": f"{optimizer.schedule}: {peak:.3g} after the warmup, at step {warm:,}",
-        "loss": f"{loss}; dropout {model.dropout:g}",
         "length": f"{last_step:,} steps = {last_step / per_epoch:.1f} epochs"
-        + (f"; earlier by {earlier}" if earlier else ""),
+        + "".join(f"; earlier by train.{name} = {end:,}" for name, end in early_ends.items() if end is not None),
+        "rate": f"{float(compiled.schedules[0](warm - 1)):.3g} after the warmup, at step {warm:,}",
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         + (f"; {processes().count} processes" if processes().count > 1 else "")

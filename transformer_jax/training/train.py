@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
-# float32 counts exactly up to here, and int32 is far from its end.
-EXACT = 2**24
+# Devices count the tokens between two lines of metrics in int32.
+MOST_COUNTED = 2**31 - 1
 # The fewest validations whose trend counts.
 FEWEST = 5
 # Called with the parameters at each validation; what it returns is added to the line in metrics.jsonl.
@@ -109,9 +109,7 @@ class RunSetup:
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         self.compilations = CompileWatch()
         self.last_step = self.last_step_of(config.train)
-        # The most tokens of a side in a batch, and how often the devices' sums are collected, so that they stay exact.
         self.most_tokens = max(shape.rows * max(shape.source, shape.target) for shape in self.batches.shapes)
-        self.collect_every = max(1, EXACT // self.most_tokens)
         if problems := list(self._problems(has_evaluators)):
             raise ConfigError(problems)
         self.schedules = [make_schedule(each.optimizer, each.model.base_d_model, self.last_step) for each in configs]
@@ -126,6 +124,8 @@ class RunSetup:
                 f"model.max_length: the model's positions end at {limit}, but the longest row of a batch has {longest} "
                 "tokens: raise it (and train anew), or lower data.max_length (for training data)"
             )
+        if self.most_tokens * min(train.log_every, self.last_step) > MOST_COUNTED:
+            yield f"train.log_every = {train.log_every:,}: has more than {MOST_COUNTED:,} tokens: lower it"
         for name, measures in (("patience", has_evaluators), ("until_flat", False)):
             if (limit := getattr(train, name)) is not None and self.validation is None and not measures:
                 yield f"train.{name} = {limit:g} needs validation data, and there is none"
@@ -234,7 +234,6 @@ class Trainer:
     def train(self) -> list[Ending]:
         """Trains until the end."""
         train, first, last = self.train_config, self.step, self.setup.last_step
-        self.count_tokens()  # train.tokens may have been lowered
         self.progress = ProgressLine(first, last)
         self._saved = (first, time.monotonic())
         with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
@@ -244,11 +243,8 @@ class Trainer:
             while (end := self.ending()) is None:
                 self.take_step(next(batches), is_first=self.step == first)
                 self.check_metrics()
-                self.count_tokens()
-                if self.step % train.log_every == 0 or self.step == last or self._has_its_tokens():
+                if self.step % train.log_every == 0 or self.step == last or self.has_its_tokens():
                     self.log()
-                elif self.step % self.setup.collect_every == 0:
-                    self.collect()
                 with self.speed.paused():
                     if self.step % train.checkpoint_every == 0 or self.is_late_for_a_checkpoint():
                         self.save()
@@ -284,33 +280,29 @@ class Trainer:
 
     # Log, save, validate.
 
-    def count_tokens(self) -> None:
-        """Counts the target tokens for `train.tokens`, which only a run that trains alone may have.
+    def has_its_tokens(self) -> bool:
+        """Whether the run, which trains alone, has the target tokens of `train.tokens`.
 
         Only the devices know, because skipped updates do not count. They are asked where full batches would reach the
         limit, which is seldom and does not depend on how often metrics are logged.
         """
-        if self.train_config.tokens is None or self.step < self._count_at:
-            return
-        self.tokens = self.runs[0].tokens + int(self.states.sums.target_tokens)
-        self._count_at = self.step + max(1, -(-(self.train_config.tokens - self.tokens) // self.setup.most_tokens))
-
-    def _has_its_tokens(self) -> bool:
-        return self.train_config.tokens is not None and self.tokens >= self.train_config.tokens
-
-    def collect(self) -> list[int]:
-        """Moves the devices' sums to the recorders; returns the updates of each run so far."""
-        fetched = self.compiled.fetch((self.states.sums, self.states.updates))
-        self.states = self.compiled.reset_sums(self.states)
-        for run, (sums, _) in zip(self.runs, fetched, strict=True):
-            run.add(sums)
-        return [int(updates) for _, updates in fetched]
+        limit = self.train_config.tokens
+        if limit is None:
+            return False
+        if self.step >= self._count_at:
+            self.tokens = self.runs[0].logged_tokens + int(self.states.sums.target_tokens)
+            self._count_at = self.step + max(1, -(-(limit - self.tokens) // self.setup.most_tokens))
+        return self.tokens >= limit
 
     def log(self) -> None:
         """Writes a line of metrics of each run about the steps since the last one."""
-        updates = self.collect()
+        fetched = self.compiled.fetch((self.states.sums, self.states.updates))
+        self.states = self.compiled.reset_sums(self.states)
         self.speed.lap(self.step)
-        lines = [run.log(self.step, of_run, self.speed) for run, of_run in zip(self.runs, updates, strict=True)]
+        lines = [
+            run.log(self.step, sums, int(updates), self.speed)
+            for run, (sums, updates) in zip(self.runs, fetched, strict=True)
+        ]
         self.progress.report(self.step, lines)
 
     def save(self) -> None:
@@ -373,7 +365,7 @@ class Trainer:
             return Ending(run.diverged, diverged=True)
         if self.step >= self.setup.last_step:
             return Ending("finished")
-        if self._has_its_tokens():
+        if self.has_its_tokens():
             return Ending(f"finished {self.tokens:,} target tokens")
         if reason := run.early_end():  # vmapped runs have no limits that depend on how they train
             return Ending(f"finished: {reason}")
@@ -398,7 +390,6 @@ class Recorder:
     ):
         self.config, self.schedule, self.folder, self.setup, self.label = config, schedule, folder, setup, label
         self.logged_tokens = 0  # target tokens up to the last line of metrics
-        self.unlogged: dict[str, float] = {}  # sums since then, as far as they were fetched from the devices
         self.perplexity = 0.0  # of the last line of metrics; 0 = not known
         self.criterion = Criterion.of(config.train, config.decode, setup.references)
         self.validations: list[dict[str, Any]] = []  # their lines of metrics
@@ -442,8 +433,7 @@ class Recorder:
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
             )
-        counts = notes["memory"]  # of the target tokens; named so in checkpoints
-        self.logged_tokens, self.unlogged = counts["target_tokens"], dict(counts["since"])
+        self.logged_tokens = notes.get("memory", notes)["target_tokens"]  # "memory" of version 1.0.0
         self.diverged = notes.get("diverged", "")
         before = Criterion.noted(notes)
         if not self.criterion.compares_with(before):
@@ -482,34 +472,23 @@ class Recorder:
                 )
         return ""
 
-    def add(self, sums: IntervalSums) -> None:
-        """Adds sums of the devices to those since the last line, in float64 and in integers of any size."""
-        for name, value in vars(sums).items():
-            self.unlogged[name] = self.unlogged.get(name, 0) + value.item()
-
-    @property
-    def tokens(self) -> int:
-        """The target tokens so far, as far as they were fetched from the devices."""
-        return self.logged_tokens + int(self.unlogged.get("target_tokens", 0))
-
-    def log(self, step: int, updates: int, speed: Throughput) -> dict[str, Any]:
+    def log(self, step: int, sums: IntervalSums, updates: int, speed: Throughput) -> dict[str, Any]:
         """Writes a line of metrics about the steps since the last one."""
         self.folder.refuse_other_training()
-        total, self.unlogged = self.unlogged, {}
-        tokens, logged_updates = int(total["target_tokens"]), int(total["steps"])
+        tokens, logged_updates = int(sums.target_tokens), int(sums.steps)
         self.logged_tokens += tokens
-        perplexity = _exp(_over(total["nll"], tokens))
+        perplexity = _exp(_over(sums.nll, tokens))
         self.perplexity = perplexity if tokens else self.perplexity
         line = {
             "epoch": round(step / self.setup.batches.steps_per_epoch, 4),
-            "loss": _over(total["loss"], tokens),
+            "loss": _over(sums.loss, tokens),
             "perplexity": perplexity,
-            "accuracy": _over(total["right"], tokens),
+            "accuracy": _over(sums.right, tokens),
             "learning_rate": float(self.schedule(max(updates - 1, 0))),
-            "gradient_norm": _over(total["gradient_norm"], logged_updates),
+            "gradient_norm": _over(sums.gradient_norm, logged_updates),
             "target_tokens": self.logged_tokens,
             "skipped": step - updates,
-            **speed.rates(int(total["source_tokens"]), tokens, logged_updates),
+            **speed.rates(int(sums.source_tokens), tokens, logged_updates),
         }
         self.metrics.write(step, line)
         if not self._has_warned and (problem := self.divergence(step)):
@@ -547,7 +526,7 @@ class Recorder:
         """Starts to write a checkpoint."""
         self.folder.refuse_other_training()
         notes = {
-            "memory": {"target_tokens": self.logged_tokens, "since": self.unlogged},
+            "target_tokens": self.logged_tokens,
             "batches": self.setup.batches.digest,
             "data": self.setup.data,
             "best": self.criterion._asdict(),

@@ -33,7 +33,7 @@ PACKING = ("source_segments", "target_segments", "source_positions", "target_pos
 
 @flax.struct.dataclass
 class IntervalSums:
-    """Sums over updates since they were last fetched, for a line of metrics or to keep them exact.
+    """Sums over the updates since the last line of metrics.
 
     Two have the names that checkpoints have: `right` is TokenSums.correct, and `steps` counts updates.
     """
