@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.small_runs import batches, experiment, trainer, worst_difference
+from tests.support.small_runs import Trainer, batches, experiment, worst_difference
 from tests.support.training_runs import metrics, shared_programs, weights
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import resumable_together, train_run, train_runs_together
@@ -69,9 +69,9 @@ def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups):
 @pytest.mark.slow
 def test_on_two_devices_each_run_is_as_if_it_were_alone():
     """Its state is sharded as alone, also after it was taken apart and joined."""
-    mesh = {"devices": 2, "mesh__fsdp": 2}
-    alone = trainer(**mesh, seed=1, train__keep_latest=2)
-    configs = experiments({}, {"seed": 1}, mesh__fsdp=2)
+    groups = (("table", {"learning_rate_factor": 0.3}),)
+    configs = experiments({}, {"seed": 1}, mesh__fsdp=2, optimizer__groups=groups)
+    alone = Trainer(configs[1], devices=2)
     schedule = make_schedule(configs[0].optimizer, 16, 10)
     compiled = CompiledSteps(configs, [schedule] * 2, alone.mesh)
     states = compiled.join([alone.new()] * 2)
@@ -115,7 +115,7 @@ def run_of(place, **changes):
 def runs(place):
     """Two that go well and differ in more than the seed, and one that diverges."""
     usual = {"model__dropout": 0.1, "optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
-    usual |= {"model__mup_base_d_model": 8, "optimizer__groups": (("table", {"learning_rate_factor": 0.3}),)}
+    usual["model__mup_base_d_model"] = 8
     other = {
         "seed": 2**32 - 1,
         "model__dropout": 0.0,
