@@ -224,21 +224,23 @@ def test_a_signal_during_a_validation_stops_there(tmp_path, monkeypatch, last):
     assert recorder.step == 4 and recorder.validations == [] and [step for step, _ in recorder.checkpoints.saved] == [4]
 
 
-def resumed_from(recorder, config, notes, step=4):
+def resumed_from(recorder, config, notes, step=4, is_new=True):
     resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup)
-    resumed.checkpoints, resumed.metrics, resumed.is_new = Saved(), Lines(), True
+    resumed.checkpoints, resumed.metrics, resumed.is_new = Saved(), Lines(), is_new
     resumed.resume(step, notes)
     return resumed
 
 
-def test_a_resumed_run_counts_from_its_last_line(tmp_path):
+def test_a_resumed_run_counts_from_its_last_line(tmp_path, monkeypatch):
     """Sums since then are in the state."""
     (recorder,) = run(tmp_path, [10] * 4, log_every=3, checkpoint_every=4, eval_every=4)
     notes = recorder.checkpoints.saved[-1][1]
     for known in (notes, {**notes, "memory": {"target_tokens": 40, "since": {}}}):
         assert resumed_from(recorder, recorder.config, known).logged_tokens == 40
+    # What cannot be resumed leaves its config.json as it was.
+    monkeypatch.setattr(Recorder, "record_config", lambda self: pytest.fail("written"))
     with pytest.raises(BadInput, match="data has changed"):
-        resumed_from(recorder, recorder.config, {**notes, "data": "other"})
+        resumed_from(recorder, recorder.config, {**notes, "data": "other"}, is_new=False)
 
 
 def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):

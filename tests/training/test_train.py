@@ -173,22 +173,6 @@ def test_another_length_is_refused_where_the_schedule_ends_with_the_run(by_epoch
     train_here(by_epochs, "optimizer.schedule=cosine", "train.steps=12")  # the same end
 
 
-def test_what_cannot_be_resumed_leaves_the_folder_as_it_was(place):
-    """Another text at the same path, prepared in another place: config.json must not come to name that place."""
-    workdir, texts = place / "other text", [place / f"text.{side}" for side in ("source", "target")]
-    options = ["data.corpus=", "train.steps=6", "data.valid_size=10", "data.test_size=0"]
-    options += [f"data.{file.suffix[1:]}={file}" for file in texts]
-    for file in texts:
-        file.write_text("".join(f"{' '.join(f'{n:b}')}\n" for n in range(200)))
-    train_here(workdir, *options)
-    before = (workdir / "config.json").read_bytes()
-    for file in texts:
-        file.write_text("".join(f"{' '.join(f'{n:b}'[::-1])}\n" for n in range(200)))
-    (printed,) = errors(train_here(workdir, *options, f"data.directory={place / 'other prepared'}", status=2))
-    assert "its prepared data has changed since the checkpoint of step 6" in printed
-    assert before == (workdir / "config.json").read_bytes()
-
-
 def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
     """Its tokenizer may be another one, and the translations then mean nothing."""
     workdir = shutil.copytree(straight, place / "other data")
