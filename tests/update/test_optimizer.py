@@ -79,18 +79,6 @@ def by_path(params, convert=np.asarray):
 BEFORE, SLOPES = by_path(PARAMS), by_path(GRADIENTS)
 
 
-def test_adam_is_the_papers():
-    """Kingma and Ba's algorithm 1 with beta2 = 0.98 and epsilon = 1e-9, written out."""
-    ours = updated(OptimizerConfig())
-    for name, gradient in SLOPES.items():
-        gradient, param, first, second = np.float64(gradient), np.float64(BEFORE[name]), 0.0, 0.0
-        for t in (1, 2, 3):
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.98 * second + 0.02 * gradient**2
-            param = param - 0.1 / t * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.98**t)) + 1e-9)
-        np.testing.assert_allclose(ours[name], param, rtol=1e-4, atol=1e-6)
-
-
 def optimizers_of_optax():
     """Every optimizer of optax that can train here, by name."""
     found = {}
