@@ -72,7 +72,7 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--config.model=4"], "--config.model: no such option"),
     (["inspect", BASE, "--config.model.num_heads=four"], "--config.model.num_heads = 'four': must be a whole number"),
     (["inspect", BASE, "--config.model.num_heads=0"], "--config.model.num_heads = 0: must be at least 1"),
-    (["inspect", BASE, "--config.model.num_heads=7"], "num_heads = 7 does not divide d_model = 512"),
+    (["inspect", BASE, "--config.model.num_heads=7"], "num_heads = 7 and d_model = 512: do not divide"),
     (["inspect", BASE, "--config.model.dropout=nan"], "--config.model.dropout = nan"),
     (["inspect", BASE, "--config.model.norm=after"], "post, pre"),
     (["inspect", BASE, "--config.optimizer.name=addam"], "did you mean adam?"),

@@ -49,10 +49,10 @@ def test_every_option_is_documented():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train__eval_every": 6}, "train.until_flat = 0.005 needs at least 20 validations, and steps = 100 has one "),
+        ({"train__eval_every": 6}, "train.until_flat = 0.005 and steps = 100 and eval_every = 6: "),
         ({"optimizer__schedule": "linear"}, "train.until_flat = 0.005 and optimizer.schedule = linear: "),
-        ({"optimizer__warmup_steps": 101}, "optimizer.warmup_steps = 101 is more than train.steps = 100: "),
-        ({"train__keep_best": 1, "train__checkpoint_every": 4}, "train.checkpoint_every = 4 must be a multiple of "),
+        ({"optimizer__warmup_steps": 101}, "optimizer.warmup_steps = 101 and train.steps = 100: "),
+        ({"train__keep_best": 1, "train__checkpoint_every": 4}, "train.checkpoint_every = 4 and eval_every = 5: "),
         ({"model__pad_id": 3}, "model.pad_id = 3: must be 0"),
         ({"model__mup_base_d_model": 8, "optimizer__name": "sgd"}, "optimizer.name = sgd: muP "),
         (

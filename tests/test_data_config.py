@@ -11,11 +11,11 @@ from transformer_jax.errors import ConfigError
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"corpus": "copy", "source": ("a.en",)}, "corpus = 'copy' and source = a.en: give only one"),
-        ({"source": ("a", "b"), "target": ("c",)}, "source = a, b and target = c: must be one to one"),
-        ({"split_seed": 1, "valid_source": ("a",)}, "split_seed = 1 chooses validation pairs"),
-        ({"split_seed": 1, "valid_size": 0}, "but valid_size = 0"),
-        ({"target_tokenizer_file": "x.model"}, "target_tokenizer_file = 'x.model' needs a tokenizer_file as well"),
+        ({"corpus": "copy", "source": ("a.en",)}, "corpus = copy and source = a.en"),
+        ({"source": ("a", "b"), "target": ("c",)}, "source = a, b and target = c: "),
+        ({"split_seed": 1, "valid_source": ("a",)}, "split_seed = 1 and valid_source = a"),
+        ({"split_seed": 1, "valid_size": 0}, "and valid_size = 0"),
+        ({"target_tokenizer_file": "x.model"}, "target_tokenizer_file = x.model and tokenizer_file = none"),
     ],
 )
 def test_contradictions_name_both_values(changes, message):
@@ -25,7 +25,7 @@ def test_contradictions_name_both_values(changes, message):
 
 
 def test_the_shortest_sequence_is_not_longer_than_the_longest():
-    with pytest.raises(ConfigError, match="min_length = 9 is more than max_length = 8"):
+    with pytest.raises(ConfigError, match="min_length = 9 and max_length = 8"):
         TaskConfig(min_length=9, max_length=8)
 
 

@@ -128,17 +128,12 @@ class TrainConfig(Section, affects="stopping"):
 
     def contradictions(self) -> Iterator[str]:
         if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:
-            yield (
-                f"until_flat = {self.until_flat:g} needs at least {FEWEST_VALIDATIONS} validations, and steps = "
-                f"{self.steps} has one every eval_every = {self.eval_every}: lower eval_every"
-            )
+            yield self.clash("until_flat", "steps", "eval_every", hint=f"needs {FEWEST_VALIDATIONS} validations")
         if self.z_loss and self.loss is not None:
-            yield f"z_loss = {self.z_loss:g} is not added to a custom loss: add it there, or set it to 0"
+            yield self.clash("z_loss", "loss", hint="is not added to a custom loss: add it there, or set it to 0")
         if self.keep_best and self.checkpoint_every % self.eval_every:
-            yield (
-                f"checkpoint_every = {self.checkpoint_every} must be a multiple of eval_every = {self.eval_every}, "
-                "so that the best checkpoint is known; or set keep_best to 0"
-            )
+            hint = "must be a multiple, so that the best checkpoint is known; or set keep_best to 0"
+            yield self.clash("checkpoint_every", "eval_every", hint=hint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +179,9 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
 
     def contradictions(self) -> Iterator[str]:
         if self.max_length is not None and self.min_length > self.max_length:
-            yield f"min_length = {self.min_length} is more than max_length = {self.max_length}"
+            yield self.clash("min_length", "max_length", hint="no length is possible")
         if self.n_best > (1 if self.sample else self.beam):
-            most = "sample = true draws one translation" if self.sample else f"beam = {self.beam}"
-            yield f"n_best = {self.n_best}: {most}"
+            yield self.clash("n_best", "sample" if self.sample else "beam", hint="there are not so many translations")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,24 +199,17 @@ class ExperimentConfig(Section):
     def contradictions(self) -> Iterator[str]:
         optimizer, train = self.optimizer, self.train
         if self.model.pad_id != 0:
-            yield f"model.pad_id = {self.model.pad_id}: must be 0, with which this library's batches are padded"
-        data, second = self.data, self.model.target_vocab_size
-        if data.tokenizer_file and data.target_tokenizer_file is None and second is not None:
-            yield (
-                f"model.target_vocab_size = {second}: asks for a second vocabulary, but data.tokenizer_file gives only "
-                "one; give data.target_tokenizer_file, or set the size to none"
-            )
+            yield self.clash("model.pad_id", hint="must be 0, with which this library's batches are padded")
+        has_one_file = self.data.tokenizer_file and self.data.target_tokenizer_file is None
+        if has_one_file and self.model.target_vocab_size is not None:
+            hint = "a second vocabulary needs data.target_tokenizer_file; or set the size to none"
+            yield self.clash("model.target_vocab_size", "data.tokenizer_file", hint=hint)
         in_updates = optimizer.warmup_share is None and not is_address(optimizer.schedule)
         if in_updates and optimizer.warmup_steps > train.steps:
-            yield (
-                f"optimizer.warmup_steps = {optimizer.warmup_steps} is more than train.steps = {train.steps}: "
-                "the learning rate would never reach its peak"
-            )
+            yield self.clash("optimizer.warmup_steps", "train.steps", hint="the rate would never reach its peak")
         if train.until_flat is not None and optimizer.schedule in ENDING_WITH_THE_RUN:
-            yield (
-                f"train.until_flat = {train.until_flat:g} and optimizer.schedule = {optimizer.schedule}: at the end of "
-                "such a schedule every loss is flat; use inverse_sqrt or constant"
-            )
+            hint = "at the end of such a schedule every loss is flat; use inverse_sqrt or constant"
+            yield self.clash("train.until_flat", "optimizer.schedule", hint=hint)
         if self.model.mup_base_d_model is not None:
             known = ", ".join(MUP_OPTIMIZERS)
             for name in sorted({*optimizer.names} - {*MUP_OPTIMIZERS}):

@@ -92,7 +92,7 @@ class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
 
     def contradictions(self) -> Iterator[str]:
         if self.min_length > self.max_length:
-            yield f"min_length = {self.min_length} is more than max_length = {self.max_length}"
+            yield self.clash("min_length", "max_length", hint="no length is possible")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,13 +194,13 @@ class DataConfig(Section, affects="data"):
 
     def contradictions(self) -> Iterator[str]:
         if self.corpus and (self.source or self.target):
-            yield f"corpus = {self.corpus!r} and source = {', '.join(self.source or self.target)}: give only one"
+            yield self.clash("corpus", "source", "target", hint="give only one")
         for name in ("", "valid_", "test_"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if source and target and len(source) != len(target):
-                yield f"{name}source = {', '.join(source)} and {name}target = {', '.join(target)}: must be one to one"
+                yield self.clash(f"{name}source", f"{name}target", hint="must be as many files")
         if self.split_seed is not None and self.corpus not in TASKS and (self.valid_source or not self.valid_size):
-            others = f"valid_source = {', '.join(self.valid_source)}" if self.valid_source else "valid_size = 0"
-            yield f"split_seed = {self.split_seed} chooses validation pairs among the training text, but {others}"
+            hint = "chooses validation pairs among the training text, but none are from there"
+            yield self.clash("split_seed", "valid_source", "valid_size", hint=hint)
         if self.target_tokenizer_file and not self.tokenizer_file:
-            yield f"target_tokenizer_file = {self.target_tokenizer_file!r} needs a tokenizer_file as well"
+            yield self.clash("target_tokenizer_file", "tokenizer_file", hint="needs both")

@@ -207,31 +207,24 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
 
     def contradictions(self) -> Iterator[str]:
         if self.num_heads % self.key_value_heads:
-            yield (
-                f"num_key_value_heads = {self.key_value_heads} does not divide num_heads = {self.num_heads}: "
-                f"set it to {_nearest_divisor(self.num_heads, self.key_value_heads)}"
-            )
+            hint = f"do not divide; set the first to {_nearest_divisor(self.num_heads, self.key_value_heads)}"
+            yield self.clash("num_key_value_heads", "num_heads", hint=hint)
         if self.positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
-            yield f"positions = {self.positions!r} has sine and cosine pairs, but d_model = {self.d_model} is odd"
+            yield self.clash("positions", "d_model", hint="pairs of sine and cosine need an even width")
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
-            yield (
-                f"tie_embeddings = 'all' needs one vocabulary, but target_vocab_size = {self.target_vocab_size} "
-                "asks for a second: set tie_embeddings to target or none"
-            )
-        if self.pad_id >= (smallest := min(self.vocab_size, self.target_vocab_size or self.vocab_size)):
-            yield f"pad_id = {self.pad_id} is outside a vocabulary of {smallest}"
+            yield self.clash("tie_embeddings", "target_vocab_size", hint="only one vocabulary can: use target or none")
+        if self.pad_id >= min(self.vocab_size, self.target_vocab_size or self.vocab_size):
+            yield self.clash("pad_id", "vocab_size", "target_vocab_size", hint="is outside a vocabulary")
         for name in ("mup_base_d_ff", "mup_base_d_k"):
             if self.mup_base_d_model is None and getattr(self, name) is not None:
-                yield f"{name} = {getattr(self, name)}: muP needs mup_base_d_model as well"
+                yield self.clash(name, "mup_base_d_model", hint="muP needs both")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             unset = " and ".join(name for name in ("d_k", "d_v") if getattr(self, name) is None)
-            yield (
-                f"num_heads = {self.num_heads} does not divide d_model = {self.d_model}: "
-                f"set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
-            )
+            hint = f"do not divide; set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
+            yield self.clash("num_heads", "d_model", hint=hint)
             return  # the widths of a head are unknown
         if self.positions == "rotary" and self.key_size % 2:
-            yield f"positions = 'rotary' rotates pairs of numbers, but d_k = {self.key_size} is odd"
+            yield self.clash("positions", "key_size", hint="pairs of numbers need an even d_k")
         if self.mup_base_d_model is not None:
             try:
                 self.mup_base()

@@ -81,11 +81,11 @@ class OptimizerConfig(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            yield "warmup_steps = 0: inverse_sqrt needs at least 1: its rate at step 0 is infinite"
+            yield self.clash("warmup_steps", "schedule", hint="its rate at step 0 is infinite; 1 is the least")
         if self.name in SCHEDULE_FREE and self.schedule != "constant":
-            yield f"schedule = {self.schedule}: {self.name} averages in place of a schedule; use constant"
+            yield self.clash("schedule", "name", hint="averages in place of a schedule; use constant")
         if self.name in SCHEDULE_FREE and self.beta1 == 0:
-            yield f"beta1 = 0: {self.name} takes gradients at beta1 x + (1 - beta1) z: 0.9 is usual"
+            yield self.clash("beta1", "name", hint="takes gradients at beta1 x + (1 - beta1) z; 0.9 is usual")
         for pattern, settings in self.groups:
             yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
 

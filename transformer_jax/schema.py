@@ -275,8 +275,17 @@ class Section:
             raise found
 
     def contradictions(self) -> Iterable[str]:
-        """Incompatible values: one line each, which begins with the name of an option and has both values."""
+        """Incompatible values: a line each, such as those of `clash`."""
         return []
+
+    def clash(self, *paths: str, hint: str) -> str:
+        """The line about options whose values are incompatible: "min_length = 9 and max_length = 8: the hint"."""
+        lines = []
+        for path in paths:
+            value = value_at(self, path)
+            text = ", ".join(value) if isinstance(value, tuple) else value
+            lines.append(f"{path} = {'none' if text in (None, '') else text}")
+        return f"{' and '.join(lines)}: {hint}"
 
 
 def options(section: type, prefix: str = "") -> Iterator[Option]:

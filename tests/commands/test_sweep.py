@@ -101,7 +101,7 @@ BAD_COMMAND_LINES = [
     (["experiment.py"], "--workdir"),
     (["experiment.py", "--workdir="], "is empty"),
     (["experiment.py", "--workdir=sweep", "--config.train.step=3"], "--config.train.step: no such option"),
-    (["experiment.py", "--workdir=sweep", "--config.model.d_model=15"], "num_heads = 2 does not divide d_model = 15"),
+    (["experiment.py", "--workdir=sweep", "--config.model.d_model=15"], "num_heads = 2 and d_model = 15"),
     (["experiment.py", "--workdir=sweep", "--seeds=0"], "seeds = 0"),
     (["experiment.py", "--workdir=sweep", "--scale=demo"], "--scale=demo"),
     (["experiment.py", "--workdir=sweep", "--only=x"], "--only=x"),

@@ -46,7 +46,7 @@ def test_a_search_that_is_not_supported_is_refused(name, value, tmp_path):
     ("spoil", "message"),
     [
         (bytes_with(CONFIG, lambda content: content[:-10]), "is not JSON"),
-        (json_with(CONFIG, encoder_attention_heads=3, decoder_attention_heads=3), "does not divide d_model"),
+        (json_with(CONFIG, encoder_attention_heads=3, decoder_attention_heads=3), "do not divide"),
         (json_with(CONFIG, d_model=...), "d_model"),
         (json_with(CONFIG, encoder_layers=10**9), "num_encoder_layers"),
         (json_with(SEARCH, num_beams=0), "beam = 0"),

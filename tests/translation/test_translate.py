@@ -72,7 +72,7 @@ def test_a_server_that_changes_the_numbers_of_a_search_compiles_nothing(run):
 def test_max_length_limits_translations_of_any_source(run):
     for translation in run.translations(SHORT, max_length=4, beam=1):
         assert len(translation.hypotheses[0].tokens) <= 4
-    with pytest.raises(BadInput, match="min_length = 5 is more than max_length = 4"):
+    with pytest.raises(BadInput, match="min_length = 5 and max_length = 4"):
         run.translations(TEXTS, max_length=4, min_length=5)
 
 
