@@ -57,7 +57,7 @@ for line in ("--help", "sweep --help"):
 """)
     assert ended.returncode == 0, ended.stderr
     errors = [*ended.stdout.splitlines()[:2], *ended.stderr.splitlines()]
-    extras = [re.search(r" needs .*: pip install 'transformer_jax\[(.*)\]'$", line)[1] for line in errors]
+    extras = [re.search(r" needs .*pip install 'transformer_jax\[(.*)\]'", line)[1] for line in errors]
     assert extras == ["train", "train", "data", "report", "train", "train,report"]
 
 

@@ -1,11 +1,11 @@
 """The Transformer of "Attention Is All You Need" in JAX and Flax: for ablations, for many devices, for import."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils.epy import lazy_api_imports
 
 from transformer_jax.version import __version__
 
-if TYPE_CHECKING:  # isort: off
+# Each name is imported on its first use: `transformer-jax --help` does not wait for jax.
+with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'transformer_jax[train]': "):  # isort: off
     from transformer_jax.interop.marian import from_marian
     from transformer_jax.model.attention import (
         Context, MultiHeadAttention, causal_mask, combine_masks, padding_mask, scaled_dot_product_attention,
@@ -35,43 +35,3 @@ __all__ = [
     "padding_mask", "relative_buckets", "sample_search", "scaled_dot_product_attention", "sinusoid",
     "sinusoidal_positions",
 ]  # fmt: skip
-# Each name is imported on its first use, from its module: `transformer-jax --help` does not wait for jax.
-MODULES = {
-    name: module
-    for module, names in {
-        "interop.marian": "from_marian",
-        "model.attention": "Context MultiHeadAttention causal_mask combine_masks padding_mask "
-        "scaled_dot_product_attention",
-        "model.layers": "Embedding FeedForward LayerNorm RMSNorm Residual",
-        "model.positions": "T5 ALiBi Learned Positions Relative Rotary Sinusoidal TransformerXL alibi_bias "
-        "alibi_slopes apply_rotary relative_buckets sinusoid sinusoidal_positions",
-        "model.stacks": "Decoder DecoderLayer Encoder EncoderLayer",
-        "model.transformer": "AttentionInputs Transformer",
-        "model_config": "ModelConfig",
-        "search.beam": "beam_search",
-        "search.rules": "SearchRules",
-        "search.sampling": "greedy_search sample_search",
-        "translation.load": "load_run",
-        "update.loss": "label_smoothed_cross_entropy",
-        "update.optimizer": "inverse_sqrt_schedule",
-        "update.step": "TrainState make_train_step",
-    }.items()
-    for name in names.split()
-}
-NEED_MORE_THAN_JAX = ("TrainState", "from_marian", "load_run", "make_train_step")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in NEED_MORE_THAN_JAX:
-        from transformer_jax.extras import require
-
-        require(f"{__name__}.{name}", "train")
-    found = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -112,7 +112,7 @@ def test_bad_columns_and_keys(bench, capfd, name, line, needle):
     ("options", "needles"),
     [
         (["data.tokenizer=bpe", "model.vocab_size=30000"], ["model.vocab_size = 30000: ", "data.hard_vocab_limit"]),
-        (["data.source=a,b"], ["source has 2 files"]),
+        (["data.source=a,b"], ["source = a, b and target = "]),
         (["data.corpus=copy"], ["give only one"]),
         (["data.tokenizer_file=config.py"], ["config.py: is not a SentencePiece model"]),
         (
