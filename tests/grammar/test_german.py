@@ -1,37 +1,21 @@
-"""German: paradigms against tables typed by hand. The sentences are tested in `test_english.py`."""
+"""German: paradigms against tables typed by hand. The sentences are tested in `test_corpus.py`."""
 
 from __future__ import annotations
 
 import pytest
 
-from transformer_jax.grammar import german
-from transformer_jax.grammar.lexicon import (
-    ADJECTIVES,
-    BE,
-    NO,
-    NONE,
-    NOUNS,
-    PRONOUNS,
-    THE,
-    THIS,
-    VERBS,
-    Adjective,
-    Case,
-    Determiner,
-    Noun,
-    Number,
-    Tense,
-)
+from transformer_jax.grammar import german, lexicon
+from transformer_jax.grammar.lexicon import THE, Adjective, Case, Determiner, Noun, Number, Tense
 
-ME, HE, _, WE, _ = PRONOUNS
+ME, HE, _, WE, _ = lexicon.PRONOUNS
 
 
 def noun(english: str) -> Noun:
-    return next(word for word in NOUNS if word.english == english)
+    return next(word for word in lexicon.NOUNS if word.english == english)
 
 
 def adjective(english: str) -> Adjective:
-    return next(word for word in ADJECTIVES if word.english == english)
+    return next(word for word in lexicon.ADJECTIVES if word.english == english)
 
 
 # Masculine Hund, neuter Kind, feminine Frau, plural of Hund, in nominative, accusative, dative, genitive.
@@ -60,7 +44,9 @@ DECLENSION = {
 
 
 @pytest.mark.parametrize(
-    ("name", "determiner"), [("definite", THE), ("kein", NO), ("dieser", THIS), ("none", NONE)], ids=list(DECLENSION)
+    ("name", "determiner"),
+    [("definite", THE), ("kein", lexicon.NO), ("dieser", lexicon.THIS), ("none", lexicon.NONE)],
+    ids=list(DECLENSION),
 )
 def test_declension_of_articles_adjectives_and_nouns(name: str, determiner: Determiner) -> None:
     columns = [("dog", Number.SINGULAR), ("child", Number.SINGULAR), ("woman", Number.SINGULAR), ("dog", Number.PLURAL)]
@@ -123,6 +109,6 @@ def test_relative_pronouns(case: Case, forms: str) -> None:
     ],
 )
 def test_conjugation(infinitive: str, present: str, past: str) -> None:
-    verb = next(verb.german for verb in (*VERBS, BE) if verb.german.infinitive == infinitive)
+    verb = next(verb.german for verb in (*lexicon.VERBS, lexicon.BE) if verb.german.infinitive == infinitive)
     for tense, forms in ((Tense.PRESENT, present), (Tense.PAST, past)):
         assert [german.finite(verb, subject, tense) for subject in (ME, HE, WE)] == forms.split()

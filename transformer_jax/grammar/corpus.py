@@ -46,32 +46,24 @@ def sentence_pairs(section: CorpusSection, seed_text: str) -> Iterator[tuple[str
 # plural, a noun with a relative clause, a noun in the genitive.
 Construction = enum.Enum("Construction", "PERFECT VERB_FINAL PREDICATIVE DATIVE_PLURAL RELATIVE_HEAD POSSESSOR")
 Pair = tuple[str, Construction]
-
-HELD_OUT: frozenset[Pair] = frozenset(
-    (word, construction)
-    for construction, words in (
-        (Construction.PERFECT, ("helfen", "einladen", "lesen", "aufwachen", "verkaufen", "gehen")),
-        (Construction.VERB_FINAL, ("anrufen", "trinken", "tanzen", "suchen", "geben", "laufen")),
-        (Construction.PREDICATIVE, ("müde", "teuer", "klug", "neu")),
-        (Construction.DATIVE_PLURAL, ("Kind", "Freund", "Hund", "Schüler", "Arzt", "Nachbar")),
-        (Construction.RELATIVE_HEAD, ("Buch", "Mann", "Katze", "Löwe", "Brief", "Tante")),
-        (Construction.POSSESSOR, ("König", "Mädchen", "Onkel", "Schwester", "Student")),
-    )
-    for word in words
-)
+HELD_OUT = {
+    Construction.PERFECT: ("helfen", "einladen", "lesen", "aufwachen", "verkaufen", "gehen"),
+    Construction.VERB_FINAL: ("anrufen", "trinken", "tanzen", "suchen", "geben", "laufen"),
+    Construction.PREDICATIVE: ("müde", "teuer", "klug", "neu"),
+    Construction.DATIVE_PLURAL: ("Kind", "Freund", "Hund", "Schüler", "Arzt", "Nachbar"),
+    Construction.RELATIVE_HEAD: ("Buch", "Mann", "Katze", "Löwe", "Brief", "Tante"),
+    Construction.POSSESSOR: ("König", "Mädchen", "Onkel", "Schwester", "Student"),
+}
 
 
 def is_held_out(sentence: Sentence) -> bool:
-    return any(pair in HELD_OUT for pair in pairs(sentence))
+    return any(word in HELD_OUT[construction] for word, construction in pairs(sentence))
 
 
 def pairs(sentence: Sentence) -> Iterator[Pair]:
     """Every word and construction pair of the sentence, words named by their German dictionary form."""
-    if isinstance(sentence, Coordination):
-        yield from _of_clause(sentence.left, is_verb_final=False)
-        yield from _of_clause(sentence.right, is_verb_final=False)
-        return
-    yield from _of_clause(sentence.clause, is_verb_final=False)
+    for clause in (sentence.left, sentence.right) if isinstance(sentence, Coordination) else (sentence.clause,):
+        yield from _of_clause(clause, is_verb_final=False)
     if isinstance(sentence, Statement) and sentence.adverbial:
         yield from _of_clause(sentence.adverbial.clause, is_verb_final=True)
 

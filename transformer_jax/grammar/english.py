@@ -14,21 +14,15 @@ def render(sentence: tree.Sentence) -> str:
         comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _declarative(sentence.left), _declarative(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.english, *right, "."]
+    elif sentence.adverbial_first:
+        tokens = [*_embedded(sentence.adverbial), ",", *_declarative(sentence.clause), "."]
     else:
-        tokens = [*_statement(sentence), "."]
+        tokens = [*_declarative(sentence.clause), *_embedded(sentence.adverbial), "."]
     return " ".join(tokens)
 
 
-def _statement(statement: tree.Statement) -> list[str]:
-    clause = _declarative(statement.clause)
-    if statement.adverbial is None:
-        return clause
-    adverbial = _embedded(statement.adverbial)
-    return [*adverbial, ",", *clause] if statement.adverbial_first else [*clause, *adverbial]
-
-
-def _embedded(embedded: tree.Embedded) -> list[str]:
-    return [embedded.introducer.english, *_declarative(embedded.clause)]
+def _embedded(embedded: tree.Embedded | None) -> list[str]:
+    return [embedded.introducer.english, *_declarative(embedded.clause)] if embedded else []
 
 
 def _declarative(clause: tree.Clause) -> list[str]:
@@ -38,8 +32,8 @@ def _declarative(clause: tree.Clause) -> list[str]:
         auxiliary = ["cannot"]
     elif clause.is_negated:
         auxiliary = [*auxiliary, "not"]
-    frequency = _words(clause.frequency)
-    return [*time_first, *_subject(clause), *auxiliary, *frequency, *main, *_after_the_verb(clause)]
+    subject = _phrase(clause.subject, is_subject=True)
+    return [*time_first, *subject, *auxiliary, *_words(clause.frequency), *main, *_after_the_verb(clause)]
 
 
 def _question(clause: tree.Clause) -> list[str]:
@@ -49,25 +43,19 @@ def _question(clause: tree.Clause) -> list[str]:
     auxiliary, main = _verb_group(clause, needs_auxiliary=True)
     if clause.question:
         auxiliary = [clause.question.english, *auxiliary]
-    elif tree.opens(clause.object):
-        assert clause.object is not None
-        auxiliary = [*_phrase(clause.object), *auxiliary]
-    negation = ["not"] if clause.is_negated else []
-    stranded = clause.verb.english_preposition if tree.opens(clause.object) else ""
+    stranded = ""
+    if tree.opens(clause.object):
+        auxiliary, stranded = [*_phrase(clause.object), *auxiliary], clause.verb.english_preposition
+    subject = [*_phrase(clause.subject, is_subject=True), *(["not"] if clause.is_negated else [])]
     rest = _after_the_verb(clause, stranded_preposition=stranded)
-    return [*auxiliary, *_subject(clause), *negation, *_words(clause.frequency), *main, *rest]
+    return [*auxiliary, *subject, *_words(clause.frequency), *main, *rest]
 
 
-def _relative(clause: tree.Clause) -> list[str]:
-    if tree.opens(clause.subject):
-        return _declarative(clause)
-    assert clause.object is not None
-    preposition = clause.verb.english_preposition
-    return [*_prepositional(preposition, clause.object), *_declarative(clause)]
-
-
-def _subject(clause: tree.Clause) -> list[str]:
-    return _phrase(clause.subject, is_subject=True)
+def _relative(clause: tree.Clause | None) -> list[str]:
+    if clause is None:
+        return []
+    opener = _prepositional(clause.verb.english_preposition, clause.object) if tree.opens(clause.object) else []
+    return [*opener, *_declarative(clause)]
 
 
 def _words(entry: Expression | Adjective | None) -> list[str]:
@@ -79,8 +67,7 @@ def _after_the_verb(clause: tree.Clause, stranded_preposition: str = "") -> list
     objects = [*_particle_and_objects(clause), *stranded_preposition.split(), *_words(clause.predicate)]
     places = [*_location(clause.goal), *_words(clause.manner), *_location(clause.place)]
     time = [] if clause.time_first else _words(clause.time)
-    complement = _embedded(clause.complement) if clause.complement else []
-    return [*objects, *places, *time, *complement]
+    return [*objects, *places, *time, *_embedded(clause.complement)]
 
 
 def _particle_and_objects(clause: tree.Clause) -> list[str]:
@@ -103,7 +90,7 @@ def _location(location: tree.Location | None) -> list[str]:
 
 
 def _prepositional(preposition: str, phrase: tree.Phrase) -> list[str]:
-    if preposition and isinstance(phrase, tree.RelativePronoun) and not _is_person(phrase.antecedent):
+    if preposition and isinstance(phrase, tree.RelativePronoun) and Kind.PERSON not in phrase.antecedent.kind:
         return [preposition, "which"]
     return [*preposition.split(), *_phrase(phrase)]
 
@@ -113,7 +100,7 @@ def _phrase(phrase: tree.Phrase, *, is_subject: bool = False) -> list[str]:
         return [phrase.english if is_subject else phrase.english_object]
     if isinstance(phrase, tree.RelativePronoun):
         who = "who" if is_subject else "whom"
-        return [who if _is_person(phrase.antecedent) else "that"]
+        return [who if Kind.PERSON in phrase.antecedent.kind else "that"]
     return _noun_phrase(phrase)
 
 
@@ -126,23 +113,13 @@ def _noun_phrase(phrase: tree.NounPhrase) -> list[str]:
         determiner = [*owner, "'" if ends_in_plural_s else "'s"]
     elif phrase.whose:
         determiner = ["whose"]
+    elif phrase.determiner is lexicon.A:
+        determiner = ["an" if [*adjectives, head][0][0] in "aeiou" else "a"]
+    elif phrase.number is Number.PLURAL and phrase.determiner.english_plural:
+        determiner = [phrase.determiner.english_plural]
     else:
-        determiner = _determiner(phrase, following=[*adjectives, head][0])
-    relative = _relative(phrase.relative) if phrase.relative else []
-    return [*determiner, *adjectives, *head.split(), *relative]
-
-
-def _determiner(phrase: tree.NounPhrase, following: str) -> list[str]:
-    word = phrase.determiner
-    if word is lexicon.A:
-        return ["an" if following[0] in "aeiou" else "a"]
-    if phrase.number is Number.PLURAL and word.english_plural:
-        return [word.english_plural]
-    return word.english.split()
-
-
-def _is_person(noun: Noun) -> bool:
-    return Kind.PERSON in noun.kind
+        determiner = phrase.determiner.english.split()
+    return [*determiner, *adjectives, *head.split(), *_relative(phrase.relative)]
 
 
 def noun_form(noun: Noun, number: Number) -> str:
@@ -156,8 +133,10 @@ def _verb_group(clause: tree.Clause, *, needs_auxiliary: bool) -> tuple[list[str
         return ["will"], [verb.english]
     if clause.tense is Tense.PERFECT:
         return ["has" if _is_third_singular(clause.subject) else "have"], [verb.participle]
+    if verb is BE and clause.subject.number is Number.PLURAL:
+        return ["were" if is_past else "are"], []
     if verb is BE:
-        return [_form_of_be(clause)], []
+        return [_inflected("am", "is", "was", clause)], []
     if modal is lexicon.CAN:
         return [modal.english_past if is_past else modal.english], [verb.english]
     if needs_auxiliary:
@@ -172,13 +151,6 @@ def _inflected(base: str, third: str, past: str, clause: tree.Clause) -> str:
     if clause.tense is Tense.PAST:
         return past
     return third if _is_third_singular(clause.subject) else base
-
-
-def _form_of_be(clause: tree.Clause) -> str:
-    is_plural = clause.subject.number is Number.PLURAL
-    if clause.tense is Tense.PAST:
-        return "were" if is_plural else "was"
-    return "are" if is_plural else _inflected("am", "is", "was", clause)
 
 
 def _is_third_singular(subject: tree.Phrase) -> bool:

@@ -9,24 +9,14 @@ beside other punctuation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from functools import cache
 
 from transformer_jax.grammar import lexicon, tree
-from transformer_jax.grammar.lexicon import (
-    Adjective,
-    Case,
-    Determiner,
-    Gender,
-    GermanVerb,
-    Noun,
-    Number,
-    Pronoun,
-    Tense,
-)
+from transformer_jax.grammar.lexicon import Adjective, Case, Determiner, Gender, GermanVerb, Noun, Number, Tense
 
 _HABEN = GermanVerb.parse("haben hat hatte gehabt")
-_WERDEN = GermanVerb.parse("werden wird wurde geworden", takes_sein=True)
+_WERDEN = GermanVerb.parse("werden wird wurde geworden")
 _CONTRACTIONS = {
     ("an", "dem"): "am",
     ("an", "das"): "ans",
@@ -46,26 +36,11 @@ def render(sentence: tree.Sentence) -> str:
         comma = [","] if sentence.conjunction is lexicon.BUT else []
         left, right = _main_clause(sentence.left), _main_clause(sentence.right)
         tokens = [*left, *comma, sentence.conjunction.german, *right, "."]
+    elif sentence.adverbial_first:
+        tokens = [*_embedded(sentence.adverbial), *_verb_second([], sentence.clause), "."]
     else:
-        tokens = [*_statement(sentence), "."]
-    return " ".join(_without_redundant_commas(tokens))
-
-
-def _without_redundant_commas(tokens: list[str]) -> list[str]:
-    """Drops commas at the beginning of a sentence and before other punctuation."""
-    kept: list[str] = []
-    for token, following in zip(tokens, [*tokens[1:], "."], strict=True):
-        if token != "," or (kept and following not in {",", ".", "?"}):
-            kept.append(token)
-    return kept
-
-
-def _statement(statement: tree.Statement) -> list[str]:
-    if statement.adverbial is None:
-        return _main_clause(statement.clause)
-    if statement.adverbial_first:
-        return [*_embedded(statement.adverbial), *_verb_second([], statement.clause)]
-    return [*_main_clause(statement.clause), *_embedded(statement.adverbial)]
+        tokens = [*_main_clause(sentence.clause), *_embedded(sentence.adverbial), "."]
+    return re.sub(r"^(, )+|, (?=[,.?])", "", " ".join(tokens))
 
 
 def _main_clause(clause: tree.Clause) -> list[str]:
@@ -76,20 +51,23 @@ def _main_clause(clause: tree.Clause) -> list[str]:
 
 
 def _verb_second(forefield: list[str], clause: tree.Clause, *, subject_is_first: bool = False) -> list[str]:
-    group = _verb_group(clause)
+    finite_verb, *right_bracket = _verbs(clause)
     subject = [] if subject_is_first or tree.opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _after_the_subject(clause, postpones_relative=bool(subject))
-    return [*forefield, group.finite, *subject, *midfield, *group.right_bracket, *postfield]
+    return [*forefield, finite_verb, *subject, *midfield, *right_bracket, *postfield]
 
 
 def _verb_final(clause: tree.Clause, introducer: list[str]) -> list[str]:
     subject = [] if tree.opens(clause.subject) else _phrase(clause.subject, Case.NOMINATIVE)
     midfield, postfield = _after_the_subject(clause, postpones_relative=True)
-    return [",", *introducer, *subject, *midfield, *_verb_group(clause).verb_final, *postfield, ","]
+    finite_verb, *last = _verbs(clause)
+    is_separable = last == [clause.verb.german.prefix]  # *kam ... an*, but *dass ... ankam*
+    verbs = [last[0] + finite_verb] if is_separable else [*last, finite_verb]
+    return [",", *introducer, *subject, *midfield, *verbs, *postfield, ","]
 
 
-def _embedded(embedded: tree.Embedded) -> list[str]:
-    return _verb_final(embedded.clause, [embedded.introducer.german])
+def _embedded(embedded: tree.Embedded | None) -> list[str]:
+    return _verb_final(embedded.clause, [embedded.introducer.german]) if embedded else []
 
 
 def _opening(clause: tree.Clause) -> list[str]:
@@ -110,7 +88,7 @@ def _after_the_subject(clause: tree.Clause, *, postpones_relative: bool) -> tupl
     der Freund an , der ...*. (If the subject is in the forefield its relative clause is there already.)
     """
     midfield = _midfield(clause)
-    postfield = [*_relative(clause.object), *(_embedded(clause.complement) if clause.complement else [])]
+    postfield = [*_relative(clause.object), *_embedded(clause.complement)]
     relative = _relative(clause.subject) if postpones_relative else []
     return ([*relative, *midfield], postfield) if midfield else ([], [*relative, *postfield])
 
@@ -123,7 +101,15 @@ def _midfield(clause: tree.Clause) -> list[str]:
     """
     recipient = _phrase(clause.recipient, Case.DATIVE) if clause.recipient else []
     time = [] if clause.time_first else _words(clause.time)
-    pronoun, definite, closest = _objects(clause)
+    pronoun, definite, closest = [], [], []
+    if clause.object and not tree.opens(clause.object):
+        is_plain = clause.verb.frame is not lexicon.Frame.PREPOSITIONAL
+        if is_plain and isinstance(clause.object, lexicon.Pronoun):
+            pronoun = _object(clause)
+        elif is_plain and isinstance(clause.object, tree.NounPhrase) and clause.object.determiner.is_definite:
+            definite = _object(clause)
+        else:
+            closest = _object(clause)
     says_nicht = clause.is_negated and not _turns_to_kein(clause.object, clause)
     scope = _words(clause.frequency) or ["nicht"] * says_nicht
     objects_and_time = [*definite, *time, *scope] if scope else [*time, *definite]
@@ -134,20 +120,6 @@ def _midfield(clause: tree.Clause) -> list[str]:
 
 def _words(entry: lexicon.Expression | Adjective | None) -> list[str]:
     return entry.german.split() if entry else []
-
-
-def _objects(clause: tree.Clause) -> tuple[list[str], list[str], list[str]]:
-    """The object's tokens in one of three places of the midfield: as a pronoun, as definite, or close to the verb."""
-    phrase = clause.object
-    if phrase is None or tree.opens(phrase):
-        return [], [], []
-    tokens = _object(clause)
-    if clause.verb.frame is not lexicon.Frame.PREPOSITIONAL:
-        if isinstance(phrase, Pronoun):
-            return tokens, [], []
-        if isinstance(phrase, tree.NounPhrase) and phrase.determiner.is_definite:
-            return [], tokens, []
-    return [], [], tokens
 
 
 def _relative(phrase: tree.Phrase | None) -> list[str]:
@@ -182,16 +154,15 @@ def _location(location: tree.Location | None) -> list[str]:
 def _contracted(preposition: str, phrase: tree.Phrase, case: Case) -> list[str]:
     """Preposition and phrase: *im Garten*, but *in dem Garten , in dem ...*, where the article points ahead."""
     tokens = _phrase(phrase, case)
-    has_plain_article = (
-        isinstance(phrase, tree.NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None
-    )
-    contraction = _CONTRACTIONS.get((preposition, tokens[0])) if has_plain_article else None
-    return [contraction, *tokens[1:]] if contraction else [preposition, *tokens]
+    if isinstance(phrase, tree.NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None:
+        contraction = _CONTRACTIONS.get((preposition, tokens[0]), f"{preposition} {tokens[0]}")
+        return [*contraction.split(), *tokens[1:]]
+    return [preposition, *tokens]
 
 
 def _phrase(phrase: tree.Phrase, case: Case, determiner: Determiner | None = None) -> list[str]:
     """A phrase without its relative clause; `determiner` overrides that of a noun phrase."""
-    if isinstance(phrase, Pronoun):
+    if isinstance(phrase, lexicon.Pronoun):
         return [phrase.german[case]]
     if isinstance(phrase, tree.RelativePronoun):
         return [relative_pronoun(phrase.antecedent.gender, phrase.number, case)]
@@ -210,25 +181,6 @@ def _noun_phrase(phrase: tree.NounPhrase, case: Case, determiner: Determiner) ->
     return [*first.split(), *adjectives, head, *possessor]
 
 
-@dataclass(frozen=True, slots=True)
-class VerbGroup:
-    """The verbs of a clause: the finite one, its separable prefix, and the infinitive or participle that ends it."""
-
-    finite: str
-    prefix: str = ""
-    ending: str = ""
-
-    @property
-    def right_bracket(self) -> list[str]:
-        """The end of a main clause, whose finite verb comes second."""
-        return [word for word in (self.prefix, self.ending) if word]
-
-    @property
-    def verb_final(self) -> list[str]:
-        """What ends a subordinate clause: everything, the prefix joined again."""
-        return [self.ending, self.finite] if self.ending else [self.prefix + self.finite]
-
-
 def finite(verb: GermanVerb, subject: tree.Phrase, tense: Tense) -> str:
     """Present or past form that agrees with the subject, without the separable prefix."""
     is_plural = subject.number is Number.PLURAL
@@ -237,24 +189,25 @@ def finite(verb: GermanVerb, subject: tree.Phrase, tense: Tense) -> str:
         return verb.past + ending * is_plural
     if is_plural:
         return verb.plural or verb.infinitive
-    if isinstance(subject, Pronoun) and subject.is_first_person:
+    if isinstance(subject, lexicon.Pronoun) and subject.is_first_person:
         return verb.first or verb.infinitive.removesuffix("en") + "e"
     return verb.third
 
 
-def _verb_group(clause: tree.Clause) -> VerbGroup:
+def _verbs(clause: tree.Clause) -> list[str]:
+    """The finite verb, and the infinitive, participle or separable prefix that ends a main clause."""
     verb, modal, is_plural = clause.verb.german, clause.modal, clause.subject.number is Number.PLURAL
     infinitive = verb.prefix + verb.infinitive
     if modal:
         if clause.tense is Tense.PAST:
-            return VerbGroup(modal.german_past + "n" * is_plural, ending=infinitive)
-        return VerbGroup(modal.german_plural if is_plural else modal.german_singular, ending=infinitive)
+            return [modal.german_past + "n" * is_plural, infinitive]
+        return [modal.german_plural if is_plural else modal.german_singular, infinitive]
     if clause.tense is Tense.FUTURE:
-        return VerbGroup(finite(_WERDEN, clause.subject, Tense.PRESENT), ending=infinitive)
+        return [finite(_WERDEN, clause.subject, Tense.PRESENT), infinitive]
     if clause.tense is Tense.PERFECT:
         auxiliary = lexicon.BE.german if verb.takes_sein else _HABEN
-        return VerbGroup(finite(auxiliary, clause.subject, Tense.PRESENT), ending=verb.prefix + verb.participle)
-    return VerbGroup(finite(verb, clause.subject, clause.tense), prefix=verb.prefix)
+        return [finite(auxiliary, clause.subject, Tense.PRESENT), verb.prefix + verb.participle]
+    return [finite(verb, clause.subject, clause.tense), *verb.prefix.split()]
 
 
 # A paradigm has a row for each case in the order of Case, and columns masculine, neuter, feminine, plural; "-" is no

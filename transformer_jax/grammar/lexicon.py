@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import csv
 import enum
+import functools
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +140,7 @@ class GermanVerb:
     takes_sein: bool = False
 
     @classmethod
-    def parse(cls, parts: str, first: str = "", plural: str = "", *, takes_sein: bool = False) -> GermanVerb:
+    def parse(cls, parts: str, first: str = "", plural: str = "", takes_sein: bool = False) -> GermanVerb:
         prefixed, third, past, participle = parts.split()
         prefix, _, infinitive = prefixed.rpartition("|")
         return cls(prefix, infinitive, third, past, participle, first, plural, takes_sein)
@@ -179,10 +181,7 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _kind(names: str) -> Kind:
-    found = Kind(0)
-    for name in names.split():
-        found |= Kind[name.upper()]
-    return found
+    return functools.reduce(operator.or_, (Kind[name.upper()] for name in names.split()), Kind(0))
 
 
 def _noun(row: dict[str, Any]) -> Noun:
@@ -195,12 +194,10 @@ def _noun(row: dict[str, Any]) -> Noun:
 
 
 def _verb(row: dict[str, Any]) -> Verb:
-    parts, first, plural, takes_sein = (
-        row.pop(column) for column in ("german", "german_first", "german_plural", "takes_sein")
-    )
-    row |= {name: bool(row[name]) for name in ("recipient_to", "is_stative", "allows_place")}
+    row |= {name: bool(row[name]) for name in ("recipient_to", "is_stative", "allows_place", "takes_sein")}
     row |= {role: _kind(row[role]) for role in ("subject", "object")}
-    row["german"] = GermanVerb.parse(parts, first, plural, takes_sein=bool(takes_sein))
+    german = (row.pop(column) for column in ("german", "german_first", "german_plural", "takes_sein"))
+    row["german"] = GermanVerb.parse(*german)
     row["frame"], row["case"] = Frame[row["frame"].upper()], Case[row["case"].upper() or "ACCUSATIVE"]
     row["manners"] = tuple(_MANNERS[name] for name in row["manners"].split("; ") if name)
     return Verb(**row)
@@ -265,14 +262,15 @@ WHEN, WHY = Expression("when", "wann"), Expression("why", "warum")
 QUESTION_ADVERBS = (WHERE, WHERE_TO, WHEN, WHY)
 
 CAN = Modal("can", "can", "could", "", "kann", "können", "konnte")
-HAVE_TO = Modal("have", "has", "had", "have", "muss", "müssen", "musste")
-WANT_TO = Modal("want", "wants", "wanted", "want", "will", "wollen", "wollte")
-MODALS = (CAN, HAVE_TO, WANT_TO)
+MODALS = (
+    CAN,
+    Modal("have", "has", "had", "have", "muss", "müssen", "musste"),
+    Modal("want", "wants", "wanted", "want", "will", "wollen", "wollte"),
+)
 
-BECAUSE, ALTHOUGH = Expression("because", "weil"), Expression("although", "obwohl")
 IF = Expression("if", "wenn", _tenses("present"))
 WHILE = Expression("while", "während", _tenses("present past"))
 BEFORE = Expression("before", "bevor", _tenses("present past"))
-SUBORDINATORS = (BECAUSE, ALTHOUGH, IF, WHILE, BEFORE)
+SUBORDINATORS = (Expression("because", "weil"), Expression("although", "obwohl"), IF, WHILE, BEFORE)
 THAT, WHETHER = Expression("that", "dass"), Expression("whether", "ob")
 AND, BUT = Expression("and", "und"), Expression("but", "aber")

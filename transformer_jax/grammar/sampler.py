@@ -1,7 +1,8 @@
 """Random sentences: noun phrases, the clauses that they go into, and statements, questions and coordinations of these.
 
 Constructions that would be ambiguous or odd in one of the languages are avoided: an adverbial after a relative clause
-could belong to either clause, *never* does not go with *no*, and so on.
+could belong to either clause, *never* does not go with *no*, and so on. The order of the random choices is part of
+every corpus: another order makes other sentences.
 """
 
 from __future__ import annotations
@@ -13,21 +14,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 from transformer_jax.grammar import lexicon, tree
-from transformer_jax.grammar.lexicon import (
-    ANY_TENSE,
-    Adjective,
-    Case,
-    Determiner,
-    Expression,
-    Frame,
-    Kind,
-    Modal,
-    Noun,
-    Number,
-    Pronoun,
-    Tense,
-    Verb,
-)
+from transformer_jax.grammar.lexicon import ANY_TENSE, Case, Determiner, Frame, Kind, Noun, Number, Tense, Verb
 
 _Item = TypeVar("_Item")
 
@@ -98,6 +85,8 @@ SUBJECT = Freedom(
 PLACE = Freedom((*_DEFINITE, (lexicon.A, 0.1)), _DEFINITE, _MASS, plural_share=0.12)
 DEFINITE_PLACE = Freedom(_DEFINITE, _DEFINITE, _MASS, plural_share=0.12)
 
+_BEING = Kind.PERSON | Kind.ANIMAL
+_DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
 # What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
 OWNED = Kind.PERSONAL | Kind.TEXT | Kind.FOOD | Kind.DRINK | Kind.THING | Kind.CLOTHES | Kind.VEHICLE
 OWNED |= Kind.FURNITURE | Kind.ROOM
@@ -109,65 +98,31 @@ def nouns_of(kind: Kind) -> tuple[Noun, ...]:
 
 
 @cache
-def adjectives_of(kind: Kind, *, colours: bool) -> tuple[Adjective, ...]:
+def adjectives_of(kind: Kind, *, colours: bool) -> tuple[lexicon.Adjective, ...]:
     return tuple(word for word in lexicon.ADJECTIVES if word.kind & kind and word.is_colour is colours)
 
 
-class PhraseSampler:
-    """Random noun phrases and pronouns; a sentence repeats a noun only if there is little choice."""
+def _kind(phrase: tree.Phrase) -> Kind:
+    """The kind of what a phrase is about; pronouns are about persons."""
+    if isinstance(phrase, tree.RelativePronoun):
+        return phrase.antecedent.kind
+    return phrase.noun.kind if isinstance(phrase, tree.NounPhrase) else Kind.PERSON
 
-    def __init__(self, seed_text: str):
-        self._rng = Rng(seed_text)
-        self._used: set[str] = set()
 
-    def noun(self, kind: Kind) -> Noun:
-        choices = nouns_of(kind)
-        noun = self._rng.pick(choices)
-        for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
-            if noun.english not in self._used:
-                break
-            noun = self._rng.pick(choices)
-        self._used.add(noun.english)
-        return noun
+def has_relative(phrase: tree.Phrase | None) -> bool:
+    return isinstance(phrase, tree.NounPhrase) and phrase.relative is not None
 
-    def noun_phrase(self, kind: Kind, freedom: Freedom) -> tree.NounPhrase:
-        noun = self.noun(kind)
-        rng = self._rng
-        if noun.is_mass:
-            number, determiners = Number.SINGULAR, freedom.mass
-        elif rng.chance(freedom.plural_share):
-            number, determiners = Number.PLURAL, freedom.plural
-        else:
-            number, determiners = Number.SINGULAR, freedom.singular
-        determiner = rng.weighted(determiners)
-        adjectives = self.adjectives(noun.kind)
-        possessor = None
-        if determiner is lexicon.THE and noun.kind & OWNED:
-            if rng.chance(0.22):
-                determiner = rng.pick(lexicon.POSSESSIVES)
-            elif rng.chance(0.15):
-                possessor = self._possessor()
-        return tree.NounPhrase(noun, number, determiner, adjectives, possessor)
 
-    def adjectives(self, kind: Kind) -> tuple[Adjective, ...]:
-        """None, one, or one before a colour: two equal ones would need a comma in German."""
-        drawn: list[Adjective] = []
-        for colours, probability in ((False, 0.32), (True, 0.14)):
-            choices = adjectives_of(kind, colours=colours)
-            if choices and self._rng.chance(probability):
-                drawn.append(self._rng.pick(choices))
-        return tuple(drawn)
+def _is_definite(phrase: tree.Phrase) -> bool:
+    """Pronouns and definite noun phrases that are about particular ones: not *every* and not *all*."""
+    if isinstance(phrase, tree.NounPhrase):
+        return phrase.determiner.is_definite and phrase.determiner not in (lexicon.EVERY, lexicon.ALL)
+    return True
 
-    def pronoun(self) -> Pronoun:
-        return self._rng.pick(lexicon.PRONOUNS)
 
-    def _possessor(self) -> tree.NounPhrase:
-        """*the old king 's*: a person, with a determiner that shows the genitive."""
-        noun = self.noun(Kind.PERSON)
-        number = Number.PLURAL if self._rng.chance(0.2) else Number.SINGULAR
-        determiner = self._rng.weighted(_DEFINITE)
-        adjectives = self.adjectives(noun.kind) if self._rng.chance(0.5) else ()
-        return tree.NounPhrase(noun, number, determiner, adjectives)
+def _is_light(subject: tree.Phrase) -> bool:
+    """Whether German may put the subject before an object pronoun: pronouns come before what is long or new."""
+    return _is_definite(subject) and not has_relative(subject)
 
 
 # Clauses.
@@ -180,9 +135,6 @@ TENSES_INSIDE = {
     Tense.PERFECT: frozenset({Tense.PRESENT, Tense.PERFECT}),
     Tense.FUTURE: frozenset({Tense.PRESENT, Tense.PERFECT}),
 }
-
-_BEING = Kind.PERSON | Kind.ANIMAL
-_DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
 _TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
 _FRAME_WEIGHTS = (
     (Frame.TRANSITIVE, 0.38),
@@ -194,8 +146,18 @@ _FRAME_WEIGHTS = (
     (Frame.POSITION, 0.06),
     (Frame.COPULA, 0.07),
 )
-_NEVER_WITH_RELATIVE = (lexicon.THIS, *lexicon.POSSESSIVES)
 _OBJECT_FRAMES = (Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT)
+
+
+class Form(NamedTuple):
+    """What its place in the sentence allows a clause."""
+
+    is_main: bool = False  # the time may come first
+    is_question: bool = False  # no quantifier, as its scope would be unclear
+    may_negate: bool = True  # *not*, and *no* with the subject
+
+
+MAIN, SUBORDINATE, QUESTION = Form(is_main=True), Form(), Form(is_question=True, may_negate=False)
 
 
 @cache
@@ -213,36 +175,95 @@ def _verbs_with_object(kind: Kind) -> tuple[Verb, ...]:
     return tuple(verb for verb in lexicon.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
 
 
-def _kind(phrase: tree.Phrase) -> Kind:
-    """The kind of what a phrase is about; pronouns are about persons."""
-    if isinstance(phrase, tree.RelativePronoun):
-        return phrase.antecedent.kind
-    return phrase.noun.kind if isinstance(phrase, tree.NounPhrase) else Kind.PERSON
+# Verbs of questions, by what is asked for.
+_ASKING_WHICH = verbs_of(Frame.TRANSITIVE, Frame.PREPOSITIONAL)
+_ASKING_WHOM = tuple(verb for verb in _ASKING_WHICH if verb.object & Kind.PERSON)
+# *was* is asked about things that are eaten, made or used; *was kennt er* would be a strange question.
+_ASKING_WHAT = tuple(
+    verb
+    for verb in (*_ASKING_WHICH, *verbs_of(Frame.DITRANSITIVE))
+    if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
+)
+_ASKING_FOR_AN_OBJECT = ((_ASKING_WHOM, lexicon.WHO), (_ASKING_WHAT, lexicon.WHAT), (_ASKING_WHICH, None))
+_ASKING_WHERE = tuple(verb for verb in lexicon.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
+# English does not ask *where does she come*.
+_ASKING_WHERE_TO = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
+_QUESTION_WEIGHTS = (("yes or no", 0.4), ("subject", 0.17), ("object", 0.23), ("adverb", 0.2))
+_SENTENCE_WEIGHTS = (
+    ("simple", 0.46),
+    ("adverbial clause", 0.16),
+    ("complement", 0.13),
+    ("question", 0.18),
+    ("coordination", 0.07),
+)
 
 
-def is_animate(subject: tree.Phrase) -> bool:
-    return bool(_kind(subject) & _BEING)
+class SentenceSampler:
+    """An endless, reproducible source of sentences. `depth`: how many clauses may be nested in a main clause.
 
+    A sentence repeats a noun only if there is little choice.
+    """
 
-def has_relative(phrase: tree.Phrase | None) -> bool:
-    return isinstance(phrase, tree.NounPhrase) and phrase.relative is not None
+    def __init__(self, seed_text: str, depth: int = 2):
+        self._rng = Rng(seed_text)
+        self._depth = depth
+        self._used: set[str] = set()
 
+    # Noun phrases.
 
-class Form(NamedTuple):
-    """What its place in the sentence allows a clause."""
+    def noun_phrase(self, kind: Kind, freedom: Freedom) -> tree.NounPhrase:
+        rng, noun = self._rng, self._noun(kind)
+        if noun.is_mass:
+            number, determiners = Number.SINGULAR, freedom.mass
+        elif rng.chance(freedom.plural_share):
+            number, determiners = Number.PLURAL, freedom.plural
+        else:
+            number, determiners = Number.SINGULAR, freedom.singular
+        determiner, adjectives, possessor = rng.weighted(determiners), self.adjectives(noun.kind), None
+        if determiner is lexicon.THE and noun.kind & OWNED:
+            if rng.chance(0.22):
+                determiner = rng.pick(lexicon.POSSESSIVES)
+            elif rng.chance(0.15):
+                possessor = self._possessor()
+        return tree.NounPhrase(noun, number, determiner, adjectives, possessor)
 
-    is_main: bool = False  # the time may come first
-    is_question: bool = False  # no quantifier, as its scope would be unclear
-    may_negate: bool = True  # *not*, and *no* with the subject
+    def adjectives(self, kind: Kind) -> tuple[lexicon.Adjective, ...]:
+        """None, one, or one before a colour: two equal ones would need a comma in German."""
+        drawn = []
+        for colours, probability in ((False, 0.32), (True, 0.14)):
+            choices = adjectives_of(kind, colours=colours)
+            if choices and self._rng.chance(probability):
+                drawn.append(self._rng.pick(choices))
+        return tuple(drawn)
 
+    def _noun(self, kind: Kind) -> Noun:
+        choices = nouns_of(kind)
+        noun = self._rng.pick(choices)
+        for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
+            if noun.english not in self._used:
+                break
+            noun = self._rng.pick(choices)
+        self._used.add(noun.english)
+        return noun
 
-MAIN, SUBORDINATE, QUESTION = Form(is_main=True), Form(), Form(is_question=True, may_negate=False)
+    def _possessor(self) -> tree.NounPhrase:
+        """*the old king 's*: a person, with a determiner that shows the genitive."""
+        noun = self._noun(Kind.PERSON)
+        number = Number.PLURAL if self._rng.chance(0.2) else Number.SINGULAR
+        determiner = self._rng.weighted(_DEFINITE)
+        return tree.NounPhrase(noun, number, determiner, self.adjectives(noun.kind) if self._rng.chance(0.5) else ())
 
+    def _object_pronoun(self, subject: tree.Phrase) -> lexicon.Pronoun:
+        """Not *I see me*, which would need a reflexive."""
+        subject_is_first = isinstance(subject, lexicon.Pronoun) and subject.is_first_person
+        while True:
+            pronoun = self._rng.pick(lexicon.PRONOUNS)
+            if not (subject_is_first and pronoun.is_first_person):
+                return pronoun
 
-class ClauseSampler(PhraseSampler):
-    """Random clauses. `depth` is the number of clauses that may be nested in one another."""
+    # Clauses. `depth` is the number of clauses that may be nested in one another.
 
-    def verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
+    def _verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
         """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is not a state."""
         while True:
             verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAME_WEIGHTS)))
@@ -250,7 +271,7 @@ class ClauseSampler(PhraseSampler):
             if not (past and verb.past == verb.english) and not (dynamic and is_state):
                 return verb
 
-    def clause(
+    def _clause(
         self,
         verb: Verb,
         depth: int,
@@ -263,12 +284,13 @@ class ClauseSampler(PhraseSampler):
         """A clause with the verb, and with the subject or object if one is given."""
         negated = form.may_negate and self._rng.chance(0.15)
         if subject is None:
-            freedom = SUBJECT if form.may_negate else FREE
-            if negated or form.is_question:
-                freedom = DEFINITE
+            freedom = DEFINITE if negated or form.is_question else SUBJECT if form.may_negate else FREE
             subject = self._subject(verb, 0 if form.is_question else depth, freedom, tenses)
-        tense = self._tense(verb, tenses)
-        clause = tree.Clause(verb, subject, tense, self._modal(verb, subject, tense), negated, object=object)
+        tense, modal = self._tense(verb, tenses), None
+        is_action = not verb.is_stative and verb.frame not in {Frame.COPULA, Frame.CLAUSAL}
+        if is_action and tense in SIMPLE_TENSES and _kind(subject) & _BEING and self._rng.chance(0.22):
+            modal = self._rng.pick(lexicon.MODALS)
+        clause = tree.Clause(verb, subject, tense, modal, negated, object=object)
         return self._with_adverbials(self._with_objects(clause, depth, form), form)
 
     def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
@@ -278,16 +300,10 @@ class ClauseSampler(PhraseSampler):
         is_unclear = tense is Tense.PAST and verb.past == verb.english
         return Tense.PRESENT if is_unclear else tense
 
-    def _modal(self, verb: Verb, subject: tree.Phrase, tense: Tense) -> Modal | None:
-        fits = tense in SIMPLE_TENSES and is_animate(subject)
-        if not fits or verb.is_stative or verb.frame in {Frame.COPULA, Frame.CLAUSAL}:
-            return None
-        return self._rng.pick(lexicon.MODALS) if self._rng.chance(0.22) else None
-
     def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> tree.Phrase:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
         if kind & Kind.PERSON and self._rng.chance(0.3):
-            return self.pronoun()
+            return self._rng.pick(lexicon.PRONOUNS)
         if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
             phrase = replace(self.noun_phrase(kind, DEFINITE), adjectives=())
         else:
@@ -296,19 +312,20 @@ class ClauseSampler(PhraseSampler):
 
     def _with_objects(self, clause: tree.Clause, depth: int, form: Form) -> tree.Clause:
         """Adds what the frame requires and the clause lacks."""
-        verb, frame = clause.verb, clause.verb.frame
-        if frame is Frame.COPULA:
-            return replace(clause, predicate=self._rng.pick(adjectives_of(_kind(clause.subject), colours=False)))
-        if frame is Frame.MOTION:
-            return replace(clause, goal=self._location(verb.object, clause, is_goal=True))
-        if frame is Frame.POSITION:
-            return replace(clause, place=self._location(verb.object, clause, is_goal=False))
+        kind, frame = clause.verb.object, clause.verb.frame
         if frame in _OBJECT_FRAMES and clause.object is None:
             clause = replace(clause, object=self._object(clause, depth, form))
-        if frame is Frame.PLACEMENT:
-            return replace(clause, goal=self._location(Kind.FURNITURE, clause, is_goal=True))
+        if frame is Frame.COPULA:
+            return replace(clause, predicate=self._rng.pick(adjectives_of(_kind(clause.subject), colours=False)))
+        if frame is Frame.POSITION:
+            return replace(clause, place=self._location(kind, clause, is_goal=False))
+        if frame in (Frame.MOTION, Frame.PLACEMENT):
+            kind = kind if frame is Frame.MOTION else Kind.FURNITURE
+            return replace(clause, goal=self._location(kind, clause, is_goal=True))
         if frame is Frame.DITRANSITIVE:
-            return replace(clause, recipient=self._recipient(clause))
+            if _is_light(clause.subject) and self._rng.chance(0.3):
+                return replace(clause, recipient=self._object_pronoun(clause.subject))
+            return replace(clause, recipient=self.noun_phrase(Kind.PERSON, DEFINITE))
         return clause
 
     def _object(self, clause: tree.Clause, depth: int, form: Form) -> tree.Phrase:
@@ -326,22 +343,8 @@ class ClauseSampler(PhraseSampler):
         is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
         return self._maybe_with_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense]) if is_last else phrase
 
-    def _object_pronoun(self, subject: tree.Phrase) -> Pronoun:
-        """Not *I see me*, which would need a reflexive."""
-        subject_is_first = isinstance(subject, Pronoun) and subject.is_first_person
-        pronoun = self.pronoun()
-        while subject_is_first and pronoun.is_first_person:
-            pronoun = self.pronoun()
-        return pronoun
-
-    def _recipient(self, clause: tree.Clause) -> tree.NounPhrase | Pronoun:
-        if _is_light(clause.subject) and self._rng.chance(0.3):
-            return self._object_pronoun(clause.subject)
-        return self.noun_phrase(Kind.PERSON, DEFINITE)
-
     def _location(self, kind: Kind, clause: tree.Clause, *, is_goal: bool) -> tree.Location:
-        freedom = DEFINITE_PLACE if clause.is_negated else PLACE
-        phrase = self.noun_phrase(kind, freedom)
+        phrase = self.noun_phrase(kind, DEFINITE_PLACE if clause.is_negated else PLACE)
         at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(lexicon.AROUND_FURNITURE)
         preposition = to if is_goal else at
         assert preposition is not None
@@ -349,130 +352,75 @@ class ClauseSampler(PhraseSampler):
 
     def _with_adverbials(self, clause: tree.Clause, form: Form) -> tree.Clause:
         """Adds time or frequency, manner and place; after a relative clause only a time that comes first."""
-        rng, verb = self._rng, clause.verb
-        if verb.frame is Frame.COPULA or (
-            isinstance(clause.subject, tree.NounPhrase) and not is_animate(clause.subject)
-        ):
+        rng, verb, is_negated = self._rng, clause.verb, clause.is_negated
+        is_about_a_thing = isinstance(clause.subject, tree.NounPhrase) and not _kind(clause.subject) & _BEING
+        if verb.frame is Frame.COPULA or is_about_a_thing:
             return clause
         is_closed = has_relative(clause.object)
-        # *not every day* and *every day not* are not the same: both are avoided.
-        times = [
-            time
-            for time in lexicon.TIMES
-            if clause.tense in time.tenses and not (clause.is_negated and time is lexicon.EVERY_DAY)
-        ]
+        is_plain = not (form.is_question or is_negated or clause.tense is Tense.FUTURE or verb.is_stative)
         if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if form.is_main else 0.15):
             time_first = form.is_main and (is_closed or rng.chance(0.45))
+            # *not every day* and *every day not* are not the same: both are avoided.
+            avoided = [lexicon.EVERY_DAY] if is_negated else []
+            times = [time for time in lexicon.TIMES if clause.tense in time.tenses and time not in avoided]
             if time_first or not is_closed:
                 clause = replace(clause, time=rng.pick(times), time_first=time_first)
-        elif not form.is_question and self._may_be_frequent(clause) and rng.chance(0.15):
+        elif is_plain and _is_light(clause.subject) and rng.chance(0.15):
+            # The subject is definite, for a clear scope, and without a relative clause: *who sleeps often reads*.
             clause = replace(clause, frequency=rng.pick(lexicon.FREQUENCIES))
         if is_closed:
             return clause
-        if verb.manners and self._may_have_manner(clause) and rng.chance(0.3):
+
+        may_have_manner = not clause.frequency
+        if clause.object is not None:
+            is_free = clause.time is None or clause.time_first
+            may_have_manner = may_have_manner and is_free and _is_definite(clause.object)
+        if verb.manners and may_have_manner and rng.chance(0.3):
             clause = replace(clause, manner=rng.pick(verb.manners))
-        if verb.allows_place and self._may_have_place(clause) and rng.chance(0.3):
+
+        if clause.object is None:
+            may_have_place = not (is_negated and clause.manner)
+        else:
+            may_have_place = clause.manner is None and not (is_negated and verb.frame is Frame.PREPOSITIONAL)
+        if verb.allows_place and may_have_place and rng.chance(0.3):
             clause = replace(clause, place=self._location(Kind.PLACE, clause, is_goal=False))
         return clause
-
-    def _may_be_frequent(self, clause: tree.Clause) -> bool:
-        """Only with definite subjects, for a clear scope, and not after a relative clause: *who sleeps often reads*."""
-        is_plain = not (clause.is_negated or clause.tense is Tense.FUTURE or clause.verb.is_stative)
-        return is_plain and _is_light(clause.subject)
-
-    def _may_have_manner(self, clause: tree.Clause) -> bool:
-        if clause.frequency:
-            return False
-        if clause.object is None:
-            return True
-        is_plain = _is_definite(clause.object) or isinstance(clause.object, tree.RelativePronoun)
-        return is_plain and (clause.time is None or clause.time_first)
-
-    def _may_have_place(self, clause: tree.Clause) -> bool:
-        if clause.object is None:
-            return not (clause.is_negated and clause.manner)
-        return clause.manner is None and not (clause.is_negated and clause.verb.frame is Frame.PREPOSITIONAL)
 
     def _maybe_with_relative(
         self, phrase: tree.NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
     ) -> tree.NounPhrase:
-        """A relative clause restricts what is meant, so it does not go with *this*, *my* or a possessor."""
+        """A relative clause restricts what is meant, so it does not go with *this*, *my* or a possessor.
+
+        The head is subject or object in it, or owns the subject or object (*whose*).
+        """
         is_bare_mass = phrase.noun.is_mass and phrase.determiner is lexicon.NONE
-        is_restricted = phrase.determiner in _NEVER_WITH_RELATIVE or phrase.possessor is not None
+        is_restricted = phrase.determiner in (lexicon.THIS, *lexicon.POSSESSIVES) or phrase.possessor is not None
         if depth <= 0 or is_bare_mass or is_restricted or not self._rng.chance(probability):
             return phrase
-        return replace(phrase, relative=self._relative(phrase, depth - 1, tenses))
-
-    def _relative(self, head: tree.NounPhrase, depth: int, tenses: frozenset[Tense]) -> tree.Clause:
-        """The head is subject or object in it, or owns the subject or object (*whose*)."""
-        pronoun = tree.RelativePronoun(head.noun, head.number)
-        if head.noun.kind & Kind.PERSON and self._rng.chance(0.2):
+        pronoun = tree.RelativePronoun(phrase.noun, phrase.number)
+        opener: tree.Phrase = pronoun
+        if phrase.noun.kind & Kind.PERSON and self._rng.chance(0.2):
             owned = self.noun_phrase(OWNED, DEFINITE)
-            owned = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
-            return self._clause_about(owned, depth, tenses)
-        return self._clause_about(pronoun, depth, tenses)
-
-    def _clause_about(self, opener: tree.Phrase, depth: int, tenses: frozenset[Tense]) -> tree.Clause:
-        as_subject, as_object = _verbs_with_subject(_kind(opener)), _verbs_with_object(_kind(opener))
+            opener = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
+        as_subject = _verbs_with_subject(_kind(opener))
         if as_subject and self._rng.chance(0.5):
-            return self.clause(self._rng.pick(as_subject), depth, tenses, subject=opener)
-        return self.clause(self._rng.pick(as_object), depth, tenses, object=opener)
+            relative = self._clause(self._rng.pick(as_subject), depth - 1, tenses, subject=opener)
+        else:
+            relative = self._clause(self._rng.pick(_verbs_with_object(_kind(opener))), depth - 1, tenses, object=opener)
+        return replace(phrase, relative=relative)
 
-
-def _is_light(subject: tree.Phrase) -> bool:
-    """Whether German may put the subject before an object pronoun: pronouns come before what is long or new."""
-    return _is_definite(subject) and not has_relative(subject)
-
-
-def _is_definite(phrase: tree.Phrase | None) -> bool:
-    """Pronouns and definite noun phrases that are about particular ones: not *every* and not *all*."""
-    if isinstance(phrase, tree.NounPhrase):
-        return phrase.determiner.is_definite and phrase.determiner not in (lexicon.EVERY, lexicon.ALL)
-    return phrase is not None
-
-
-# Sentences.
-
-_NOT_FUTURE = frozenset({Tense.PRESENT, Tense.PAST, Tense.PERFECT})
-_WHO_VERBS = tuple(verb for verb in lexicon.VERBS if verb.subject & Kind.PERSON and verb.frame is not Frame.CLAUSAL)
-_OBJECT_VERBS = tuple(verb for verb in lexicon.VERBS if verb.frame in {Frame.TRANSITIVE, Frame.PREPOSITIONAL})
-_WHOM_VERBS = tuple(verb for verb in _OBJECT_VERBS if verb.object & Kind.PERSON)
-# *was* is asked about things that are eaten, made or used; *was kennt er* would be a strange question.
-_WHAT_VERBS = tuple(
-    verb
-    for verb in (*_OBJECT_VERBS, *verbs_of(Frame.DITRANSITIVE))
-    if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
-)
-_PLACED_VERBS = tuple(verb for verb in lexicon.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
-# English does not ask *where does she come*.
-_AIMED_VERBS = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
-_INDIRECT_QUESTION_VERBS = tuple(verb for verb in verbs_of(Frame.CLAUSAL) if verb.english in {"ask", "know"})
-_THAT_VERBS = tuple(verb for verb in verbs_of(Frame.CLAUSAL) if verb.english != "ask")
-_NEGATED_CLAUSAL = ("know", "believe", "say")
-
-
-class SentenceSampler(ClauseSampler):
-    """An endless, reproducible source of sentences. `depth`: how many clauses may be nested in a main clause."""
-
-    def __init__(self, seed_text: str, depth: int = 2):
-        super().__init__(seed_text)
-        self._depth = depth
+    # Sentences.
 
     def sentence(self) -> tree.Sentence:
         self._used.clear()
-        rule = self._rng.weighted(
-            (
-                (self._simple, 0.46),
-                (self._with_adverbial_clause, 0.16),
-                (self._with_complement, 0.13),
-                (self._question, 0.18),
-                (self._coordination, 0.07),
-            )
-        )
-        return rule()
-
-    def _simple(self) -> tree.Sentence:
-        return tree.Statement(self.clause(self.verb(), self._depth, form=MAIN))
+        form = self._rng.weighted(_SENTENCE_WEIGHTS)
+        if form == "simple":
+            return tree.Statement(self._clause(self._verb(), self._depth, form=MAIN))
+        if form == "complement":
+            return tree.Statement(self._clausal(self._depth, ANY_TENSE, is_main=True))
+        if form == "question":
+            return tree.Question(self._question())
+        return self._with_adverbial_clause() if form == "adverbial clause" else self._coordination()
 
     def _with_adverbial_clause(self) -> tree.Sentence:
         """Conjunctions of time join two events of one tense and need no further time; *if* joins two presents."""
@@ -480,90 +428,70 @@ class SentenceSampler(ClauseSampler):
         comes_first = self._rng.chance(0.4)
         joins_events = conjunction in (lexicon.WHILE, lexicon.BEFORE)
         depth, form = self._depth - 1, Form(may_negate=not joins_events)
-        verb = self.verb(past=True, dynamic=joins_events)
-        main = self.clause(verb, depth, conjunction.tenses, form._replace(is_main=not comes_first))
+        verb = self._verb(past=True, dynamic=joins_events)
+        main = self._clause(verb, depth, conjunction.tenses, form._replace(is_main=not comes_first))
         tenses = frozenset({main.tense}) if joins_events else TENSES_INSIDE[main.tense] & conjunction.tenses
-        inner = self.clause(self.verb(past=True, dynamic=joins_events), depth, tenses, form)
+        inner = self._clause(self._verb(past=True, dynamic=joins_events), depth, tenses, form)
         if joins_events:
             main = replace(main, time=None, time_first=False)
             inner = replace(inner, time=None, frequency=None, modal=None)
         return tree.Statement(main, tree.Embedded(conjunction, inner), comes_first)
 
-    def _with_complement(self) -> tree.Sentence:
-        return tree.Statement(self._clausal(self._depth, ANY_TENSE, is_main=True))
+    def _coordination(self) -> tree.Sentence:
+        left = self._clause(self._verb(), 0, ANY_TENSE - {Tense.FUTURE}, MAIN)
+        right = self._clause(self._verb(past=left.tense is Tense.PAST), self._depth - 1, frozenset({left.tense}))
+        return tree.Coordination(lexicon.AND if self._rng.chance(0.5) else lexicon.BUT, left, right)
 
     def _clausal(self, depth: int, tenses: frozenset[Tense], *, is_main: bool = False) -> tree.Clause:
-        """*the teacher says that ...*; the complement may be such a clause again."""
+        """*the teacher says that ...*; the complement may be such a clause again, or an indirect question."""
         verb = self._rng.pick(verbs_of(Frame.CLAUSAL))
-        clause = self.clause(verb, 0, tenses, Form(is_main=is_main, may_negate=verb.english in _NEGATED_CLAUSAL))
-        asks = verb in _INDIRECT_QUESTION_VERBS and (verb not in _THAT_VERBS or self._rng.chance(0.5))
+        form = Form(is_main=is_main, may_negate=verb.english in {"know", "believe", "say"})
+        clause = self._clause(verb, 0, tenses, form)
         tenses = TENSES_INSIDE[clause.tense]
-        if asks:
-            return replace(clause, complement=self._indirect_question(depth - 1, tenses))
-        if depth > 1 and self._rng.chance(0.2):
-            return replace(clause, complement=tree.Embedded(lexicon.THAT, self._clausal(depth - 1, tenses)))
-        inner = self.clause(self._verb_for(tenses), depth - 1, tenses)
-        return replace(clause, complement=tree.Embedded(lexicon.THAT, inner))
+        introducer = lexicon.THAT
+        if verb.english == "ask" or (verb.english == "know" and self._rng.chance(0.5)):
+            is_whether = self._rng.chance(0.5)
+            introducer = lexicon.WHETHER if is_whether else self._rng.pick(lexicon.QUESTION_ADVERBS)
+        if introducer in lexicon.QUESTION_ADVERBS:
+            inner = self._asking_for(introducer, tenses, depth - 1)
+        elif introducer is lexicon.THAT and depth > 1 and self._rng.chance(0.2):
+            inner = self._clausal(depth - 1, tenses)
+        else:
+            inner = self._clause(self._verb(past=tenses == {Tense.PAST}), depth - 1, tenses)
+        return replace(clause, complement=tree.Embedded(introducer, inner))
 
-    def _verb_for(self, tenses: frozenset[Tense]) -> Verb:
-        return self.verb(past=tenses == {Tense.PAST})
-
-    def _indirect_question(self, depth: int, tenses: frozenset[Tense]) -> tree.Embedded:
-        if self._rng.chance(0.5):
-            return tree.Embedded(lexicon.WHETHER, self.clause(self._verb_for(tenses), depth, tenses))
-        adverb = self._rng.pick(lexicon.QUESTION_ADVERBS)
-        return tree.Embedded(adverb, self._adverb_clause(adverb, tenses, depth))
-
-    def _question(self) -> tree.Sentence:
-        rule = self._rng.weighted(
-            (
-                (self._yes_no_question, 0.4),
-                (self._subject_question, 0.17),
-                (self._object_question, 0.23),
-                (self._adverb_question, 0.2),
-            )
-        )
-        return tree.Question(rule())
-
-    def _yes_no_question(self) -> tree.Clause:
-        return self.clause(self.verb(), self._depth - 1, form=QUESTION)
-
-    def _subject_question(self) -> tree.Clause:
-        subject = lexicon.WHO if self._rng.chance(0.6) else self._which(Kind.PERSON)
-        return self.clause(self._rng.pick(_WHO_VERBS), self._depth - 1, form=QUESTION, subject=subject)
-
-    def _object_question(self) -> tree.Clause:
-        verbs, asked = self._rng.pick(((_WHOM_VERBS, lexicon.WHO), (_WHAT_VERBS, lexicon.WHAT), (_OBJECT_VERBS, None)))
-        verb = self._rng.pick(verbs)
-        return self.clause(verb, 0, form=QUESTION, object=asked or self._which(verb.object))
+    def _question(self) -> tree.Clause:
+        rng = self._rng
+        asked_for = rng.weighted(_QUESTION_WEIGHTS)
+        if asked_for == "yes or no":
+            return self._clause(self._verb(), self._depth - 1, form=QUESTION)
+        if asked_for == "adverb":
+            return self._asking_for(rng.pick(lexicon.QUESTION_ADVERBS), ANY_TENSE, 0)
+        if asked_for == "subject":
+            subject = lexicon.WHO if rng.chance(0.6) else self._which(Kind.PERSON)
+            verb = rng.pick(_verbs_with_subject(Kind.PERSON))
+            return self._clause(verb, self._depth - 1, form=QUESTION, subject=subject)
+        verbs, word = rng.pick(_ASKING_FOR_AN_OBJECT)
+        verb = rng.pick(verbs)
+        return self._clause(verb, 0, form=QUESTION, object=word or self._which(verb.object))
 
     def _which(self, kind: Kind) -> tree.NounPhrase:
-        phrase = self.noun_phrase(kind, DEFINITE)
-        return replace(phrase, determiner=lexicon.WHICH, possessor=None)
+        return replace(self.noun_phrase(kind, DEFINITE), determiner=lexicon.WHICH, possessor=None)
 
-    def _adverb_question(self) -> tree.Clause:
-        return self._adverb_clause(self._rng.pick(lexicon.QUESTION_ADVERBS), ANY_TENSE, 0)
-
-    def _adverb_clause(self, adverb: Expression, tenses: frozenset[Tense], depth: int) -> tree.Clause:
+    def _asking_for(self, adverb: lexicon.Expression, tenses: frozenset[Tense], depth: int) -> tree.Clause:
         """A clause that asks for its place, goal, time or reason, and so does not give it."""
         if adverb is lexicon.WHERE:
-            verb = self._rng.pick(_PLACED_VERBS)
+            verb = self._rng.pick(_ASKING_WHERE)
         elif adverb is lexicon.WHERE_TO:
-            verb = self._rng.pick(_AIMED_VERBS)
+            verb = self._rng.pick(_ASKING_WHERE_TO)
         else:
-            verb = self._verb_for(tenses)
+            verb = self._verb(past=tenses == {Tense.PAST})
         if adverb is lexicon.WHEN:
             tenses = tenses - {Tense.PERFECT} or frozenset({Tense.PRESENT})
-        clause = self.clause(verb, depth, tenses, QUESTION._replace(may_negate=adverb is lexicon.WHY))
+        clause = self._clause(verb, depth, tenses, QUESTION._replace(may_negate=adverb is lexicon.WHY))
         clause = replace(clause, question=adverb)
         if adverb is lexicon.WHY:
             return clause
         if adverb is lexicon.WHEN:
             return replace(clause, time=None, frequency=None)
         return replace(clause, place=None, goal=None)
-
-    def _coordination(self) -> tree.Sentence:
-        left = self.clause(self.verb(), 0, _NOT_FUTURE, MAIN)
-        tenses = frozenset({left.tense})
-        right = self.clause(self._verb_for(tenses), self._depth - 1, tenses)
-        return tree.Coordination(lexicon.AND if self._rng.chance(0.5) else lexicon.BUT, left, right)

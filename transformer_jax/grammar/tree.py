@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.lexicon import (
-    Adjective,
-    Determiner,
-    Expression,
-    Modal,
-    Noun,
-    Number,
-    Preposition,
-    Pronoun,
-    Tense,
-    Verb,
-)
+from transformer_jax.grammar.lexicon import Adjective, Expression, Modal, Noun, Number, Pronoun, Tense, Verb
 
 
 @dataclass(frozen=True, slots=True)
 class RelativePronoun:
-    """*who*, *that*: agrees with the noun it refers to. for *whose* see NounPhrase.whose."""
+    """*who*, *that*: agrees with the noun it refers to. For *whose* see NounPhrase.whose."""
 
     antecedent: Noun
     number: Number
@@ -33,7 +23,7 @@ class NounPhrase:
 
     noun: Noun
     number: Number
-    determiner: Determiner
+    determiner: lexicon.Determiner
     adjectives: tuple[Adjective, ...] = ()
     possessor: NounPhrase | None = None
     whose: RelativePronoun | None = None
@@ -47,7 +37,7 @@ Phrase = NounPhrase | Pronoun | RelativePronoun
 class Location:
     """A preposition and its noun phrase: a place (*in the garden*) or a goal (*into the garden*)."""
 
-    preposition: Preposition
+    preposition: lexicon.Preposition
     phrase: NounPhrase
 
 
@@ -113,7 +103,7 @@ class Coordination:
 Sentence = Statement | Question | Coordination
 
 
-def opens(phrase: Phrase | None) -> bool:
+def opens(phrase: Phrase | None) -> TypeGuard[Phrase]:
     """Whether a phrase must open its clause: relative pronouns, interrogatives, and noun phrases with one of them."""
     if isinstance(phrase, NounPhrase):
         return phrase.whose is not None or phrase.determiner is lexicon.WHICH
