@@ -84,3 +84,81 @@ def test_scores_and_differences_are_those_of_the_report(folder):
         if not any(all(map(shown, numbers, (value, low, high))) for numbers in known):
             wrong.append(f"{value}{is_percent} [{low}, {high}]")
     assert not wrong
+
+
+# What each page says that such a sweep would find, of which metric.
+FOUND = {
+    "table3": ("BLEU, and", "bleu"),
+    "modern-demo": ("BLEU would", "bleu"),
+    "scan": ("points would", "exact_match"),
+}
+FOUND |= {"cogs": ("points would", "exact_match")}
+
+
+@pytest.mark.parametrize("folder", FOUND)
+def test_the_size_of_what_a_sweep_would_find_is_the_median_of_the_comparisons(folder):
+    unit, metric = FOUND[folder]
+    report, text = (
+        json.loads((RESULTS / folder / "report.json").read_text()),
+        (RESULTS / folder / "README.md").read_text(),
+    )
+    of_metric = (
+        report["exact_match"][0]["differences"] if metric == "exact_match" else report["tests"][0]["bleu_differences"]
+    )
+    size = statistics.median(found["detectable"] for found in of_metric.values())
+    (said,) = re.findall(rf"ifferences? of (?:.*? or |about )?({NUMBER}) {unit}", text)
+    assert shown(size, said)
+
+
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NAMES = r"\[page\]\(.*?\)|`make demo`|Table 3|test_2016_flickr|Multi30k|since 2017|WMT 2014|two CPU cores|at full size"
+
+
+def rows(page: str, first: str) -> list[list[str]]:
+    """The cells of the rows of a page's tables that begin so."""
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    return [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if line.startswith(first)]
+
+
+def between(numbers: list[float]) -> str:
+    return f"{min(numbers):.1f} to {max(numbers):.1f}"
+
+
+def claims() -> Iterator[str]:
+    """What README's table of results says, from the archived reports or from the page that has the numbers."""
+    table3, modern, soak = (
+        json.loads((RESULTS / name).read_text())
+        for name in ("table3/report.json", "modern-demo/report.json", "soak/soak.json")
+    )
+    seeds, runs = WORDS[len({run["seed"] for run in table3["runs"]})], len(table3["runs"])
+    yield f"{WORDS[512 // table3['base']['model']['d_model']]} times narrower, {seeds} seeds, {runs} runs"
+    (correlation,) = (each["rank_correlation"] for each in table3["published"] if each["measure"] == "perplexity")
+    yield f"rank correlation with the paper {correlation:.2f} in perplexity"
+    differences = modern["tests"][0]["bleu_differences"].values()
+    yield f"{len(differences)} changes since 2017, short trainings, tuned, "
+    yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"
+    better = sum(found["resolved"] and found["value"] > 0 for found in differences)
+    yield f"{WORDS[better]} are significantly better in BLEU"
+    yield f"{soak['steps']:,} updates with {WORDS[soak['starts'] - 1]} kills and stops"
+
+    demo = re.search(r"^bleu +(\S+)", (ROOT / "docs/getting_started.md").read_text(), re.M)
+    yield f"BLEU {float(demo[1]):.1f} after five to eight minutes"
+    ours, published = (rows("results/multi30k/README.md", f"| {row}")[0] for row in ("all 8,000", "published"))
+    yield f"BLEU {float(ours[1]):.1f} on test_2016_flickr; published {float(published[1]):.1f}"
+    yield "2.6 million parameters, one seed"
+    times = [float(row[4]) for row in rows("performance.md", "| | flax linen")[::2]]  # base, then tiny
+    (here,), (linen,) = (rows("performance.md", f"| {row}") for row in ("transformer_jax | ", "flax linen, logits"))
+    less = 1 - float(here[3].split()[0]) / float(linen[3].split()[0])
+    yield f"{between(times)} times as fast as flax linen's modules, {100 * less:.0f} % less memory"
+    beam = [row for row in rows("decoding.md", "| ") if "64 sentences, beam 4" in row[0]]
+    yield "64 sentences, beam 4"
+    peers = [between([float(row[at]) for row in beam]) for at in (2, 3)]
+    yield f"{peers[0]} times as fast as Hugging Face, {peers[1]} times CTranslate2"
+
+
+def test_every_number_in_the_readme_is_one_of_an_archive_or_page():
+    table = (ROOT / "README.md").read_text().partition("## Results")[2].partition("\n\nTested")[0]
+    for claim in claims():
+        assert claim in table
+        table = table.replace(claim, "")
+    assert not re.findall(rf"\d+|\b(?:{'|'.join(WORDS[1:])})\b", re.sub(NAMES, "", table))
